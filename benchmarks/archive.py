@@ -118,8 +118,7 @@ class Rows:
             code = archive_keys.span_for(len(points), hours)
             bases_s = points.times_ms // 1000 // archive_keys.SPANS_S[code] * archive_keys.SPANS_S[code]
             for base_s in np.unique(bases_s).tolist():
-                data_key = key.head + base_s.to_bytes(4, "big") + key.tail
-                row_key = archive_keys.archive_key(options, data_key, code)
+                row_key = archive_keys.archive_key(key, base_s, code)
                 of_row = points.take(np.flatnonzero(bases_s == base_s))
                 yield Row(self.layout.archive_table, row_key, archive_cells(options, row_key, of_row))
 

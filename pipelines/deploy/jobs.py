@@ -139,7 +139,7 @@ _JOBS = (
         "seal",
         "seal",
         "Archive of time series in Bigtable",
-        "Moves closed hours of OpenTSDB's layout into an archive of compressed columns. With "
+        "Moves closed hours into an archive of compressed columns. With "
         "`delete_source` it deletes from the data table what an earlier run has moved.",
         frozenset({"layout", "instance"}),
     ),

@@ -152,7 +152,8 @@ def interval_layouts(
         )
     return {
         interval.interval: layout_named(
-            layout.name, {**vars(options), "table_prefix": options.table_prefix + interval.table}
+            layout.name,
+            {**vars(options), "table_prefix": options.table_prefix + interval.table, "archive": False},
         )
         for interval in config.rollups
     }

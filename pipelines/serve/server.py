@@ -130,7 +130,7 @@ def _api(options: argparse.Namespace) -> Api | None:
     if options.write_only:
         return None
     layout, target = readable_of(options), target_of(options)
-    if isinstance(layout, Archive) and layout.options.archive:
+    if isinstance(layout, Archive) and layout.has_archive:
         codec()
     rollups = rollups_of(options) if options.rollup_config else None
     check_tables(target, layout.tables(), create_command(options))

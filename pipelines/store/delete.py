@@ -262,7 +262,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep_days":
         options.keep_days = []  # of the settings file: it is for runs without a metric
     sealed = find_capability(layout, Archive)
-    if options.series and sealed is not None and sealed.options.archive:
+    if options.series and sealed is not None and sealed.has_archive:
         raise UsageError("--series does not read the archive of these tables: leave it out")
     if options.annotations:
         layout_with(options, Annotations)

@@ -19,7 +19,7 @@ from timebeam.pipelines.options.period import SETTLED_MS, time_of, whole_hours
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.common.times import utc_text
-from timebeam.schema.layouts import Archive
+from timebeam.schema.layouts import Archive, UidTables, find_capability
 from timebeam.schema.layouts.archive.columns import CodecMissingError, codec
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -94,12 +94,15 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
       UsageError: they make no sense together, or a package is missing.
     """
     layout = layout_with(options, Archive)
-    if not layout.options.archive:
+    if not layout.has_archive:
         raise UsageError(
-            "these tables have no archive: make one with `timebeam tables create --layout opentsdb --archive "
-            "true` and their other options; a timebeam that knows no archive then refuses the tables"
+            "these tables have no archive: make one with `timebeam tables create --archive true` and their "
+            "other options; a timebeam that knows no archive then refuses the tables"
         )
-    if layout.options.is_event_time:
+    if layout.read_only:
+        raise UsageError(layout.read_only)
+    with_uids = find_capability(layout, UidTables)
+    if with_uids is not None and with_uids.options.is_event_time:
         raise UsageError(
             "--cell_time event: rows cannot be sealed, because cells do not say which of two values of an "
             "instant arrived later"

@@ -14,7 +14,7 @@ layout derives from:
 | `Annotations`, `Histograms` | cells beside the points of a row | opentsdb |
 | `SeriesMeta`, `Trees` | metadata of series, and trees of them | opentsdb |
 | `Compaction` | rows rewritten as one column | opentsdb |
-| `Archive` | closed hours in long rows of compressed columns | opentsdb |
+| `Archive` | closed hours in long rows of compressed columns | all |
 | `Replacing` | points of an instant that replace each other in different columns | opentsdb |
 
 `timebeam.schema.layouts.capability` looks one up; no other code asks a layout for its name or class.
@@ -30,8 +30,17 @@ import numpy as np
 
 from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.option import Option
+from timebeam.schema.layouts.archive.keys import SeriesHeads
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.reading import Decoded, Finding, ReadableLayout, Reader, Selected, Selection
+from timebeam.schema.layouts.reading import (
+    Decoded,
+    Finding,
+    ReadableLayout,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+)
 from timebeam.schema.layouts.tables import Cell, Row, StoredLayout, UidSpec
 from timebeam.schema.layouts.writing import Packing, SeriesKey, WritableLayout
 from timebeam.schema.points import Int64s, PointBatch, Series
@@ -324,15 +333,74 @@ class Compaction(UidTables):
     noun = "compaction"
 
 
-class Archive(UidTables):
-    """A layout whose closed hours can be sealed into a table of their own (docs/spec/archive.md)."""
+class DataRow(NamedTuple):
+    """What the key of a data row says: the series, and the period [start, end) of its points, in ms."""
+
+    series: SeriesKey
+    start_ms: int
+    end_ms: int
+
+
+class Archive(Capability, Layout):
+    """A layout whose closed hours can be sealed into a table of their own (docs/spec/archive.md).
+
+    Attributes:
+      by_kind: whether integers, floats and other values of an instant are in different rows.
+    """
 
     noun = "archive"
+    by_kind: ClassVar[bool] = False
+
+    @property
+    @abc.abstractmethod
+    def has_archive(self) -> bool:
+        """Whether these tables have an archive."""
+
+    @property
+    @abc.abstractmethod
+    def data_table(self) -> str:
+        """Name of the data table, with prefix."""
 
     @property
     @abc.abstractmethod
     def archive_table(self) -> str:
         """Name of the table of the archive, with prefix."""
+
+    @property
+    @abc.abstractmethod
+    def heads(self) -> SeriesHeads:
+        """How row keys begin."""
+
+    @abc.abstractmethod
+    def metric_keys(self, reader: Reader) -> Mapping[str, bytes]:
+        """The metrics by name: their UIDs, or their names as bytes."""
+
+    @abc.abstractmethod
+    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
+        """The scans of the data table that read the points of a metric in [start, end), in the order of time.
+
+        Args:
+          metric: as in `metric_keys`.
+        """
+
+    @abc.abstractmethod
+    def data_row(self, key: bytes) -> DataRow:
+        """What the key of a data row says.
+
+        Raises:
+          ValueError: no data row has such a key.
+        """
+
+    @abc.abstractmethod
+    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
+        """The cells of a data row that hold only numbers, and int64[n], the time of one point of each, in ms.
+
+        All points of a cell are in the hour of that time.
+        """
+
+    @abc.abstractmethod
+    def row_at(self, series: SeriesKey, time_s: int) -> Row:
+        """A data row with a cell without value at a time in s: `HourMarks.hours` tells the hour from it."""
 
 
 def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: SeriesKey) -> PointBatch:

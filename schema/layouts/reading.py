@@ -145,10 +145,12 @@ class Archived(Selected):
     Attributes:
       late: rows of the data table in its span, which are decoded with it.
       points: how many points its cells have.
+      period: [start, end) in ms of those of its points that are read with the late rows; None for all.
     """
 
     late: Sequence[Row] = ()
     points: int = 0
+    period: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
@@ -158,7 +160,7 @@ class Archived(Selected):
     def renamed(self, series: Series) -> Archived:
         """The same row, of another series."""
         archived = Archived(self.row, series)
-        archived.late, archived.points = self.late, self.points
+        archived.late, archived.points, archived.period = self.late, self.points, self.period
         return archived
 
 

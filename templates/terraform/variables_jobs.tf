@@ -16,7 +16,7 @@ variable "layout" {
     decimals: bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)
     cell_time: opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
     use_max_value: opentsdb, with cell_time event: the greatest value of an instant wins, or with false the smallest (tsd.storage.use_max_value)
-    archive: opentsdb: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` writes and queries read
+    archive: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` writes and queries read
     marked_since: opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and queries use no rollup of a marked hour (docs/how-to/rollups.md)
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
     row_spec: kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)

@@ -16,10 +16,20 @@ from typing import Any
 
 import pytest
 
+from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.stored import Store
-from timebeam.schema.layouts import Deletion, Name, Packing, Row, Selection, SeriesKey
+from timebeam.schema.layouts import (
+    Deletion,
+    Name,
+    Packing,
+    Row,
+    Selection,
+    SeriesIndex,
+    SeriesKey,
+    find_capability,
+)
 from timebeam.schema.layouts.archive import rows as archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S, parse_key
 from timebeam.schema.points import PointBatch, Series
@@ -48,8 +58,18 @@ METRIC = b"\0\0\1"
 Points = dict[Series, dict[int, int | float]]
 
 
+VARIANTS = ["heroic", "heroic-readable-names", "kairosdb-milliseconds", "kairosdb-legacy"]
+SHORT_SEEDS = {"opentsdb": 1, **dict.fromkeys(VARIANTS, -1), "heroic-readable-names": 0, "kairosdb-legacy": 0}
+each_layout_long = pytest.mark.parametrize(
+    "store", ["opentsdb", *(pytest.param(name, marks=pytest.mark.long) for name in VARIANTS)], indirect=True
+)
+
+
 @pytest.fixture
-def store(bigtable: tuple[str, str], prefix: str) -> Store:
+def store(bigtable: tuple[str, str], prefix: str, request: pytest.FixtureRequest) -> Any:
+    variant = getattr(request, "param", "opentsdb")
+    if variant != "opentsdb":
+        return AnyStore.create(bigtable, prefix, variant, archive=True)
     store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=2, archive=True)
     names = {("metrics", 1): "m", ("tagk", 1): "host", ("tagv", 1): "a", ("tagv", 2): "b", ("tagv", 3): "c"}
     uid_rows = []
@@ -81,6 +101,7 @@ def put(
     uids = {Name("metrics", "m"): METRIC, Name("tagk", "host"): METRIC}
     uids |= {Name("tagv", text): number.to_bytes(3, "big") for number, text in enumerate("abc", 1)}
     keys: list[SeriesKey | None] = [layout.series_key(series, uids) for series in batch.series]
+    packing = packing if packing in layout.packings else layout.packings[0]
     encoded = layout.encode(batch, keys, packing)
     assert not encoded.rejected
     rows = [
@@ -88,6 +109,10 @@ def put(
         for fragment in encoded.fragments
     ]
     write_all(store.target, layout.data_table, rows)
+    index = find_capability(layout, SeriesIndex)
+    for number, base_ms in index.index_entries(batch) if index else ():
+        for row in index.index(batch.series[number], base_ms):
+            write_all(store.target, row.table, [row])
 
 
 def job_of(store: Store, **changes: Any) -> SealJob:
@@ -104,7 +129,7 @@ def job_of(store: Store, **changes: Any) -> SealJob:
 
 
 def seal(store: Store, **changes: Any) -> SealTally:
-    tallies = list(seal_metric(job_of(store, **changes), METRIC))
+    tallies = list(seal_metric(job_of(store, **changes), METRIC if store.layout.uids else b"m"))
     return SealTally(*map(sum, zip(*tallies, strict=True))) if tallies else SealTally()
 
 
@@ -135,7 +160,7 @@ def gauge(start_s: int, count: int, step_s: int, seed: int = 1) -> dict[int, int
     return {
         (start_s + step_s * i) * 1000: round(numbers.uniform(0, 100), 2)
         if seed % 2
-        else numbers.randrange(1 << 62)
+        else numbers.randrange(1 << 52) << 10  # exact as a float
         for i in range(count)
     }
 
@@ -199,10 +224,10 @@ def test_archive_rows_of_few_series_are_in_memory_together(
     """Though rows are read hour by hour, of all series."""
     read_rows, most = sealing.read_rows, 0
 
-    def noted(target: Any, table: str, keys: list[bytes]) -> dict[bytes, Row]:
+    def noted(target: Any, table: str, keys: list[bytes], *columns: Any) -> dict[bytes, Row]:
         nonlocal most
         most = max(most, len({store.layout.tsuid_of(table, key) for key in keys}))
-        return read_rows(target, table, keys)
+        return read_rows(target, table, keys, *columns)
 
     put(store, {series("c"): gauge(START_S + 29 * DAY_S, 300, 100)})
     monkeypatch.setattr(sealing, "read_rows", noted)
@@ -211,6 +236,7 @@ def test_archive_rows_of_few_series_are_in_memory_together(
     assert (most, store.rows()) == (1, [])
 
 
+@each_layout_long
 def test_nothing_is_deleted_before_readers_have_ended(store: Store, points: Points) -> None:
     first = seal(store, delete_source=True, reader_ms=HOUR_MS)
     assert (first.rows_deleted, first.rows_waiting) == (0, first.rows_read)
@@ -221,6 +247,7 @@ def test_nothing_is_deleted_before_readers_have_ended(store: Store, points: Poin
     check_reads(store, points)
 
 
+@each_layout_long
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_late_points_and_corrections_count_and_the_next_seal_merges_them(
     store: Store, points: Points, is_deleted: bool
@@ -303,6 +330,7 @@ def test_what_is_written_between_read_and_deletion_stays(
     check_reads(store, expected)
 
 
+@each_layout_long
 def test_two_seals_of_one_row_lose_nothing(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +353,7 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
+@each_layout_long
 @pytest.mark.parametrize("step", ["create_cells", "replace_cells", "_check_written", "_delete", "write_all"])
 @pytest.mark.parametrize("is_done", [False, True])
 def test_a_seal_that_ends_at_any_step_is_completed_by_the_next(
@@ -378,6 +407,32 @@ def test_marked_hours_stay_though_their_cells_are_old(store: Store, points: Poin
     check_reads(store, points)
     seal(store, delete_source=True, quiet_ms=marked_ms + HOUR_MS)
     assert store.rows() == []
+
+
+@pytest.mark.parametrize("store", ["heroic"], indirect=True)
+def test_of_rows_of_weeks_marked_hours_and_busy_and_damaged_days_stay(store: Any) -> None:
+    values = gauge(START_S + 5 * DAY_S, 3 * 96, 900)
+    put(store, {series("a"): values})
+    marker, marked_ms = TouchedMarker(store.layout), int(time.time() * 1000)
+    list(create_tables(store.target, [marker.table], dry_run=False))
+    marked_s, busy_s = START_S + 5 * DAY_S + 3600, START_S + 6 * DAY_S
+    marker.mark(store.target, {(b"m", marked_s), (b"mm", marked_s + 3600)}, stored=True)
+    late: Points = {series("a"): {busy_s * 1000 + 1: 5}}
+    put(store, late, marked_ms)
+    row = store.rows()[0]
+    damaged = row.cells[-1]._replace(value=b"?")
+    write_all(store.target, row.table, [Row("", row.key, [damaged])])
+    tally = seal(store, delete_source=True, quiet_ms=marked_ms)
+    assert (tally.rows_read, tally.rows_busy, tally.rows_damaged, tally.points_archived) == (3, 2, 1, 92)
+    times = {
+        time_ms
+        for time_ms in values
+        if time_ms >= busy_s * 1000 or marked_s * 1000 <= time_ms < (marked_s + 3600) * 1000
+    }
+    assert sum(len(row.cells) for row in store.rows()) == len(times) + 1
+    found, damage, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
+    assert len(damage) == 1
+    assert sum(len(item.times_ms) for item in found) == len(values)  # one damaged, one more
 
 
 def test_a_damaged_archive_row_stops_the_seal_and_is_said_by_queries(store: Store, points: Points) -> None:
@@ -463,6 +518,34 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     refused = timebeam("cardinality", *flags)
     assert refused.code == 2
     assert "has an archive here: this command does not read it" in refused.err
+
+
+@pytest.mark.parametrize(
+    "store", [pytest.param("heroic", marks=pytest.mark.long), "kairosdb-milliseconds"], indirect=True
+)
+def test_the_command_seals_other_layouts_and_other_commands_read_them(store: Any, points: Points) -> None:
+    flags = store.flags
+    ran = timebeam(
+        *("seal", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json")
+    )
+    assert ran.code == 0, ran.err
+    tally: dict[str, Any] = json.loads(ran.out)
+    count = sum(map(len, points.values()))
+    assert (tally["points_archived"], tally["rows_deleted"]) == (count, tally["rows_read"])
+    assert store.rows() == []
+    asked = timebeam("query", "m", *flags, f"--start={START_S}", "--aggregator=none", "--output=json")
+    assert sum(len(result["dps"]) for result in json.loads(asked.out)) == count
+    listed = timebeam("series", "m", *flags)
+    assert "host=b" in listed.out, listed.err
+    checked = timebeam("check", *flags)
+    assert (checked.code, "notes: 0" in checked.out) == (0, True), checked.out
+    row = archive(store)[0]
+    write_all(store.target, row.table, [Row("", b"other" + row.key[1:], row.cells)])
+    assert timebeam("check", *flags).code == 1
+    ran = timebeam("seal", *flags, "--older_than=1d")
+    assert ran.err.endswith("is empty, all is sealed\n")
+    refused = timebeam("reindex", *flags)
+    assert (refused.code, "has an archive here" in refused.err) == (2, True)
 
 
 def test_without_stored_settings_the_option_tells_that_there_is_an_archive(store: Store) -> None:
@@ -552,6 +635,7 @@ def delete_after_kill(store: Store, host: str, monkeypatch: pytest.MonkeyPatch) 
         carry_out(job)
 
 
+@each_layout_long
 def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_back(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -595,6 +679,7 @@ def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both
     check_reads(store, {})
 
 
+@each_layout_long
 @pytest.mark.parametrize("step", ["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_points_that_are_deleted_while_they_are_sealed_do_not_come_back(
@@ -667,18 +752,20 @@ def test_a_compaction_does_not_lift_an_old_value_over_a_sealed_correction(store:
 class _History:
     """Random commands on one store, beside a model: points by series and time, the latest arrival wins."""
 
-    def __init__(self, store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, store: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.store, self.rng, self.monkeypatch = store, random.Random(seed), monkeypatch
         self.points: Points = {}
         self.arrivals: dict[tuple[Series, int], int] = {}
         self.unused = self.rng.sample(range(ARRIVAL_MS, ARRIVAL_MS + 1000), 1000)
+        self.starts_ms = [(START_S + day * DAY_S) * 1000 for day in (0, 29, 31)]
+        if not store.layout.uids:  # rows of weeks: where one ends and the next one begins
+            key = store.layout.row_at(store.layout.series_key(series("a"), {}), START_S + 30 * DAY_S).key
+            self.starts_ms.append(store.layout.data_row(key).start_ms - 2 * HOUR_MS)
 
     def put(self) -> None:
         rng, batch = self.rng, Points()
         arrival_ms = self.unused.pop()
-        start_ms = (
-            START_S * 1000 + rng.choice([0, 29 * DAY_S, 31 * DAY_S]) * 1000 + rng.randrange(4) * HOUR_MS
-        )
+        start_ms = rng.choice(self.starts_ms) + rng.randrange(4) * HOUR_MS
         unit = rng.choice([1000, 1, 500])
         for host in rng.sample("ab", rng.randrange(1, 3)):
             times = sorted({start_ms + rng.randrange(7200) * unit for _ in range(rng.choice([1, 5, 700]))})
@@ -692,8 +779,7 @@ class _History:
 
     def delete(self) -> None:
         rng = self.rng
-        start_ms = START_S * 1000 + rng.choice([0, 29 * DAY_S, 31 * DAY_S]) * 1000
-        start_ms += rng.randrange(6 * HOUR_MS)
+        start_ms = rng.choice(self.starts_ms) + rng.randrange(6 * HOUR_MS)
         end_ms = start_ms + rng.choice([0, 5000, HOUR_MS, 5 * HOUR_MS])
         host, newest_ms = rng.choice("ab"), ARRIVAL_MS + rng.choice([500, 1000])
         delete(self.store, host, start_ms, end_ms, newest_ms)
@@ -777,7 +863,13 @@ class _History:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))]
+    ("store", "seed"),
+    [
+        pytest.param(name, seed, marks=pytest.mark.long if seed > is_short else ())
+        for name, is_short in SHORT_SEEDS.items()
+        for seed in range(40)
+    ],
+    indirect=["store"],
 )
 def test_every_random_history_reads_as_its_model(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int

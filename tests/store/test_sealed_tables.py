@@ -12,12 +12,24 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.any_store import AnyStore
 from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
 from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.schema.annotations import Annotation
-from timebeam.schema.layouts import Cell, Deletion, Name, Packing, Row, SeriesKey
+from timebeam.schema.layouts import (
+    Cell,
+    Deletion,
+    Name,
+    Packing,
+    Row,
+    Selected,
+    SeriesIndex,
+    SeriesKey,
+    find_capability,
+)
 from timebeam.schema.layouts.archive.keys import BLOCK_S
+from timebeam.schema.layouts.archive.rows import decode_archive_rows
 from timebeam.schema.points import PointBatch, Rejected, Series
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import ranges_between
@@ -40,11 +52,28 @@ _TICKS = itertools.count()
 Values = dict[int, int | float]
 
 
+VARIANTS = ["heroic", "heroic-readable-names", "kairosdb-milliseconds"]
+each_layout = pytest.mark.parametrize(
+    "tables",
+    [
+        "opentsdb",
+        "kairosdb-milliseconds",
+        *(pytest.param(name, marks=pytest.mark.long) for name in VARIANTS[:2]),
+    ],
+    indirect=True,
+)
+each_layout_long = pytest.mark.parametrize(
+    "tables", ["opentsdb", *(pytest.param(name, marks=pytest.mark.long) for name in VARIANTS)], indirect=True
+)
+
+AStore = Store | AnyStore
+
+
 class Tables(NamedTuple):
     """Tables with the same points."""
 
-    sealed: Store
-    plain: Store
+    sealed: Any
+    plain: Any
 
     def put(self, *arguments: Any) -> None:
         for store in self:
@@ -55,7 +84,9 @@ def uid(number: int) -> bytes:
     return number.to_bytes(3, "big")
 
 
-def create(bigtable: tuple[str, str], prefix: str, **options: Any) -> Store:
+def create(bigtable: tuple[str, str], prefix: str, variant: str = "opentsdb", **options: Any) -> AStore:
+    if variant != "opentsdb":
+        return AnyStore.create(bigtable, prefix, variant, **options)
     store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=2, **options)
     names = [("metrics", name) for name in UIDS if name != "nameless"] + [("tagk", "host")]
     numbers = {("tagv", "a"): 1, ("tagv", "b"): 2} | {pair: UIDS.get(pair[1], 1) for pair in names}
@@ -89,10 +120,15 @@ def put(
     uids = {Name("metrics", metric): uid(number) for metric, number in UIDS.items()}
     uids |= {Name("tagk", "host"): uid(1), Name("tagv", "a"): uid(1), Name("tagv", "b"): uid(2)}
     keys: list[SeriesKey | None] = [store.layout.series_key(of, uids) for of in batch.series]
+    packing = packing if packing in store.layout.packings else store.layout.packings[0]
     encoded = store.layout.encode(batch, keys, packing)
     assert not encoded.rejected
     rows = [store.layout.pack(part.table, part.key, [part.packed], packing) for part in encoded.fragments]
-    write_all(store.target, store.layout.data_table, rows)
+    write_all(store.target, store.layout.tables()[0].name, rows)
+    index = find_capability(store.layout, SeriesIndex)
+    for number, base_ms in index.index_entries(batch) if index else ():
+        for row in index.index(batch.series[number], base_ms):
+            write_all(store.target, row.table, [row])
 
 
 def seal(store: Store, metric: str, *, delete_source: bool = True, days: float = 2) -> None:
@@ -106,21 +142,26 @@ def seal(store: Store, metric: str, *, delete_source: bool = True, days: float =
         reader_ms=0,
         clock=lambda: NOW_S + next(_TICKS) / 100,
     )
-    assert sum(tally.points_archived for tally in seal_metric(job, uid(UIDS[metric])))
+    key = uid(UIDS[metric]) if store.layout.uids else metric.encode()
+    assert sum(tally.points_archived for tally in seal_metric(job, key))
 
 
 def gauge(start_s: int, count: int, step_s: float, seed: int) -> Values:
     rng = random.Random(seed)
     return {
-        int((start_s + step_s * i) * 1000): rng.choice([rng.randrange(1 << 62), rng.random()])
+        int((start_s + step_s * i) * 1000): rng.choice([rng.randrange(1 << 52) << 10, rng.random()])
         for i in range(count)
     }
 
 
 @pytest.fixture
-def tables(bigtable: tuple[str, str], prefix: str) -> Tables:
+def tables(bigtable: tuple[str, str], prefix: str, request: pytest.FixtureRequest) -> Tables:
     """Metric `m` is sealed without source, `n` with its source, `o` is not; late points came for all."""
-    tables = Tables(create(bigtable, f"{prefix}sealed-", archive=True), create(bigtable, f"{prefix}plain-"))
+    variant = getattr(request, "param", "opentsdb")
+    tables = Tables(
+        create(bigtable, f"{prefix}sealed-", variant, archive=True),
+        create(bigtable, f"{prefix}plain-", variant),
+    )
     points = {
         series("m"): gauge(START_S, 2000, 100.5, 1),
         series("m", "b"): gauge(START_S, 80, 3000, 2),
@@ -167,11 +208,12 @@ def splits(store: Store) -> Sequence[KeyRange]:
     return ranges_between(cuts)
 
 
-def archive_rows(store: Store) -> list[Row]:
+def archive_rows(store: Any) -> list[Row]:
     rows = scan_table(store.target, store.layout.archive_table)
     return [row for row in rows if any(cell.family == "t" for cell in row.cells)]
 
 
+@each_layout
 def test_every_point_is_read_once_in_every_split_and_period(tables: Tables) -> None:
     middle_ms = START_S * 1000 + DAY_S * 1000
     periods = [
@@ -213,6 +255,18 @@ def test_rows_that_no_reader_can_name_or_reach_are_refused(tables: Tables) -> No
     assert len(refused) == 4
 
 
+def sealed_times(store: AStore) -> dict[bytes, list[int]]:
+    """The times in ms of the archived points of metric `m`, by row."""
+    layout: Any = store.layout
+    if layout.uids:
+        rows = [row for row in archive_rows(store) if row.key[1:4] == uid(1)]
+    else:
+        heads = tuple(layout.series_key(series("m", host), {}).head for host in "ab")
+        rows = [row for row in archive_rows(store) if row.key.startswith(heads)]
+    decoded = {row.key: decode_archive_rows(layout.heads, [Selected(row, series("m"))]) for row in rows}
+    return {key: content.batch.times_ms.tolist() for key, content in decoded.items()}
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -229,6 +283,7 @@ def export(store: Store, folder: Path, *flags: str, code: int = 0) -> dict[str, 
     return summary
 
 
+@each_layout_long
 @pytest.mark.parametrize("flag", ["--by_metric", pytest.param("--tags=map", marks=pytest.mark.long)])
 def test_an_export_of_sealed_tables_has_the_same_files(tables: Tables, tmp_path: Path, flag: str) -> None:
     export(tables.plain, tmp_path / "plain", flag)
@@ -254,14 +309,15 @@ def test_a_damaged_row_of_the_archive_is_a_dead_letter_of_an_export(tables: Tabl
 
 def copy(source: Store, sink: Store, folder: Path, *flags: str) -> Ran:
     source_flags, sink_flags = (
-        [flag for flag in store.flags if re.match("--(table_prefix|salt|archive)", flag)]
+        [flag for flag in store.flags if not re.match("--(layout|project|instance)=", flag)]
         for store in (source, sink)
     )
     place = [f"--project={sink.target.project}", f"--instance={sink.target.instance}"]
     return timebeam(
-        *("copy", "--from=opentsdb", "--to=opentsdb", *place, *source_flags),
+        *("copy", f"--from={source.layout.name}", f"--to={sink.layout.name}", *place, *source_flags),
         *(flag.replace("--", "--to_", 1) for flag in sink_flags),
-        *("--auto_create_metrics", f"--dead_letters={folder / 'dead'}", *PERIOD, *flags),
+        *(["--auto_create_metrics"] if sink.layout.uids else []),
+        *(f"--dead_letters={folder / 'dead'}", *PERIOD, *flags),
     )
 
 
@@ -289,6 +345,7 @@ def test_a_copy_of_sealed_tables_has_all_points_and_verifies_them(
     assert "missing: " in ran.err
 
 
+@each_layout_long
 def test_a_copy_into_sealed_tables_changes_no_answer(tables: Tables, tmp_path: Path) -> None:
     before = read(tables.sealed)
     ran = copy(tables.plain, tables.sealed, tmp_path)
@@ -299,12 +356,12 @@ def test_a_copy_into_sealed_tables_changes_no_answer(tables: Tables, tmp_path: P
 
 def delete(store: Store, folder: Path, *flags: str) -> dict[str, Any]:
     """Deletes with the token of a dry run; from sealed tables as after an interrupted run."""
-    log = folder / store.layout.options.table_prefix
+    log = folder / store.layout.archive_table
     arguments = ("delete", "m", *store.flags, f"--log={log}", "--summary=json", *flags)
     dry = timebeam(*arguments)
     assert dry.code == 0, dry.err
     token = json.loads(dry.out)["token"]
-    if store.layout.options.archive:
+    if store.layout.has_archive:
         Path(f"{log}-{token}-begun.json").write_text("{}")
         lines = [json.dumps({"table": row.table, "row": row.key.hex()}) for row in store.rows()]
         Path(f"{log}-{token}-1.jsonl").write_text("\n".join(lines))
@@ -314,6 +371,7 @@ def delete(store: Store, folder: Path, *flags: str) -> dict[str, Any]:
     return json.loads(ran.out)["tables"]  # type: ignore[no-any-return]
 
 
+@each_layout
 def test_a_deletion_takes_sealed_points_and_late_ones_and_marks_their_hours(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +380,7 @@ def test_a_deletion_takes_sealed_points_and_late_ones_and_marks_their_hours(
     seal(tables.sealed, "o", days=1)
     list(create_tables(tables.sealed.target, [touched_table(tables.sealed.layout)], dry_run=False))
     before = read(tables.plain)[0]
+    sealed = sealed_times(tables.sealed)
     delete(tables.plain, tmp_path, *period)
     figures = delete(tables.sealed, tmp_path, *period)
     expected = read(tables.plain)
@@ -329,7 +388,10 @@ def test_a_deletion_takes_sealed_points_and_late_ones_and_marks_their_hours(
     for ranges in ([WHOLE_TABLE], splits(tables.sealed)):
         assert read(tables.sealed, ranges) == expected
     archive = tables.sealed.layout.archive_table
-    assert figures[archive]["points"] > 1000
+    first_ms, last_ms = (int(flag.split("=")[1]) * 1000 for flag in period)
+    deleted = [sum(first_ms <= time_ms <= last_ms for time_ms in times) for times in sealed.values()]
+    assert figures[archive]["points"] == sum(deleted) > 1000
+    assert figures[archive]["rows"] == sum(count > 0 for count in deleted)
     assert figures[tables.sealed.layout.data_table]["points"] > 0
     marks = {mark.start_s for mark in read_marks(tables.sealed.target, tables.sealed.layout)}
     gone = {time_ms // HOUR_MS * 3600 for of, time_ms in before.keys() - expected[0].keys()}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.support.model import Content, SeriesName
 from timebeam.pipelines.options.parameters import LAYOUT
-from timebeam.schema.layouts import LAYOUTS, Layout, Selected, Selection
+from timebeam.schema.layouts import LAYOUTS, Layout, Row, Selected, Selection
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
@@ -93,6 +93,10 @@ class AnyStore:
             for cell in row.cells
         }
 
+    def rows(self) -> list[Row]:
+        """The rows of the data table."""
+        return list(scan_table(self.target, self.layout.tables()[0].name))
+
     def content(self) -> Content:
         """What the layout finds and decodes; asserts that nothing is damaged."""
         return {at: value for at, (_, value) in self.arrived().items()}
@@ -107,7 +111,7 @@ class AnyStore:
         everything = Selection(None, {}, 0, EVER_MS)
         for selected in self.layout.select(everything, TableReader(self.target)):
             assert isinstance(selected, Selected), selected
-            decoded = self.layout.decode(selected.row, selected.series)
+            decoded = self.layout.decode_rows([selected])
             assert not decoded.damage
             for i, (series, time_ms, value) in enumerate(decoded.batch.points()):
                 assert not series.resources

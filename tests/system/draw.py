@@ -35,6 +35,7 @@ from tests.system.steps import (
     Rename,
     Replay,
     Rollup,
+    Seal,
     Setup,
     Step,
     Touched,
@@ -78,6 +79,9 @@ class _Draw:
         weights = [3, 2, 1, 2, 1, 2, 1, 1, 2, 2, 1]
         self._layout, self._options = self._rng.choices(_LAYOUTS, weights)[0]
         self._copy_layout, self._copy_options = self._rng.choice(_LAYOUTS)
+        self._seals = self._rng.random() < 0.4
+        if self._seals:
+            self._options = {**self._options, "archive": "true"}
         opentsdb = self._layout == "opentsdb"
         self._appends = opentsdb and self._rng.random() < 0.3
         self._compacts = opentsdb and self._rng.random() < 0.6
@@ -97,13 +101,17 @@ class _Draw:
 
     def _step(self, before: list[Step]) -> Step:
         draws: dict[Callable[[list[Step]], Step], int]
-        draws = {self._another_ingest: 5, self._again: 1, self._replay: 1, self._delete: 2}
+        draws = {self._another_ingest: 5, self._again: 1, self._replay: 1}
         draws |= {self._remove: 3, self._expire: 2}
         draws |= {self._rollup: 3, self._copy: 2, self._export: 2}
         if self._marks:
             draws[self._touched] = 2
         if self._compacts:
             draws[self._compact] = 3
+        if self._seals:
+            draws[self._seal] = 9
+            return self._rng.choices(list(draws), list(draws.values()))[0](before)
+        draws[self._delete] = 2  # these do not read an archive
         if self._layout == "opentsdb":
             draws[self._meta_sync] = 1
             draws[self._rename] = 2
@@ -211,7 +219,8 @@ class _Draw:
         if self._rng.random() < 0.2:
             first_ms, last_ms = START_S * 1000, (START_S + HOURS * HOUR_S) * 1000
         trouble = self._trouble(["pass", "abort", "kill"])
-        return Remove(point.series, first_ms, last_ms, self._rng.random() < 0.3, trouble)
+        all_of_it = not self._seals and self._rng.random() < 0.3
+        return Remove(point.series, first_ms, last_ms, all_of_it, trouble)
 
     def _expire(self, _: list[Step]) -> Step:
         rollup_days = (None, -1, 0, 1, 2) if self._layout == "opentsdb" else (None, -1)
@@ -236,6 +245,10 @@ class _Draw:
     def _compact(self, _: list[Step]) -> Step:
         form = self._rng.choice(("compacted", "compacted", "append"))
         return Compact(*self._span(0.6), form, self._trouble(["pass", "abort", "kill"]))
+
+    def _seal(self, _: list[Step]) -> Step:
+        trouble = self._trouble(["pass", "abort", "kill"])
+        return Seal(*self._span(0.6), self._rng.random() < 0.6, trouble)
 
     def _copy(self, _: list[Step]) -> Step:
         return Copy(*self._span(0.7), self._trouble(["pass", "abort", "kill"]))

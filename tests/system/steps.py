@@ -141,6 +141,15 @@ class Compact(_Data, frozen=True, tag=True):
     trouble: Trouble | None = None
 
 
+class Seal(_Data, frozen=True, tag=True):
+    """`timebeam seal`, in hours from START_S, of tables with an archive."""
+
+    start: int
+    end: int
+    delete_source: bool
+    trouble: Trouble | None = None
+
+
 class Copy(_Data, frozen=True, tag=True):
     """`timebeam copy` into the second tables, in hours from START_S."""
 
@@ -185,6 +194,7 @@ Step: TypeAlias = (
     | Rollup
     | Touched
     | Compact
+    | Seal
     | Copy
     | Export
     | MetaSync

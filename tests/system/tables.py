@@ -201,6 +201,7 @@ class Tables:
             elif not default:
                 options = {key: str(value) for key, value in self.store.options.items()}
                 prefix = options.pop("table_prefix") + interval["table"]
+                options.pop("archive", None)
                 place = (self.store.target.project, self.store.target.instance)
                 content = _store(place, prefix, self.layout, options).content()
                 for (series, time_ms), (_, value) in content.items():

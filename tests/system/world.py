@@ -36,6 +36,7 @@ from tests.system.steps import (
     Rename,
     Replay,
     Rollup,
+    Seal,
     Step,
     Touched,
     Trouble,
@@ -43,7 +44,7 @@ from tests.system.steps import (
 )
 from tests.system.tables import Tables
 from tests.system.troubles import run
-from timebeam.pipelines.store import delete
+from timebeam.pipelines.store import delete, seal
 
 
 class World:
@@ -108,6 +109,8 @@ class World:
         elif isinstance(step, Compact):
             span = f"--start={START_S + step.start * HOUR_S}", f"--end={START_S + step.end * HOUR_S}"
             self._finish(["compact", *self._tables.flags, *span, f"--form={step.form}"], step.trouble)
+        elif isinstance(step, Seal):
+            self._seal(step)
         elif isinstance(step, Copy):
             self._copy(step)
         elif isinstance(step, Export):
@@ -154,6 +157,20 @@ class World:
         rollups_end_s = None if step.rollup_days is None else START_S + step.rollup_days * DAY_S
         self._model.expire(step.metric, START_S + step.days * DAY_S, rollups_end_s)
         self._check_rollups(self._model.rollups)
+
+    def _seal(self, step: Seal) -> None:
+        end = (int(time.time()) - START_S) // HOUR_S - step.end
+        arguments = [
+            *(
+                "seal",
+                *self._tables.flags,
+                f"--start={START_S + step.start * HOUR_S}",
+                f"--older_than={end}h",
+            ),
+            *("--quiet_hours=0", "--reader_hours=0", f"--delete_source={step.delete_source}".lower()),
+        ]
+        with mock.patch.object(seal, "SETTLED_MS", 0):
+            self._finish(arguments, step.trouble, settle_at_once)
 
     def _ingest(self, step: Ingest, paths: list[Path], trouble: Trouble | None) -> None:
         letters = self._new_folder() / "dead"
@@ -397,8 +414,8 @@ class World:
 
 
 def settle_at_once() -> None:
-    """Appends are as old as a deletion needs them to be."""
-    delete.SETTLED_MS = 0
+    """Cells are as old as a deletion or a seal needs them to be."""
+    delete.SETTLED_MS = seal.SETTLED_MS = 0
 
 
 def _content(tables: Tables) -> dict[Any, Any]:

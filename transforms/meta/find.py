@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.layouts import (
+    Archive,
     Cell,
     Finding,
     ReadableLayout,
@@ -18,6 +19,7 @@ from timebeam.schema.layouts import (
     Selection,
     SeriesIndex,
     SeriesMeta,
+    find_capability,
 )
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive.rows import archive_table
@@ -87,18 +89,28 @@ def from_keys(
 ) -> Iterator[Found]:
     """The series of a layout whose row keys hold the names; memory for all of them."""
     seen: set[Series] = set()
-    for spec in layout.tables():
-        if not spec.holds_points:
+    for key in metered_keys(_data_keys(target, layout), meter):
+        try:
+            series, base_ms = layout.entry_of(key)
+        except ValueError as error:
+            yield key, str(error)
             continue
-        for key in metered_keys(scan_keys(target, spec.name), meter):
-            try:
-                series, base_ms = layout.entry_of(key)
-            except ValueError as error:
-                yield key, str(error)
-                continue
-            if series not in seen and query.takes(series):
-                seen.add(series)
-                yield Listed(series, seen_ms=base_ms)
+        if series not in seen and query.takes(series):
+            seen.add(series)
+            yield Listed(series, seen_ms=base_ms)
+
+
+def _data_keys(target: Target, layout: SeriesIndex) -> Iterator[bytes]:
+    """The keys of all data rows; those of archive rows follow, as keys of data rows."""
+    for spec in layout.tables():
+        if spec.holds_points:
+            yield from scan_keys(target, spec.name)
+    sealed = find_capability(layout, Archive)
+    if sealed is not None and sealed.has_archive:
+        for key in scan_keys(target, sealed.archive_table):
+            with contextlib.suppress(ValueError):  # no key of the archive
+                archived = archive_keys.parse_key(sealed.heads, key)
+                yield sealed.row_at(archived.series, archived.base_s).key
 
 
 def from_rows(
@@ -139,10 +151,12 @@ def metric_keys(target: Target, layout: SeriesMeta, metric: bytes, start_ms: int
         yield from scan_keys(target, layout.data_table, start, end)
     if layout.options.archive:
         table = archive_table(layout.options.table_prefix).name
-        for start, end in archive_keys.ranges(layout.options, metric, start_ms, _LAST_MS):
+        heads = keys.heads(layout.options, metric)
+        for start, end in (span for head in heads for span in archive_keys.ranges(head, start_ms, _LAST_MS)):
             for key in scan_keys(target, table, start, end):
                 with contextlib.suppress(ValueError):  # no key of the archive
-                    yield archive_keys.parse_key(layout.options, key).data
+                    archived = archive_keys.parse_key(layout.options, key)
+                    yield keys.row_key(archived.series, archived.base_s)
 
 
 def _series_rows(layout: SeriesMeta, data_keys: Iterable[bytes], once: bool) -> Iterator[Row]:

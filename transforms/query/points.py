@@ -256,7 +256,7 @@ def why_nothing(target: Target, layout: ReadableLayout) -> str:
     names, is_many = " and ".join(tables), len(tables) > 1
     if not keys:
         archive = find_capability(layout, Archive)
-        if archive and archive.options.archive and any(scan_keys(target, archive.archive_table, limit=1)):
+        if archive and archive.has_archive and any(scan_keys(target, archive.archive_table, limit=1)):
             return f"table {names} is empty, and nothing in {archive.archive_table} matches the selection"
         return f"tables {names} are empty" if is_many else f"table {names} is empty"
     having_rows = f"tables {names} have rows" if is_many else f"table {names} has rows"

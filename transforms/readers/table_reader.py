@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Cell, Finding, ReadableLayout, Reader, Row, Scan, Selected
+from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.transforms.bigtable.columns import ColumnMerger, MergedRows
 from timebeam.transforms.bigtable.merge import QualifierMerger, RowMerger
 from timebeam.transforms.bigtable.reader import common_range, read_keys, read_ranges, row_filter
@@ -79,9 +80,13 @@ def scan_table(target: Target, table: str) -> Iterator[Row]:
     return scan_rows(target, Scan(table, [(b"", b"")]))
 
 
-def read_rows(target: Target, table: str, keys: Sequence[bytes]) -> dict[bytes, Row]:
-    """The existing rows with these keys, by key."""
-    return {row.key: row for row in read_keys(target, table, keys, lambda: RowMerger(table, Row, Cell))}
+def read_rows(
+    target: Target, table: str, keys: Sequence[bytes], columns: ColumnRange | None = None
+) -> dict[bytes, Row]:
+    """The existing rows with these keys, by key; with these columns, or all for None."""
+    cell_filter = None if columns is None else row_filter(columns=columns)
+    rows = read_keys(target, table, keys, lambda: RowMerger(table, Row, Cell), cell_filter)
+    return {row.key: row for row in rows}
 
 
 def existing_keys(target: Target, table: str, keys: Sequence[bytes]) -> set[bytes]:

@@ -133,9 +133,9 @@ class RollupSeriesKeys:
         for selected in selection:
             if not isinstance(selected, Finding):
                 row_key = selected.row.key
-                if isinstance(selected, Archived):
-                    row_key = archive_keys.parse_key(options, row_key).data
                 key = SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
+                if isinstance(selected, Archived):
+                    key = archive_keys.parse_key(options, row_key).series
                 if self._stored.setdefault(selected.series, key) != key:
                     uids = ("uids", b"".join(key).hex())
                     selected = selected.renamed(selected.series._replace(resources=(uids,)))

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.layouts import Archive, Cell, Compaction, Packing, Row, find_capability
+from timebeam.schema.layouts import Archive, Cell, Compaction, Packing, Row, capability, find_capability
 from timebeam.schema.layouts.archive.keys import SPANS_S, archive_key
-from timebeam.schema.layouts.archive.select import archive_scan
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.compact import compact_row
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
@@ -116,7 +115,7 @@ class _CompactFn(beam.DoFn):
         for row in within(ParallelReader(job.target), job.layout, chunk.keys).scan(scan):
             if not _is_within(job, row, chunk):
                 continue
-            is_sealed = sealed and any(archive_key(options, row.key, code) in sealed for code in SPANS_S)
+            is_sealed = sealed and _is_sealed(job, row.key, sealed)
             mutation = None if is_sealed else compact_row(row, job.form, job.settled_ms)
             _count(row, mutation)
             if mutation is None:
@@ -137,11 +136,19 @@ def _sealed_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:
     and win over a correction that is in the archive.
     """
     layout = find_capability(job.layout, Archive)
-    if layout is None or not layout.options.archive:
+    if layout is None or not layout.has_archive:
         return set()
     period_ms = chunk.start_s * 1000, chunk.end_s * 1000 - 1
-    scan = archive_scan(layout.options, layout.archive_table, chunk.uids, {}, *period_ms)
-    return {row.key for row in TableReader(job.target).scan(dataclasses.replace(scan, keys_only=True))}
+    scan = select.archive_scan(
+        job.layout.options, layout.archive_table, chunk.uids, {}, *period_ms, keys_only=True
+    )
+    return {row.key for row in TableReader(job.target).scan(scan)}
+
+
+def _is_sealed(job: CompactJob, key: bytes, sealed: set[bytes]) -> bool:
+    """Whether the hour of a data row is in one of these archive rows."""
+    row = capability(job.layout, Archive).data_row(key)
+    return any(archive_key(row.series, row.start_ms // 1000, code) in sealed for code in SPANS_S)
 
 
 def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:

@@ -45,13 +45,14 @@ from timebeam.transforms.bigtable.reader import common_range, ranges_between, sp
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import data_tables
-from timebeam.transforms.readers.table_reader import TableReader, within
+from timebeam.transforms.readers.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.touched import TouchedMarker
 from timebeam.transforms.store.removals import COUNTERS, PendingRemovals, count_removal, logged_rows
 from timebeam.transforms.store.sealed_removals import SealedRemovals
 
 _SERIES = 100_000  # whose test of the filters is remembered
 _ROWS_AT_ONCE = 500
+_ARCHIVE_ROWS_AT_ONCE = 100  # a row can have megabytes
 
 
 class RolledTable(NamedTuple):
@@ -330,17 +331,34 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
     selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
     passes = functools.lru_cache(_SERIES)(question.passes)
     skips = metrics.SkipLog(COUNTERS)
+    cut: dict[bytes, Series] = {}  # archive rows that are read period by period
     for selected in job.layout.select(selection, within(TableReader(job.target), job.layout, chunk.keys)):
         if isinstance(selected, Finding):
             _skip(skips, selected.table, selected.key, selected.text)
         elif passes(selected.series):
-            late = selected.late if isinstance(selected, Archived) else ()
-            for row in (*late, selected.row):
-                try:
-                    for removal in _row_removals(job, Selected(row, selected.series), deleted):
-                        yield removal, selected.series
-                except ValueError as error:
-                    _skip(skips, row.table, row.key, error)
+            rows = [*selected.late] if isinstance(selected, Archived) else []
+            if isinstance(selected, Archived) and selected.period is not None:
+                cut[selected.row.key] = selected.series
+            else:
+                rows.append(selected.row)
+            for row in rows:
+                yield from _counted_removals(job, Selected(row, selected.series), deleted, skips)
+    keys = iter(sorted(cut))
+    while some := list(itertools.islice(keys, _ARCHIVE_ROWS_AT_ONCE)):
+        table = capability(job.layout, Archive).archive_table
+        for row in read_rows(job.target, table, some).values():
+            yield from _counted_removals(job, Selected(row, cut[row.key]), deleted, skips)
+
+
+def _counted_removals(
+    job: DeleteJob, selected: Selected, deleted: Deleted, skips: metrics.SkipLog
+) -> Iterator[tuple[Removal, Series]]:
+    """`_row_removals`; a row that cannot be read is logged and counted."""
+    try:
+        for removal in _row_removals(job, selected, deleted):
+            yield removal, selected.series
+    except ValueError as error:
+        _skip(skips, selected.row.table, selected.row.key, error)
 
 
 def _skip(skips: metrics.SkipLog, table: str, key: bytes, why: object) -> None:
@@ -376,7 +394,7 @@ def _sealed_removals(job: DeleteJob, task: DeleteTask) -> SealedRemovals | None:
 
 def _has_archive(job: DeleteJob) -> bool:
     layout = find_capability(job.layout, Archive)
-    return layout is not None and layout.options.archive
+    return layout is not None and layout.has_archive
 
 
 def _rollup_removals(

@@ -42,9 +42,9 @@ class _MetricsFn(beam.DoFn):
 
     def process(self, _: object) -> Iterator[Chunk]:
         job = self._job
-        metric_uids = job.layout.metric_uids(TableReader(job.target))
+        metric_keys = job.layout.metric_keys(TableReader(job.target))
         yield from metrics.planned(
-            Chunk((name,), (uid,), job.start_s, job.end_s, WHOLE_TABLE) for name, uid in metric_uids.items()
+            Chunk((name,), (uid,), job.start_s, job.end_s, WHOLE_TABLE) for name, uid in metric_keys.items()
         )
 
 

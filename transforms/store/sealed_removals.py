@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.layouts import Archive, Row
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive import rows as archive_rows
-from timebeam.schema.layouts.opentsdb import keys as data_keys
+from timebeam.schema.layouts.archive.keys import BLOCK_S, HOUR_S, LAST_S
 from timebeam.schema.layouts.removal import Deleted, Removal
+from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows
@@ -40,15 +41,10 @@ class SealedRemovals(NamedTuple):
 
     def hour_rows(self, removal: Removal) -> list[Row]:
         """Data rows without cells, of the hours that the removal from a row of the archive changes."""
-        options, deleted = self.layout.options, self.deleted
-        key = archive_keys.parse_key(options, removal.mutation.key)
-        at = options.salt_width + options.uid_width_metric
-        start_s = max(key.base_s, deleted.first_ms // 1000 // data_keys.SPAN_S * data_keys.SPAN_S)
+        key, deleted = archive_keys.parse_key(self.layout.heads, removal.mutation.key), self.deleted
+        start_s = max(key.base_s, deleted.first_ms // 1000 // HOUR_S * HOUR_S)
         end_s = min(key.end_s, deleted.last_ms // 1000 + 1)
-        return [
-            Row(self.layout.data_table, key.data[:at] + base_s.to_bytes(4, "big") + key.data[at + 4 :], ())
-            for base_s in range(start_s, end_s, data_keys.SPAN_S)
-        ]
+        return [self.layout.row_at(key.series, base_s) for base_s in range(start_s, end_s, HOUR_S)]
 
     def carry_out(self, rows: Sequence[Row]) -> None:
         """Deletes the points from the archive rows of the series and spans of some rows.
@@ -84,33 +80,48 @@ class SealedRemovals(NamedTuple):
         A series without a span in a block is left out: no seal has written rows of it, and one that is at
         work reads its points again after it has chosen the span.
         """
-        options, table = self.layout.options, self.layout.archive_table
-        data = {
-            row.key: archive_rows.span_row(options, table, row.key, 1).key
-            for row in rows
-            if row.table != table
-        }
+        table = self.layout.archive_table
+        places = [place for row in rows if row.table != table for place in self._places(row.key)]
+        blocks = [archive_rows.span_row(table, series, start_s, 1).key for series, start_s, _ in places]
         codes = {
             key: cell.value[0]
-            for key, row in read_rows(self.target, table, sorted(set(data.values()))).items()
+            for key, row in read_rows(self.target, table, sorted(set(blocks))).items()
             for cell in row.cells
             if cell.qualifier == archive_rows.SPAN
         }
         keys = {row.key for row in rows if row.table == table}
-        keys |= {
-            archive_keys.archive_key(options, key, codes[block_key])
-            for key, block_key in data.items()
-            if block_key in codes
-        }
+        for block, (series, start_s, end_s) in zip(blocks, places, strict=True):
+            if block in codes:
+                spans = _pieces(start_s, end_s, archive_keys.SPANS_S[codes[block]])
+                keys |= {archive_keys.archive_key(series, span_s, codes[block]) for span_s, _ in spans}
         return sorted(keys)
+
+    def _places(self, key: bytes) -> Iterator[tuple[SeriesKey, int, int]]:
+        """(series, start, end in s) of what a deletion changes of a data row, for each block."""
+        with contextlib.suppress(ValueError):  # no seal takes such a row
+            series, start_ms, end_ms = self.layout.data_row(key)
+            first_ms, last_ms, _ = self.deleted
+            if first_ms <= last_ms:
+                start_ms, end_ms = max(start_ms, first_ms), min(end_ms, last_ms + 1)
+            start_s, end_s = max(0, start_ms // 1000), min(-(-end_ms // 1000), LAST_S + 1)
+            for block_s, block_end_s in _pieces(start_s, end_s, BLOCK_S):
+                yield series, block_s, block_end_s
 
     def _replacement(self, key: bytes, row: Row | None) -> Replacement:
         """Replaces a row as it was read; a damaged one keeps its cells."""
         removal = None
         if row is not None:
             with contextlib.suppress(ValueError):
-                removal = archive_rows.remove_points(self.layout.options, row, self.deleted)
+                removal = archive_rows.remove_points(self.layout.heads, row, self.deleted)
         new = Row(self.layout.archive_table, key, removal.mutation.cells if removal else ())
         guard, changed = archive_rows.replacing_row(row, new, int(time.time() * 1000))
         *cells, seal = changed.cells
         return Replacement(key, guard, seal, cells, changed.deleted if removal else ())
+
+
+def _pieces(start_s: int, end_s: int, span_s: int) -> Iterator[tuple[int, int]]:
+    """[start, end) of a period in the spans that it overlaps."""
+    while start_s < end_s:
+        next_s = start_s - start_s % span_s + span_s
+        yield start_s, min(next_s, end_s)
+        start_s = next_s

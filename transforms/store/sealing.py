@@ -25,18 +25,18 @@ from typing import NamedTuple
 import numpy as np
 from google.api_core.exceptions import NotFound
 
-from timebeam.schema.layouts import Archive, Deletion, Row, Selected
+from timebeam.schema.common.batches import distinct
+from timebeam.schema.layouts import Archive, HourMarks, Row, Selected, capability
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive import rows as archive_rows
-from timebeam.schema.layouts.archive.keys import BLOCK_S
-from timebeam.schema.layouts.opentsdb import select
-from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, parse_key
-from timebeam.schema.layouts.opentsdb.rows import is_histogram
+from timebeam.schema.layouts.archive.keys import BLOCK_S, HOUR_S
+from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.layouts.removal import deletions
-from timebeam.schema.points import PointBatch, Series
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import Int64s, PointBatch, Series
 from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows
 from timebeam.transforms.rollup.touched import read_days
@@ -47,6 +47,7 @@ SERIES_AT_ONCE = 100
 """Series that are sealed together: an hour of a series may go into an archive row of 20,000 points."""
 _ROW_BYTES, _CELL_BYTES = 500, 250  # memory of the objects, beside the value
 _ATTEMPTS = 5
+_HOUR_MS, _BLOCK_MS = HOUR_S * 1000, BLOCK_S * 1000
 
 
 class SealTally(NamedTuple):
@@ -106,70 +107,108 @@ class VerifyError(RuntimeError):
 
 
 class _Sealable(NamedTuple):
-    """A data row that can be sealed, the versions of its columns that hold points, and its series."""
+    """A data row that can be sealed, with the cells that hold points of its closed hours.
+
+    Attributes:
+      columns: that were read of it; None for all.
+      times_ms: of the cells, as in `Archive.sealable`.
+      is_busy: whether cells are left, since the row was written or marked lately.
+    """
 
     row: Row
-    columns: Sequence[Deletion]
-    series: Series
+    columns: ColumnRange | None
+    series: SeriesKey
+    times_ms: Int64s
+    is_busy: bool
+
+    @property
+    def name(self) -> Series:
+        """The series, named by its key: a seal needs no names."""
+        return Series(f"{self.series.head.hex()} {self.series.tail.hex()}", ())
 
 
 def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
-    """Seals the rows of a metric, by its UID; a tally for each few rows.
+    """Seals the rows of a metric, as in `Archive.metric_keys`; a tally for each few rows.
 
     Raises:
       VerifyError: a row that was read back differs from what was written.
       GoogleAPICallError: the service refuses a call, or does not answer.
     """
-    layout = job.layout
-    span_ms = job.start_s * 1000, job.end_s * 1000 - 1
-    scan = select.scan(layout.options, layout.data_table, [metric], {}, *span_ms)
-    keyed = select.data_rows(layout.options, scan, span_ms, TableReader(job.target))
-    sound = (row for row, key in keyed if not layout.key_error(key))
     marked_s = _marked_hours(job, metric)
-    for rows in _buffered(sound, lambda row: parse_key(layout.options, row.key).base_s // BLOCK_S):
-        quiet = [row for row in _quiet(job, rows) if base_s_of(layout.options, row.key) not in marked_s]
-        yield SealTally(rows_read=len(rows), rows_busy=len(rows) - len(quiet))
-        for some in _by_series(layout, quiet):
-            yield _seal(job, some)
+    for entries in _buffered(_read(job, metric, marked_s)):
+        busy = sum(entry.is_busy for entry in entries)
+        yield SealTally(rows_read=len(entries), rows_busy=busy)
+        for some in _by_series([entry for entry in entries if entry.row.cells]):
+            yield _seal(job, some, marked_s)
 
 
-def _by_series(layout: Archive, rows: Sequence[Row]) -> Iterator[list[Row]]:
+def _read(job: SealJob, metric: bytes, marked_s: Int64s) -> Iterator[_Sealable]:
+    """The data rows of a metric with points of closed hours."""
+    reader = TableReader(job.target)
+    for scan in job.layout.closed(metric, job.start_s * 1000, job.end_s * 1000, reader):
+        for row in reader.scan(scan):
+            with contextlib.suppress(ValueError):  # `timebeam check` reports it
+                yield _sealable(job, row, scan.columns, marked_s)
+
+
+def _sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_s: Int64s) -> _Sealable:
+    """What can be sealed of a data row.
+
+    Raises:
+      ValueError: no data row has its key.
+    """
+    series = job.layout.data_row(row.key).series
+    cells, times_ms = job.layout.sealable(row)
+    is_taken = (times_ms >= job.start_s * 1000) & (times_ms < job.end_s * 1000)
+    is_busy = any(cell.timestamp_ms >= job.quiet_ms for cell in row.cells)
+    if is_busy:
+        is_taken[:] = False
+    elif len(marked_s):
+        is_marked = is_taken & np.isin(times_ms // _HOUR_MS * HOUR_S, marked_s)
+        is_busy = bool(is_marked.any())
+        is_taken &= ~is_marked
+    if not is_taken.all():
+        cells, times_ms = list(itertools.compress(cells, is_taken.tolist())), times_ms[is_taken]
+    return _Sealable(row._replace(cells=cells), columns, series, times_ms, is_busy)
+
+
+def _by_series(entries: Sequence[_Sealable]) -> Iterator[list[_Sealable]]:
     """The rows of `SERIES_AT_ONCE` series at a time."""
-    by_tsuid: dict[bytes, list[Row]] = {}
-    for row in rows:
-        by_tsuid.setdefault(layout.tsuid_of(row.table, row.key), []).append(row)
-    of_series = iter(by_tsuid.values())
+    by_series: dict[SeriesKey, list[_Sealable]] = {}
+    for entry in entries:
+        by_series.setdefault(entry.series, []).append(entry)
+    of_series = iter(by_series.values())
     while some := list(itertools.islice(of_series, SERIES_AT_ONCE)):
         yield list(itertools.chain.from_iterable(some))
 
 
-def _quiet(job: SealJob, rows: Iterable[Row]) -> list[Row]:
-    """The rows without a cell of `quiet_ms` or later."""
-    return [row for row in rows if all(cell.timestamp_ms < job.quiet_ms for cell in row.cells)]
-
-
-def _marked_hours(job: SealJob, metric: bytes) -> set[int]:
+def _marked_hours(job: SealJob, metric: bytes) -> Int64s:
     """The starts, in s, of the hours of a metric that writers have marked since `quiet_ms`."""
+    marked_s = []
     with contextlib.suppress(NotFound):  # without rollups there is no table of marks
-        return {
+        marking = capability(job.layout, HourMarks)
+        marked_s = [
             hour.start_s
-            for day in read_days(TableReader(job.target), job.layout, metric, job.start_s, job.end_s)
+            for day in read_days(TableReader(job.target), marking, metric, job.start_s, job.end_s)
             for hour in day.hours
-            if any(time_ms >= job.quiet_ms for _, time_ms in hour.times_ms)
-        }
-    return set()
+            if hour.metric == metric and any(time_ms >= job.quiet_ms for _, time_ms in hour.times_ms)
+        ]
+    return np.array(marked_s, np.int64)
 
 
-def _buffered(rows: Iterable[Row], block_of: Callable[[Row], int]) -> Iterator[list[Row]]:
+def _buffered(entries: Iterable[_Sealable]) -> Iterator[list[_Sealable]]:
     """Rows in lists of one block and about `BUFFER_BYTES`: many hours of few series, or few of many."""
-    buffer: list[Row] = []
-    size = 0
-    for row in rows:
-        if buffer and block_of(row) != block_of(buffer[0]):
+    buffer: list[_Sealable] = []
+    size, block = 0, -1
+    for entry in entries:
+        entry_block = int(entry.times_ms[0]) // _BLOCK_MS if len(entry.times_ms) else block
+        if buffer and entry_block != block:
             yield buffer
             buffer, size = [], 0
-        buffer.append(row)
-        size += _ROW_BYTES + sum(_CELL_BYTES + len(cell.value) + len(cell.qualifier) for cell in row.cells)
+        block = entry_block
+        buffer.append(entry)
+        size += _ROW_BYTES
+        size += sum(_CELL_BYTES + len(cell.value) + len(cell.qualifier) for cell in entry.row.cells)
         if size >= BUFFER_BYTES:
             yield buffer
             buffer, size = [], 0
@@ -177,14 +216,14 @@ def _buffered(rows: Iterable[Row], block_of: Callable[[Row], int]) -> Iterator[l
         yield buffer
 
 
-def _seal(job: SealJob, rows: Sequence[Row]) -> SealTally:
+def _seal(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) -> SealTally:
     """Seals data rows of one block that nobody writes to."""
-    sealable, batch, damaged = _readable(job.layout, rows)
+    sealable, batch, damaged = _readable(job.layout, entries)
     tally = SealTally(rows_damaged=damaged, points_read=len(batch))
     if job.dry_run or not len(batch):
         return tally
-    archive_key_of = _archive_keys(job, sealable, batch)
-    row_series = {archive_key_of[entry.row.key]: entry.series for entry in sealable}
+    code_of = _codes(job, sealable, batch)
+    row_series = {key: entry.name for entry in sealable for key in _archive_keys(entry, code_of)}
     written: list[Row] = []
     for attempt in itertools.count(1):
         stored = read_rows(job.target, job.layout.archive_table, sorted(row_series))
@@ -193,9 +232,7 @@ def _seal(job: SealJob, rows: Sequence[Row]) -> SealTally:
             break
         # Points that were deleted since they were read must not be written: a deletion replaces the archive
         # rows after it has changed the data rows, so either it is seen here, or nothing is written.
-        keys = [entry.row.key for entry in sealable]
-        reread = read_rows(job.target, job.layout.data_table, keys).values()
-        sealable, batch, _ = _readable(job.layout, _quiet(job, reread))
+        sealable, batch, _ = _readable(job.layout, _read_again(job, sealable, marked_s))
         changes = list(_changes(job, batch, row_series, stored))
         written = _write(job, changes)
         tally = tally._replace(rows_written=tally.rows_written + len(changes))
@@ -209,45 +246,46 @@ def _seal(job: SealJob, rows: Sequence[Row]) -> SealTally:
         points_archived=sum(archive_rows.count_points(row) for row in stored.values()),
         bytes_archived=sum(len(cell.value) for row in stored.values() for cell in row.cells),
     )
-    return _delete(job, sealable, archive_key_of, stored, tally) if job.delete_source else tally
+    return _delete(job, sealable, code_of, stored, tally) if job.delete_source else tally
 
 
-def _readable(layout: Archive, rows: Sequence[Row]) -> tuple[list[_Sealable], PointBatch, int]:
-    """(the rows that can be read in full, their points, the number of the others).
+def _read_again(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) -> Iterator[_Sealable]:
+    """Rows as they are now, with the points of the archive rows that they had points of."""
+    table = job.layout.data_table
+    keys_of: dict[ColumnRange | None, list[bytes]] = {}
+    for entry in entries:
+        keys_of.setdefault(entry.columns, []).append(entry.row.key)
+    for columns, keys in keys_of.items():
+        for row in read_rows(job.target, table, keys, columns).values():
+            yield _sealable(job, row, columns, marked_s)
 
-    The series are named by their TSUIDs: a seal needs no names.
-    """
-    selected = [Selected(row, Series(layout.tsuid_of(row.table, row.key).hex(), ())) for row in rows]
-    decoded = layout.decode_rows(selected)
-    bad = {row.key for row, _ in decoded.damage} | {rows[number].key for number in decoded.outside}
+
+def _readable(layout: Archive, entries: Iterable[_Sealable]) -> tuple[list[_Sealable], PointBatch, int]:
+    """(the rows that can be read in full, their points, the number of the others)."""
+    entries = [entry for entry in entries if entry.row.cells]
+    decoded = layout.decode_rows([Selected(entry.row, entry.name) for entry in entries])
+    bad = {id(row) for row, _ in decoded.damage} | {id(entries[number].row) for number in decoded.outside}
     if bad:
-        selected = [pair for pair in selected if pair.row.key not in bad]
-        decoded = layout.decode_rows(selected)
-    sealable = [_Sealable(row, _point_columns(row), series) for row, series in selected]
-    return [entry for entry in sealable if entry.columns], decoded.batch, len(bad)
+        entries = [entry for entry in entries if id(entry.row) not in bad]
+        decoded = layout.decode_rows([Selected(entry.row, entry.name) for entry in entries])
+    return entries, decoded.batch, len(bad)
 
 
-def _point_columns(row: Row) -> list[Deletion]:
-    """The columns of a row without damage that hold points, up to the versions that were read."""
-    return deletions(
-        cell for cell in row.cells if not (is_annotation(cell.qualifier) or is_histogram(cell.qualifier))
-    )
-
-
-def _archive_keys(job: SealJob, sealable: Sequence[_Sealable], batch: PointBatch) -> dict[bytes, bytes]:
-    """The key of the archive row of each data row, by key; chooses the spans of series that have none."""
-    options, table = job.layout.options, job.layout.archive_table
+def _codes(job: SealJob, entries: Sequence[_Sealable], batch: PointBatch) -> dict[SeriesKey, int]:
+    """The span code of each series; chosen for those that have none."""
+    table = job.layout.archive_table
     points = np.bincount(batch.index, minlength=len(batch.series)).tolist()
     points_of = dict(zip(batch.series, points, strict=True))
-    chosen: dict[Series, Row] = {}
-    for series, entries in itertools.groupby(
-        sorted(sealable, key=lambda entry: entry.series), lambda entry: entry.series
+    chosen: dict[SeriesKey, Row] = {}
+    for series, group in itertools.groupby(
+        sorted(entries, key=lambda entry: entry.series), lambda entry: entry.series
     ):
-        data_keys = [entry.row.key for entry in entries]
-        bases_s = [parse_key(options, key).base_s for key in data_keys]
-        hours = (max(bases_s) - min(bases_s)) // SPAN_S + 1
-        code = archive_keys.span_for(points_of.get(series, 0), hours)
-        chosen[series] = archive_rows.span_row(options, table, data_keys[0], code)
+        of_series = list(group)
+        first_s = min(int(entry.times_ms.min()) for entry in of_series) // _HOUR_MS * HOUR_S
+        last_s = max(int(entry.times_ms.max()) for entry in of_series) // _HOUR_MS * HOUR_S
+        hours = (last_s - first_s) // HOUR_S + 1
+        code = archive_keys.span_for(points_of.get(of_series[0].name, 0), hours)
+        chosen[series] = archive_rows.span_row(table, series, first_s, code)
     existing = read_rows(job.target, table, sorted(row.key for row in chosen.values()))
     span_cells = {
         key: row._replace(cells=[cell for cell in row.cells if cell.qualifier == archive_rows.SPAN])
@@ -261,10 +299,14 @@ def _archive_keys(job: SealJob, sealable: Sequence[_Sealable], batch: PointBatch
     unknown = set(code_of.values()) - archive_keys.SPANS_S.keys()
     if unknown:
         raise VerifyError(f"table {table} has the span code {min(unknown)}, which a newer timebeam wrote")
-    return {
-        entry.row.key: archive_keys.archive_key(options, entry.row.key, code_of[entry.series])
-        for entry in sealable
-    }
+    return code_of
+
+
+def _archive_keys(entry: _Sealable, code_of: Mapping[SeriesKey, int]) -> set[bytes]:
+    """The keys of the archive rows with the points of a data row."""
+    code = code_of[entry.series]
+    spans = distinct(entry.times_ms // (archive_keys.SPANS_S[code] * 1000)).tolist()
+    return {archive_keys.archive_key(entry.series, span * archive_keys.SPANS_S[code], code) for span in spans}
 
 
 class _Change(NamedTuple):
@@ -289,38 +331,38 @@ def _changes(
     Raises:
       VerifyError: a row of the archive is damaged.
     """
-    options, table = job.layout.options, job.layout.archive_table
+    heads, table = job.layout.heads, job.layout.archive_table
     decoded = archive_rows.decode_archive_rows(
-        options, [Selected(row, row_series[key]) for key, row in stored.items()]
+        heads, [Selected(row, row_series[key]) for key, row in stored.items()]
     )
     if decoded.damage:
         row, text = decoded.damage[0]
         raise VerifyError(f"table {table}, row {row.key.hex()}: {text}; nothing was deleted")
-    points, from_source = archive_rows.merged(batch, decoded.batch)
+    points, from_source = archive_rows.merged(batch, decoded.batch, by_kind=job.layout.by_kind)
     numbers = {series: number for number, series in enumerate(points.series)}
     firsts = np.searchsorted(points.index, np.arange(len(points.series) + 1))
     for key, series in row_series.items():
         if series not in numbers:
             continue
-        span = archive_keys.parse_key(options, key)
+        span = archive_keys.parse_key(heads, key)
         first, end = firsts[numbers[series] : numbers[series] + 2]
         first, end = first + np.searchsorted(
             points.times_ms[first:end], [span.base_s * 1000, span.end_s * 1000]
         )
         if from_source[first:end].any():
             row_points = points.take(slice(int(first), int(end)))
-            new = Row(table, key, archive_rows.archive_cells(options, key, row_points))
-            _check_encoded(options, new, row_points)
+            new = Row(table, key, archive_rows.archive_cells(heads, key, row_points))
+            _check_encoded(heads, new, row_points)
             yield _Change(stored.get(key), new)
 
 
-def _check_encoded(options: OpenTsdbOptions, row: Row, points: PointBatch) -> None:
+def _check_encoded(heads: archive_keys.SeriesHeads, row: Row, points: PointBatch) -> None:
     """Compares each point of a row that is to be written by value.
 
     Raises:
       VerifyError: a point differs.
     """
-    decoded = archive_rows.decode_archive_rows(options, [Selected(row, Series("", ()))]).batch
+    decoded = archive_rows.decode_archive_rows(heads, [Selected(row, Series("", ()))]).batch
     for name in ("times_ms", "in_ms", "kinds", "bits", "arrivals_ms"):
         if not np.array_equal(getattr(decoded, name), getattr(points, name)):
             raise VerifyError(
@@ -361,22 +403,34 @@ def _write(job: SealJob, changes: Sequence[_Change]) -> list[Row]:
 
 def _delete(
     job: SealJob,
-    sealable: Sequence[_Sealable],
-    archive_key_of: dict[bytes, bytes],
-    stored: dict[bytes, Row],
+    entries: Sequence[_Sealable],
+    code_of: Mapping[SeriesKey, int],
+    stored: Mapping[bytes, Row],
     tally: SealTally,
 ) -> SealTally:
-    """Deletes the columns that were read of the rows whose archive row has not changed for long enough."""
+    """Deletes the cells that were read of the rows whose archive rows have not changed for long enough."""
     latest_ms = int(job.clock() * 1000) - job.reader_ms
     settled = {
         key
         for key, row in stored.items()
         if (seal := archive_rows.seal_cell(row)) is not None and seal.timestamp_ms <= latest_ms
     }
-    emptied = [
-        Row(entry.row.table, entry.row.key, (), entry.columns)
-        for entry in sealable
-        if archive_key_of[entry.row.key] in settled
-    ]
-    write_all(job.target, job.layout.data_table, emptied)
-    return tally._replace(rows_deleted=len(emptied), rows_waiting=len(sealable) - len(emptied))
+    emptied = [entry.row for entry in entries if _archive_keys(entry, code_of) <= settled]
+    for rows in _requests(emptied):
+        write_all(job.target, job.layout.data_table, rows)
+    return tally._replace(rows_deleted=len(emptied), rows_waiting=len(entries) - len(emptied))
+
+
+def _requests(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """The deletions of all cells of rows, as many together as a request takes."""
+    request, size = list[Row](), 0
+    for row in rows:
+        for start in range(0, len(row.cells), MUTATIONS):
+            deleted = deletions(row.cells[start : start + MUTATIONS])
+            if size + len(deleted) > MUTATIONS:
+                yield request
+                request, size = [], 0
+            request.append(row._replace(cells=(), deleted=deleted))
+            size += len(deleted)
+    if request:
+        yield request

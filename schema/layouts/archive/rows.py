@@ -13,19 +13,27 @@ import contextlib
 import itertools
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from timebeam.schema.common.batches import join, latest_points
 from timebeam.schema.layouts.archive import parts
 from timebeam.schema.layouts.archive.columns import ArchiveError
-from timebeam.schema.layouts.archive.keys import BLOCK_CODE, SPANS_S, ArchiveKey, archive_key, parse_key
+from timebeam.schema.layouts.archive.keys import (
+    BLOCK_CODE,
+    BLOCK_S,
+    SPANS_S,
+    ArchiveKey,
+    SeriesHeads,
+    archive_key,
+    parse_key,
+)
 from timebeam.schema.layouts.archive.parts import PartHeader, PartPlace, PartPoints
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.reading import ColumnRange, DecodedRows, Selected
+from timebeam.schema.layouts.reading import Archived, ColumnRange, DecodedRows, Finding, Selected, Severity
 from timebeam.schema.layouts.removal import Deleted, Removal, deletions
 from timebeam.schema.layouts.tables import Cell, Deletion, Row, TableSpec
+from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Bools, PointBatch, Series
 
 FAMILY, SEAL_FAMILY = "t", "s"
@@ -44,7 +52,7 @@ def archive_table(prefix: str) -> TableSpec:
     return TableSpec(f"{prefix}archive", families, holds_points=False, same_keys=True)
 
 
-def decode_archive_rows(options: OpenTsdbOptions, rows: Sequence[Selected]) -> DecodedRows:
+def decode_archive_rows(heads: SeriesHeads, rows: Sequence[Selected]) -> DecodedRows:
     """The points of rows of the archive, by series in the order of `rows`; those of a row ascend in time.
 
     Damaged cells are left out.
@@ -54,7 +62,7 @@ def decode_archive_rows(options: OpenTsdbOptions, rows: Sequence[Selected]) -> D
     cells: list[tuple[int, Row, PartPlace, PartHeader, bytes]] = []
     for row, series, *_ in rows:
         try:
-            key = parse_key(options, row.key)
+            key = parse_key(heads, row.key)
         except ValueError as error:
             damage.append((row, str(error)))
             continue
@@ -97,6 +105,35 @@ def _damaged(row: Row, qualifier: bytes, error: ArchiveError) -> tuple[Row, str]
     return row, f"part {qualifier[:16].hex()}: {error}"
 
 
+def archive_findings(
+    heads: SeriesHeads, rows: Iterable[Row], of_series: Callable[[Row, ArchiveKey], Iterator[Finding]]
+) -> Iterator[Finding]:
+    """Rows of the archive that do not decode, or whose series has several spans in a block.
+
+    In memory is a number for each block of a series.
+
+    Args:
+      of_series: what is wrong with the series of a row.
+    """
+    code_of: dict[tuple[SeriesKey, int], int] = {}
+    for row in rows:
+        try:
+            key = parse_key(heads, row.key)
+        except ValueError as error:
+            yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+            continue
+        yield from of_series(row, key)
+        decoded = decode_archive_rows(heads, [Selected(row, Series("", ()))])
+        yield from (Finding(Severity.DAMAGE, row.table, row.key, text) for _, text in decoded.damage)
+        codes = [cell.value[0] for cell in row.cells if cell.qualifier == SPAN and cell.value]
+        codes += [key.code] if any(cell.family == FAMILY for cell in row.cells) else []
+        for code in codes:
+            first = code_of.setdefault((key.series, key.base_s // BLOCK_S), code)
+            if code != first:
+                text = f"the series has span codes {min(code, first)} and {max(code, first)} in one block"
+                yield Finding(Severity.DAMAGE, row.table, row.key, f"{text}: its rows overlap")
+
+
 def within_parts(row: Row, key: ArchiveKey, start_ms: int, end_ms: int) -> Row:
     """A row with those parts that can have points from start_ms to end_ms, both inclusive.
 
@@ -127,26 +164,74 @@ def _overlaps(cell: Cell, first_ms: int, last_ms: int) -> bool:
     return header.first_ms <= last_ms and header.last_ms >= first_ms
 
 
-def merged(late: PointBatch, archived: PointBatch) -> tuple[PointBatch, Bools]:
+def merged(late: PointBatch, archived: PointBatch, *, by_kind: bool = False) -> tuple[PointBatch, Bools]:
     """Points of the source and of the archive, ascending by series and time, each instant once.
 
     The later arrival wins; of equal arrivals the point of the archive.
+
+    Args:
+      by_kind: of equal arrivals the later `Kind` wins first: in a layout that has kinds in different rows.
 
     Returns:
       The points, and bool[n], which of them are of the source.
     """
     batch = join([late, archived])
+    from_source = np.arange(len(batch)) < len(late)
+    if by_kind:
+        numbers = np.argsort(batch.kinds, kind="stable")
+        batch, from_source = batch.take(numbers), from_source[numbers]
     order = latest_points(batch.index, batch.times_ms, batch.arrivals_ms)
-    return batch.take(order), order < len(late)
+    return batch.take(order), from_source[order]
 
 
-def archive_cells(options: OpenTsdbOptions, key: bytes, points: PointBatch) -> list[Cell]:
+def decode_with_archive(
+    heads: SeriesHeads,
+    selected_rows: Sequence[Selected],
+    decode_rows: Callable[[Sequence[Selected]], DecodedRows],
+    *,
+    by_kind: bool,
+) -> DecodedRows:
+    """Rows of the archive, with the late rows of each, and rows of the data table.
+
+    Args:
+      decode_rows: decodes rows of the data table.
+      by_kind: as in `merged`.
+    """
+    archived = [selected for selected in selected_rows if isinstance(selected, Archived)]
+    if len(archived) == len(selected_rows) and not any(each.late or each.period for each in archived):
+        return decode_archive_rows(heads, archived)
+    alone = decode_archive_rows(heads, [each for each in archived if not (each.late or each.period)])
+    others = [each for each in archived if each.late or each.period]
+    sealed = [decode_archive_rows(heads, [each for each in others if not each.period])]
+    sealed += [decode_archive_rows(heads, [each]).within(*each.period) for each in others if each.period]
+    late_rows = [Selected(row, selected.series) for selected in others for row in selected.late]
+    late = decode_rows(late_rows)
+    damage = [entry for decoded in (alone, *sealed) for entry in decoded.damage]
+    if late.outside:  # points of other rows, which are not decoded with them
+        damage += [
+            (late_rows[number].row, "points of another hour than the row's") for number in late.outside
+        ]
+        sound = set(range(len(late_rows))).difference(late.outside)
+        late = decode_rows([late_rows[number] for number in sorted(sound)])
+    numbers = [number for number, selected in enumerate(selected_rows) if not isinstance(selected, Archived)]
+    rest = decode_rows([selected_rows[number] for number in numbers])
+    points, _ = merged(late.batch, join([decoded.batch for decoded in sealed]), by_kind=by_kind)
+    batches = [batch for batch in (rest.batch, alone.batch, points) if len(batch)]
+    return DecodedRows(
+        join(batches) if len(batches) > 1 else next(iter(batches), points),
+        [*damage, *late.damage, *rest.damage],
+        late.skipped + rest.skipped,
+        [numbers[number] for number in rest.outside],
+    )
+
+
+def archive_cells(heads: SeriesHeads, key: bytes, points: PointBatch) -> list[Cell]:
     """The cells of the row with this key for its points, of one series and ascending in time.
 
     Raises:
       ValueError: a point does not belong into the row, is not a number, or the points do not ascend.
     """
-    key_fields = parse_key(options, key)
+    key_fields = parse_key(heads, key)
     base_ms, span_ms = key_fields.base_s * 1000, SPANS_S[key_fields.code] * 1000
     columns = PartPoints(points.times_ms, points.in_ms, points.kinds, points.bits, points.arrivals_ms)
     n = len(points)
@@ -159,13 +244,13 @@ def archive_cells(options: OpenTsdbOptions, key: bytes, points: PointBatch) -> l
     return cells
 
 
-def remove_points(options: OpenTsdbOptions, row: Row, deleted: Deleted) -> Removal | None:
+def remove_points(heads: SeriesHeads, row: Row, deleted: Deleted) -> Removal | None:
     """The deletion of points of a row; None if it has none of these. The mutation needs a compare-and-set.
 
     Raises:
       ValueError: a cell is damaged.
     """
-    decoded = decode_archive_rows(options, [Selected(row, Series("", ()))])
+    decoded = decode_archive_rows(heads, [Selected(row, Series("", ()))])
     if decoded.damage:
         raise ValueError(decoded.damage[0][1])
     batch = decoded.batch
@@ -175,7 +260,7 @@ def remove_points(options: OpenTsdbOptions, row: Row, deleted: Deleted) -> Remov
     if not count:
         return None
     old = [cell for cell in row.cells if cell.family == FAMILY]
-    new = archive_cells(options, row.key, batch.take(np.flatnonzero(~is_deleted)))
+    new = archive_cells(heads, row.key, batch.take(np.flatnonzero(~is_deleted)))
     return Removal(row._replace(cells=new, deleted=deletions(old)), old, count)
 
 
@@ -200,7 +285,7 @@ def seal_cell(row: Row | None) -> Cell | None:
     return next((cell for cell in cells if (cell.family, cell.qualifier) == (SEAL_FAMILY, SEAL)), None)
 
 
-def span_row(options: OpenTsdbOptions, table: str, data_key: bytes, code: int) -> Row:
-    """The row whose cell says which span a series has in the block of a data row."""
+def span_row(table: str, series: SeriesKey, time_s: int, code: int) -> Row:
+    """The row whose cell says which span a series has in the block of a time."""
     cell = Cell(SEAL_FAMILY, SPAN, 0, bytes((code,)))
-    return Row(table, archive_key(options, data_key, BLOCK_CODE), [cell])
+    return Row(table, archive_key(series, time_s, BLOCK_CODE), [cell])

@@ -1,145 +1,220 @@
 """Rows of the archive and of the data table that a query reads, each instant of a series in one of them.
 
-Rows of the data table in the span of an archive row are late points, or were sealed and are not deleted yet:
-they are decoded with that row. The spans are those that the archive had when the read began. A row that is
+Points of the data table in the span of an archive row are late, or were sealed and are not deleted yet: they
+are decoded with that row. The spans are those that the archive had when the read began. A row that is
 sealed meanwhile still has its points in the data table: `timebeam seal` deletes them only after
 `--reader_hours`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import abc
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from timebeam.schema.layouts.archive import keys
-from timebeam.schema.layouts.archive.keys import BLOCK_S, ArchiveKey, archive_key, parse_key
-from timebeam.schema.layouts.archive.rows import PARTS, within_parts
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, key_pattern
-from timebeam.schema.layouts.reading import Finding, Reader, Scan, Severity
+import numpy as np
+
+from timebeam.schema.common.batches import run_starts
+from timebeam.schema.layouts.archive.keys import (
+    BLOCK_S,
+    SPANS_S,
+    ArchiveKey,
+    SeriesHeads,
+    archive_key,
+    parse_key,
+)
+from timebeam.schema.layouts.archive.rows import count_points, within_parts
+from timebeam.schema.layouts.reading import Archived, Finding, Selected, Severity
 from timebeam.schema.layouts.tables import Row
+from timebeam.schema.layouts.writing import SeriesKey
+from timebeam.schema.points import Int64s, Series
 
-KeyedRow = tuple[Row, bytes]
-"""A row, and the key of a data row of its series."""
+_BLOCK_MS = BLOCK_S * 1000
 
 
-def archive_scan(
-    options: OpenTsdbOptions,
-    table: str,
-    metrics: Sequence[bytes],
-    tags: Mapping[bytes, Collection[bytes]],
-    start_ms: int,
-    end_ms: int,
-) -> Scan:
-    """The rows of the archive with points of some metrics in a time range.
+class ReadRow(NamedTuple):
+    """A row that a query reads.
+
+    Attributes:
+      key: of a row of the archive; None for one of the data table.
+      period: as in `Archived`.
+    """
+
+    row: Row
+    key: ArchiveKey | None = None
+    period: tuple[int, int] | None = None
+
+
+class SealedSource(abc.ABC):
+    """The rows of one selection in both tables.
+
+    Attributes:
+      heads: of the layout.
+      window_ms: late points of such a period are in memory together; it divides a block.
+    """
+
+    heads: SeriesHeads
+    window_ms: int
+
+    @abc.abstractmethod
+    def data_rows(self, start_ms: int, end_ms: int) -> Iterator[Row]:
+        """The rows of the data table, with the cells of a period, both ends inclusive."""
+
+    @abc.abstractmethod
+    def archive_rows(self, start_ms: int, end_ms: int, *, keys_only: bool) -> Iterator[Row]:
+        """The rows of the archive whose span overlaps a period, both ends inclusive."""
+
+    @abc.abstractmethod
+    def pieces(self, row: Row, span_s: int) -> Iterator[tuple[SeriesKey, int, Row]]:
+        """A row of the data table cut by spans: (its series, a time in s of the span, its cells in it)."""
+
+
+class SealedSourceWithSeries(SealedSource):
+    """A source that tells the series of a row from its key."""
+
+    @abc.abstractmethod
+    def series_of(self, read: ReadRow) -> Series | None:
+        """The series of a row; None if it is not selected.
+
+        Raises:
+          ValueError: the key does not tell it.
+        """
+
+    def selected(self, start_ms: int, end_ms: int) -> Iterator[Selected | Finding]:
+        """The selected rows of both tables with points of a period, both ends inclusive."""
+        late_of: dict[bytes, list[Row]] = {}
+        for read in archived_rows(self, (start_ms, end_ms), late_of):
+            late = late_of.pop(read.row.key, ()) if read.key is not None else ()
+            try:
+                series = self.series_of(read)
+            except ValueError as error:
+                for row in (read.row, *late):
+                    yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+                continue
+            if series is None:
+                continue
+            if read.key is None:
+                yield Selected(read.row, series)
+            else:
+                yield archived_of(Selected(read.row, series), late, read.period)
+
+
+def archived_of(selected: Selected, late: Sequence[Row], period: tuple[int, int] | None = None) -> Archived:
+    """A row of the archive with what is decoded with it."""
+    archived = Archived(*selected)
+    archived.late, archived.period = late, period
+    archived.points = count_points(selected.row)
+    return archived
+
+
+def cell_pieces(row: Row, times_ms: Int64s, span_s: int) -> Iterator[tuple[int, Row]]:
+    """A row cut by spans: (a time in s of the span, the row with its cells in it).
 
     Args:
-      metrics: their UIDs.
-      tags: as in `timebeam.schema.layouts.opentsdb.select.scan`.
-      start_ms, end_ms: first and last time, in ms, both inclusive.
+      times_ms: of the cells; below 0 for a cell without point, which comes with the latest points.
     """
-    ranges = sorted(
-        key_range for metric in metrics for key_range in keys.ranges(options, metric, start_ms, end_ms)
-    )
-    return Scan(table, ranges, key_pattern(tags), PARTS)
-
-
-def sealed_metrics(
-    options: OpenTsdbOptions, table: str, period: tuple[int, int], reader: Reader, metrics: set[bytes]
-) -> Iterator[Finding]:
-    """Reads all keys of the archive, and yields those that no reader of a metric reaches.
-
-    Args:
-      period: first and last time, in ms, both inclusive.
-      metrics: takes the UIDs of the metrics that have rows in the period.
-    """
-    salt_width, base_at = options.salt_width, options.salt_width + options.uid_width_metric
-    for row in reader.scan(Scan(table, ((b"", b""),), columns=PARTS, keys_only=True)):
-        try:
-            key = parse_key(options, row.key)
-        except ValueError as error:
-            yield Finding(Severity.DAMAGE, table, row.key, str(error))
-            continue
-        salt = row.key[:salt_width]
-        if salt and int.from_bytes(salt, "big") >= options.salt_buckets:
-            text = f"salt {salt.hex()} is beyond {options.salt_buckets} salt buckets"
-            yield Finding(Severity.DAMAGE, table, row.key, text)
-        elif key.base_s * 1000 <= period[1] and key.end_s * 1000 > period[0]:
-            metrics.add(row.key[salt_width:base_at])
+    if not len(times_ms):
+        return
+    spans = np.where(times_ms < 0, max(0, int(times_ms.max())), times_ms) // (span_s * 1000)
+    order = np.argsort(spans, kind="stable")
+    starts = run_starts(spans[order]).tolist()
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        cells = [row.cells[number] for number in order[start:end].tolist()]
+        yield int(spans[order[start]]) * span_s, row._replace(cells=cells)
 
 
 def archived_rows(
-    options: OpenTsdbOptions,
-    data_rows: Callable[[int, int], Iterator[KeyedRow]],
-    archive: Callable[[int, int], Scan],
-    period: tuple[int, int],
-    reader: Reader,
-    late_of: dict[bytes, list[Row]],
-) -> Iterator[KeyedRow]:
+    source: SealedSource, period: tuple[int, int], late_of: dict[bytes, list[Row]]
+) -> Iterator[ReadRow]:
     """The rows of both tables, those of a series in the order of time if its older points are sealed.
 
     Args:
-      data_rows: gives the rows of the data table in a period.
-      archive: gives the scan of the archive in a period.
       period: first and last time, in ms, both inclusive.
       late_of: takes, by the key of an archive row, the rows of the data table in its span, before the
-        archive row is yielded. In memory are those of one block.
+        archive row is yielded. In memory are those of one window.
     """
     reached_ms, last_ms = period
-    for block_ms in _blocks(options, archive, period, reader):
+    for block_ms in _blocks(source, period):
         start_ms = max(block_ms, period[0])
-        end_ms = min(block_ms + BLOCK_S * 1000 - 1, last_ms)
-        if next(data_rows(start_ms, end_ms), None) is None:  # then nothing is late
+        end_ms = min(block_ms + _BLOCK_MS - 1, last_ms)
+        if next(source.data_rows(start_ms, end_ms), None) is None:  # then nothing is late
             if reached_ms < start_ms:
-                yield from data_rows(reached_ms, start_ms - 1)
-            for row in reader.scan(archive(start_ms, end_ms)):
-                if (key := _key(options, row.key)) is not None:
-                    yield within_parts(row, key, start_ms, end_ms), key.data
+                yield from map(ReadRow, source.data_rows(reached_ms, start_ms - 1))
+            for row in source.archive_rows(start_ms, end_ms, keys_only=False):
+                if (key := _key(source, row.key)) is not None:
+                    yield ReadRow(within_parts(row, key, start_ms, end_ms), key)
             reached_ms = end_ms + 1
             continue
-        sealed = _keys(options, archive(start_ms, end_ms), reader)
-        if not sealed:
-            continue
-        if reached_ms < start_ms:
-            yield from data_rows(reached_ms, start_ms - 1)
-        codes = sorted({key.code for key in sealed.values()})
-        sealed_to_ms = min(max(key.end_s for key in sealed.values()) * 1000 - 1, end_ms)
-        for row, data_key in data_rows(start_ms, sealed_to_ms):
-            candidates = (archive_key(options, data_key, code) for code in codes)
+        for window in _windows(source, start_ms, end_ms):
+            sealed = _keys(source, *window)
+            if not sealed:
+                continue
+            if reached_ms < window[0]:
+                yield from map(ReadRow, source.data_rows(reached_ms, window[0] - 1))
+            sealed_to_ms = min(max(key.end_s for key in sealed.values()) * 1000 - 1, window[1])
+            yield from _merged(source, sealed, window, sealed_to_ms, late_of)
+            reached_ms = max(sealed_to_ms + 1, window[0])
+    if reached_ms <= last_ms:
+        yield from map(ReadRow, source.data_rows(reached_ms, last_ms))
+
+
+def _merged(
+    source: SealedSource,
+    sealed: dict[bytes, ArchiveKey],
+    window: tuple[int, int],
+    sealed_to_ms: int,
+    late_of: dict[bytes, list[Row]],
+) -> Iterator[ReadRow]:
+    """The rows of a window; see `archived_rows`.
+
+    Args:
+      sealed: the archive rows.
+      sealed_to_ms: the data rows are read up to this time, inclusive.
+    """
+    start_ms, end_ms = window
+    codes = sorted({key.code for key in sealed.values()})
+    for data_row in source.data_rows(start_ms, sealed_to_ms):
+        for series, time_s, row in source.pieces(data_row, SPANS_S[codes[0]]):
+            candidates = (archive_key(series, time_s, code) for code in codes)
             in_archive = next((candidate for candidate in candidates if candidate in sealed), None)
             if in_archive is None:
-                yield row, data_key
+                yield ReadRow(row)
             else:
                 late_of.setdefault(in_archive, []).append(row)
-        for row in reader.scan(archive(start_ms, end_ms)):
-            if (key := sealed.pop(row.key, None)) is not None:
-                yield within_parts(row, key, start_ms, end_ms), key.data
-        for archive_row_key in sealed:  # deleted meanwhile
-            yield from ((row, row.key) for row in late_of.pop(archive_row_key, ()))
-        reached_ms = max(sealed_to_ms + 1, start_ms)
-    if reached_ms <= last_ms:
-        yield from data_rows(reached_ms, last_ms)
+    period = None if source.window_ms == _BLOCK_MS else (start_ms, end_ms + 1)
+    for row in source.archive_rows(start_ms, end_ms, keys_only=False):
+        if (key := sealed.pop(row.key, None)) is not None:
+            yield ReadRow(within_parts(row, key, start_ms, end_ms), key, period)
+    for archive_row_key in sealed:  # deleted meanwhile
+        yield from map(ReadRow, late_of.pop(archive_row_key, ()))
 
 
-def _blocks(
-    options: OpenTsdbOptions, archive: Callable[[int, int], Scan], period: tuple[int, int], reader: Reader
-) -> Sequence[int]:
+def _windows(source: SealedSource, start_ms: int, end_ms: int) -> Iterator[tuple[int, int]]:
+    """The windows of a part of a block, both ends inclusive."""
+    while start_ms <= end_ms:
+        next_ms = start_ms - start_ms % source.window_ms + source.window_ms
+        yield start_ms, min(next_ms - 1, end_ms)
+        start_ms = next_ms
+
+
+def _blocks(source: SealedSource, period: tuple[int, int]) -> Sequence[int]:
     """The starts, in ms, of the blocks of a period that may have rows in the archive."""
-    first_ms, last_ms = (time_ms - time_ms % (BLOCK_S * 1000) for time_ms in period)
+    first_ms, last_ms = (time_ms - time_ms % _BLOCK_MS for time_ms in period)
     if first_ms == last_ms:
         return (first_ms,)
-    scan = dataclasses.replace(archive(*period), keys_only=True)
-    bases_ms = {key.base_s * 1000 for row in reader.scan(scan) if (key := _key(options, row.key))}
-    return sorted({base_ms - base_ms % (BLOCK_S * 1000) for base_ms in bases_ms})
+    rows = source.archive_rows(*period, keys_only=True)
+    bases_ms = {key.base_s * 1000 for row in rows if (key := _key(source, row.key))}
+    return sorted({base_ms - base_ms % _BLOCK_MS for base_ms in bases_ms})
 
 
-def _keys(options: OpenTsdbOptions, scan: Scan, reader: Reader) -> dict[bytes, ArchiveKey]:
-    """The keys of the rows of a scan, parsed; without those that no row has."""
-    rows = reader.scan(dataclasses.replace(scan, keys_only=True))
-    return {row.key: key for row in rows if (key := _key(options, row.key))}
+def _keys(source: SealedSource, start_ms: int, end_ms: int) -> dict[bytes, ArchiveKey]:
+    """The keys of the rows of the archive in a period, parsed; without those that no row has."""
+    rows = source.archive_rows(start_ms, end_ms, keys_only=True)
+    return {row.key: key for row in rows if (key := _key(source, row.key))}
 
 
-def _key(options: OpenTsdbOptions, key: bytes) -> ArchiveKey | None:
+def _key(source: SealedSource, key: bytes) -> ArchiveKey | None:
     try:
-        return parse_key(options, key)
+        return parse_key(source.heads, key)
     except ValueError:
         return None

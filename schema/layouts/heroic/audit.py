@@ -6,7 +6,7 @@ Rows must decode, and the series table must lead to each of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 import numpy as np
 
@@ -120,6 +120,13 @@ class SeriesTable:
                 table.damaged.append((row.key, "no row of the series table has such a key"))
         return table
 
+    def names(self, form: KeyForm) -> ResourceNames:
+        """The names of the resources of all series."""
+        names = ResourceNames(form)
+        for entry in self.series.values():
+            names.add(entry.series)
+        return names
+
     def findings(self, name: str) -> Iterator[Finding]:
         """Rows that cannot be read, that are missing, or that lead to no series."""
         for key, message in self.damaged:
@@ -135,17 +142,18 @@ class SeriesTable:
             yield Finding(Severity.NOTE, name, key, "no series row belongs to it" + _UNFINISHED)
 
 
-def data_findings(rows: Iterable[Row], table: SeriesTable, name: str, form: KeyForm) -> Iterator[Finding]:
-    """Data rows that do not decode or that no query finds, and series without data rows.
+def data_findings(
+    rows: Iterable[Row], table: SeriesTable, name: str, form: KeyForm, sealed: Set[Series]
+) -> Iterator[Finding]:
+    """Data rows that do not decode or that no query finds, and series without points.
 
     Args:
       name: of the series table.
+      sealed: the series that have rows in the archive.
     """
-    names = ResourceNames(form)
+    names = table.names(form)
     keys = {entry.series: key for key, entry in table.series.items()}
-    for series in keys:
-        names.add(series)
-    unseen = set(keys)
+    unseen = set(keys) - sealed
     for row in rows:
         try:
             row_key = form.parse(row.key)

@@ -79,6 +79,14 @@ class KeyForm(abc.ABC):
         """The bytes of a base in the key."""
 
     @abc.abstractmethod
+    def head_bytes(self, key: bytes) -> int:
+        """The bytes of metric and tags, which data rows and archive rows begin with.
+
+        Raises:
+          ValueError: neither table has rows with such keys.
+        """
+
+    @abc.abstractmethod
     def parse(self, key: bytes) -> HeroicRowKey:
         """Splits a row key into its fields.
 
@@ -131,6 +139,9 @@ def check_base(base_ms: int) -> None:
 
 
 _PART = re.compile(r"((?:[^,=\\]|\\.)*)(?:=((?:[^,=\\]|\\.)*))?(,|\Z)")
+_HEAD = re.compile(
+    rb"(?:[^,=\\\x00-\x1f]|\\.)*,(?:(?:[^,=\\\x00-\x1f]|\\.)*=(?:[^,=\\\x00-\x1f]|\\.)*,)*", re.DOTALL
+)
 _PLAIN = re.compile(r"[^,=\\\x00-\x1f\x7f-\x9f]*")
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|.)")
 _DIGITS = 10 ** np.arange(9, -1, -1, dtype=np.int64)
@@ -165,6 +176,13 @@ class ReadableKeys(KeyForm):
     def base_text(self, base_ms: int) -> bytes:
         """See `KeyForm.base_text`."""
         return b"%d" % base_ms
+
+    def head_bytes(self, key: bytes) -> int:
+        """See `KeyForm.head_bytes`: neither a base nor a span code is `name=value,`."""
+        match = _HEAD.match(key)
+        if match is None:
+            raise ValueError(f"row key {key[:80]!r} is not of this layout: it is not metric and tags")
+        return match.end()
 
     def parse(self, key: bytes) -> HeroicRowKey:
         """See `KeyForm.parse`."""

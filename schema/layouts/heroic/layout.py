@@ -9,15 +9,23 @@ queries can filter.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.option import Option, OptionKind
+from timebeam.schema.layouts.archive.keys import OPTION as ARCHIVE_OPTION
+from timebeam.schema.layouts.archive.keys import ArchiveKey
+from timebeam.schema.layouts.archive.rows import archive_findings, archive_table, decode_with_archive
+from timebeam.schema.layouts.archive.rows import remove_points as remove_archived
 from timebeam.schema.layouts.capabilities import (
+    Archive,
+    DataRow,
     HourMarks,
     RefusedRows,
     Restored,
@@ -26,16 +34,35 @@ from timebeam.schema.layouts.capabilities import (
     hours_of,
     restored_points,
 )
-from timebeam.schema.layouts.heroic import audit, encode, select, series_table
-from timebeam.schema.layouts.heroic.keys import KEY_LIMIT, LAST_BASE_MS, PERIOD_MS, KeyForm, ReadableKeys
+from timebeam.schema.layouts.heroic import audit, encode, sealed, select, series_table
+from timebeam.schema.layouts.heroic.audit import SeriesTable
+from timebeam.schema.layouts.heroic.keys import (
+    KEY_LIMIT,
+    LAST_BASE_MS,
+    PERIOD_MS,
+    KeyForm,
+    ReadableKeys,
+    base_of,
+)
+from timebeam.schema.layouts.heroic.select import ResourceNames
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
 from timebeam.schema.layouts.point_cells import RowKind, decode_together
-from timebeam.schema.layouts.reading import Decoded, DecodedRows, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.reading import (
+    Archived,
+    Decoded,
+    DecodedRows,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+    Severity,
+)
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.schema.layouts.slots import CellColumns
-from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
+from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
-from timebeam.schema.points import Kind, PointBatch, Reason, RefusedError, Series
+from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, RefusedError, Series
 
 ROLLUP, STAT = "rollup", "stat"
 
@@ -68,16 +95,19 @@ _CELL_TIME = f"{ARRIVAL}, or the clock of the Heroic that wrote it; not the time
 
 
 @dataclasses.dataclass(frozen=True)
-class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
+class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
     """Heroic's own bytes.
 
     Attributes:
       table_prefix: put before the table names `metrics` and `series`.
+      archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
     """
 
     table_prefix: str = ""
+    archive: bool = False
 
     name = "heroic"
+    declared_options: ClassVar[tuple[Option, ...]] = (ARCHIVE_OPTION,)
     stores_resources = True
     packings = (Packing.POINTS,)
     uids = None
@@ -87,7 +117,8 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     def from_options(cls, options: Mapping[str, Any]) -> Heroic:
         """See `Layout.from_options`; the options are named as the fields."""
         fields = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in options.items() if name in fields})
+        values = {name: value for name, value in options.items() if name in fields}
+        return cls(**{**values, "archive": bool(values.get("archive"))})
 
     @property
     def form(self) -> KeyForm:
@@ -104,8 +135,52 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         """Name of the series table."""
         return self.table_prefix + "series"
 
+    @property
+    def has_archive(self) -> bool:
+        """See `Archive.has_archive`."""
+        return self.archive
+
+    @property
+    def archive_table(self) -> str:
+        """See `Archive.archive_table`."""
+        return archive_table(self.table_prefix).name
+
+    @property
+    def heads(self) -> KeyForm:
+        """See `Archive.heads`."""
+        return self.form
+
+    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
+        """See `Archive.metric_keys`."""
+        return {name: name.encode() for name in series_table.metrics_from(self.series_table, "", reader)}
+
+    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
+        """See `Archive.closed`."""
+        tables = self.data_table, self.series_table
+        return sealed.closed(self.form, tables, metric.decode(), start_ms, end_ms, reader)
+
+    def data_row(self, key: bytes) -> DataRow:
+        """See `Archive.data_row`."""
+        row_key = self.form.parse(key)
+        series = SeriesKey(row_key.head, row_key.tail)
+        return DataRow(series, row_key.base_ms, row_key.base_ms + PERIOD_MS)
+
+    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
+        """See `Archive.sealable`: the doubles."""
+        cells = [cell for cell in row.cells if cell.family == encode.POINTS]
+        times_ms = audit.cell_times(cells, self.form.parse(row.key).base_ms, self.form)
+        return cells, times_ms
+
+    def row_at(self, series: SeriesKey, time_s: int) -> Row:
+        """See `Archive.row_at`."""
+        base_ms = base_of(time_s * 1000)
+        qualifier = self.form.qualifiers(np.array([time_s * 1000 - base_ms], np.uint32))
+        cell = Cell(encode.POINTS, qualifier, 0, b"")
+        return Row(self.data_table, self.form.row_key(series, base_ms), [cell])
+
     def tables(self) -> Sequence[TableSpec]:
         """See `Layout.tables`."""
+        archive = (archive_table(self.table_prefix),) if self.archive else ()
         return (
             TableSpec(
                 self.data_table,
@@ -114,6 +189,7 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
                 cell_time=_CELL_TIME,
             ),
             TableSpec(self.series_table, {series_table.FAMILY: 1}, holds_points=False, is_index=True),
+            *archive,
         )
 
     def refuse(self, series: Series) -> RefusedError | None:
@@ -155,7 +231,16 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`; without distributions, which only their producer understands."""
+        if self.archive:
+            tables = self.data_table, self.series_table, self.archive_table
+            return sealed.select(self.form, tables, selection, reader)
         return select.select(self.form, self.data_table, self.series_table, selection, reader)
+
+    def cut_at(self, key: bytes) -> bytes:
+        """See `Layout.cut_at`: with an archive, all rows of a metric and tags stay together."""
+        with contextlib.suppress(ValueError):  # it lies between the rows of two series
+            return key[: self.form.head_bytes(key)] if self.archive else key
+        return key
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
         """See `Layout.index_entries`."""
@@ -182,7 +267,26 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         """See `Layout.audit`."""
         table = audit.SeriesTable.of(read(self.series_table))
         yield from table.findings(self.series_table)
-        yield from audit.data_findings(read(self.data_table), table, self.series_table, self.form)
+        sealed_series = set[Series]()
+        if self.archive:
+            check = functools.partial(self._archive_findings, table, table.names(self.form), sealed_series)
+            yield from archive_findings(self.form, read(self.archive_table), check)
+        data = read(self.data_table)
+        yield from audit.data_findings(data, table, self.series_table, self.form, sealed_series)
+
+    def _archive_findings(
+        self, table: SeriesTable, names: ResourceNames, sealed_series: set[Series], row: Row, key: ArchiveKey
+    ) -> Iterator[Finding]:
+        """What is wrong with the series of a row of the archive, which is added to those that are sealed."""
+        try:
+            series = names.series_of(self.form.parse(self.form.row_key(key.series, 0)))
+        except ValueError as error:
+            yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+            return
+        sealed_series.add(series)
+        if series_table.series_row(series) not in table.series:
+            text = f"{series} is not in the series table: queries do not find it"
+            yield Finding(Severity.DAMAGE, row.table, row.key, text)
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""
@@ -191,6 +295,8 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         """See `Layout.decode_rows`."""
         form = self.form
+        if any(isinstance(selected, Archived) for selected in rows):
+            return decode_with_archive(form, rows, self.decode_rows, by_kind=False)
         return decode_together(
             rows,
             lambda row: RowKind(form.parse(row.key).base_ms, Kind.FLOAT),
@@ -201,6 +307,8 @@ class Heroic(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
         """See `Layout.remove`."""
         row = selected.row
+        if row.table == self.archive_table:
+            return remove_archived(self.form, row, deleted)
         return remove_cells(
             row, audit.cell_times(row.cells, self.form.parse(row.key).base_ms, self.form), deleted
         )
@@ -254,6 +362,7 @@ class HeroicReadable(Heroic):
 
     name = "heroic-readable"
     declared_options = (
+        ARCHIVE_OPTION,
         Option(
             "resource_names",
             "heroic-readable: put the names of resources into row keys, beside their values",

@@ -64,9 +64,33 @@ def select(
     Raises:
       UnknownNameError: the series table does not know the metric.
     """
-    names = ResourceNames(form)
-    bases: dict[bytes, tuple[int, int]] = {}
-    """First and last base, by the bytes before the base: for all series that differ only in resources."""
+    names, bases = ResourceNames(form), dict[bytes, tuple[int, int]]()
+    yield from find_bases(table, selection, reader, names, bases)
+    for scan in scans(form, data, bases, selection.start_ms, selection.end_ms):
+        for row in reader.scan(scan):
+            try:
+                yield Selected(row, names.series_of(form.parse(row.key)))
+            except ValueError as error:
+                yield Finding(Severity.DAMAGE, data, row.key, str(error))
+
+
+def find_bases(
+    table: str,
+    selection: Selection,
+    reader: Reader,
+    names: ResourceNames,
+    bases: dict[bytes, tuple[int, int]],
+) -> Iterator[Finding]:
+    """Finds the selected series; yields the rows of the series table that cannot be read.
+
+    Args:
+      names: takes the series.
+      bases: takes the first and last base, by the bytes before the base: for all series that differ only in
+        resources.
+
+    Raises:
+      UnknownNameError: the series table does not know the metric.
+    """
     for entry in series_table.find(table, selection, reader):
         if isinstance(entry, tuple):
             yield Finding(Severity.DAMAGE, table, entry[0].key, str(entry[1]))
@@ -74,12 +98,6 @@ def select(
         head = names.add(entry.series)
         first, last = bases.get(head, (entry.first_ms, entry.last_ms))
         bases[head] = min(first, entry.first_ms), max(last, entry.last_ms)
-    for scan in scans(form, data, bases, selection.start_ms, selection.end_ms):
-        for row in reader.scan(scan):
-            try:
-                yield Selected(row, names.series_of(form.parse(row.key)))
-            except ValueError as error:
-                yield Finding(Severity.DAMAGE, data, row.key, str(error))
 
 
 def scans(

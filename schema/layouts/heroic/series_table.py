@@ -191,7 +191,7 @@ def find(table: str, selection: Selection, reader: Reader) -> Iterator[SeriesEnt
             raise UnknownNameError(
                 f"No such metric in table {table}: '{selection.metric}'",
                 selection.metric,
-                lambda start: _metrics_from(table, start, reader),
+                lambda start: metrics_from(table, start, reader),
             )
         if selection.tags:
             rows = _rows_of_ids(
@@ -218,7 +218,7 @@ def indexed(table: str, metric: str | None, reader: Reader) -> Iterator[tuple[Se
             yield entry.series, entry.first_ms
 
 
-def _metrics_from(table: str, start: str, reader: Reader) -> Iterator[str]:
+def metrics_from(table: str, start: str, reader: Reader) -> Iterator[str]:
     """The metrics that begin with `start`, ascending by their bytes."""
     head = row_key(METRIC, "")
     first = row_key(METRIC, start)

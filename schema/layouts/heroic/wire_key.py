@@ -82,15 +82,19 @@ class WireKeys(KeyForm):
         """See `KeyForm.base_text`."""
         return base_ms.to_bytes(_BASE_BYTES, "big", signed=True)
 
+    def head_bytes(self, key: bytes) -> int:
+        """See `KeyForm.head_bytes`."""
+        try:
+            return _read_head(key)[1]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"row key {key[:80].hex()}: a string that is not UTF-8") from error
+        except ValueError as error:
+            raise ValueError(f"row key {key[:80].hex()} is not Heroic's: {error}") from error
+
     def parse(self, key: bytes) -> HeroicRowKey:
         """See `KeyForm.parse`."""
         try:
-            metric, offset = _read_string(key, 0)
-            count, offset = read_length(key, offset)
-            strings: list[str] = []
-            while len(strings) < 2 * count:
-                string, offset = _read_string(key, offset)
-                strings.append(string)
+            (metric, *strings), offset = _read_head(key)
             head, base, tail = key[:offset], key[offset : offset + _BASE_BYTES], key[offset + _BASE_BYTES :]
             if len(base) < _BASE_BYTES:
                 raise ValueError("it ends inside the base")
@@ -117,6 +121,17 @@ class WireKeys(KeyForm):
     def offsets(self, qualifiers: bytes) -> Int64s:
         """See `KeyForm.offsets`."""
         return np.frombuffer(qualifiers, ">u4").astype(np.int64)
+
+
+def _read_head(key: bytes) -> tuple[list[str], int]:
+    """(the metric, then tag keys and values in turn; where they end)."""
+    metric, offset = _read_string(key, 0)
+    count, offset = read_length(key, offset)
+    strings = [metric]
+    while len(strings) < 1 + 2 * count:
+        string, offset = _read_string(key, offset)
+        strings.append(string)
+    return strings, offset
 
 
 def _string(text: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from timebeam.schema.layouts.kairosdb.select import Tables
 from timebeam.schema.layouts.point_cells import CellPoints, PointCells, RowKind, joined
 from timebeam.schema.layouts.reading import Decoded, Finding, Severity
 from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind, PointBatch, Series
 
 _FAMILIES = re.compile(r"d[0-9]*")
@@ -174,13 +175,19 @@ def _row_damage(cells: Sequence[Cell], foreign: Bools, good: Bools, spec: RowSpe
     return damage
 
 
-def findings(tables: Tables, spec: RowSpec, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-    """See `Layout.audit`. Names are kept in memory; data rows and index rows are read side by side."""
+def findings(
+    tables: Tables, spec: RowSpec, read: Callable[[str], Iterable[Row]], sealed: Set[SeriesKey]
+) -> Iterator[Finding]:
+    """See `Layout.audit`. Names are kept in memory; data rows and index rows are read side by side.
+
+    Args:
+      sealed: series with rows in the archive, whose data rows may be deleted.
+    """
     names = _IndexedNames(read(tables.strings))
     for row, entry in _side_by_side(read(tables.data), read(tables.row_keys)):
         if row is None:
             assert entry is not None
-            yield from _of_lone_entry(entry)
+            yield from _of_lone_entry(entry, sealed)
             continue
         try:
             key = parse_key(row.key)
@@ -238,12 +245,14 @@ def _side_by_side(data: Iterable[Row], entries: Iterable[Row]) -> Iterator[tuple
             row, entry = next(data_rows, None), next(index_rows, None)
 
 
-def _of_lone_entry(entry: Row) -> Iterator[Finding]:
+def _of_lone_entry(entry: Row, sealed: Set[SeriesKey]) -> Iterator[Finding]:
     """The finding for an entry of `row_keys` without a data row."""
     try:
         parse_key(entry.key)
     except ValueError as error:
         yield _damage(entry, str(error))
+        return
+    if keys.series_key_of(entry.key) in sealed:
         return
     yield Finding(
         Severity.NOTE,

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from timebeam.schema.common.option import Option, OptionKind, values_of
+from timebeam.schema.layouts.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
 
@@ -63,12 +64,14 @@ class KairosDbOptions:
       row_spec: see `RowSpec`.
       retention: the retention classes, in days; each is a family of `data_points`, such as `d7`.
       retention_class: the class that this run writes, in days; 0 for the family `d`, kept forever.
+      archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
     """
 
     table_prefix: str = ""
     row_spec: RowSpec = RowSpec.LEGACY
     retention: tuple[int, ...] = ()
     retention_class: int = 0
+    archive: bool = False
 
     def __post_init__(self) -> None:
         if len(set(self.retention)) != len(self.retention) or any(days < 1 for days in self.retention):
@@ -76,6 +79,16 @@ class KairosDbOptions:
         if self.retention_class and self.retention_class not in self.retention:
             classes = _text((0, *self.retention))
             raise ValueError(f"retention_class must be one of {classes}, not {self.retention_class}")
+
+    def head_bytes(self, key: bytes) -> int:
+        """See `timebeam.schema.layouts.archive.keys.SeriesHeads`; metric and NUL, also of data rows.
+
+        Raises:
+          ValueError: the key has no NUL.
+        """
+        if b"\0" not in key:
+            raise ValueError(f"row key {key[:80].hex()} is not metric, 00 and more")
+        return key.index(b"\0") + 1
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -127,6 +140,7 @@ OPTIONS = (
         OptionKind.WHOLE,
         0,
     ),
+    ARCHIVE_OPTION,
 )
 """The options of the layout beside `table_prefix`: fields of `KairosDbOptions`."""
 
@@ -199,6 +213,13 @@ def series_key(series: Series) -> SeriesKey:
 def row_key(key: SeriesKey, row_ms: int, kind: int) -> bytes:
     """The key of the row of a series, row time (in ms, signed, 64 bits) and kind of value."""
     return key.head + row_ms.to_bytes(_TIME_BYTES, "big", signed=True) + _TYPE_PARTS[kind] + key.tail
+
+
+def series_key_of(key: bytes) -> SeriesKey:
+    """The bytes before the row time and after the type of a row key that `parse_key` takes."""
+    metric, nul, after_metric = key.partition(b"\0")
+    tags = after_metric[_TIME_BYTES:]
+    return SeriesKey(metric + nul, tags[2 + tags[1] :] if tags[:1] == b"\0" else tags)
 
 
 def before_types(key: bytes) -> bytes:

@@ -9,12 +9,18 @@ metric, as in KairosDB's own roll-up tasks (docs/spec/kairosdb.md §10). Unlike 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from timebeam.schema.layouts.archive.keys import ArchiveKey
+from timebeam.schema.layouts.archive.rows import archive_findings, archive_table, decode_with_archive
+from timebeam.schema.layouts.archive.rows import remove_points as remove_archived
 from timebeam.schema.layouts.capabilities import (
+    Archive,
+    DataRow,
     HourMarks,
     RefusedRows,
     Restored,
@@ -23,7 +29,7 @@ from timebeam.schema.layouts.capabilities import (
     hours_of,
     restored_points,
 )
-from timebeam.schema.layouts.kairosdb import audit, encode, keys, select
+from timebeam.schema.layouts.kairosdb import audit, encode, keys, sealed, select
 from timebeam.schema.layouts.kairosdb.keys import (
     OPTIONS,
     KairosDbOptions,
@@ -33,12 +39,22 @@ from timebeam.schema.layouts.kairosdb.keys import (
 )
 from timebeam.schema.layouts.kairosdb.select import Tables
 from timebeam.schema.layouts.point_cells import decode_together
-from timebeam.schema.layouts.reading import Decoded, DecodedRows, Finding, Reader, Selected, Selection
+from timebeam.schema.layouts.reading import (
+    Archived,
+    Decoded,
+    DecodedRows,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+    Severity,
+)
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.schema.layouts.slots import CellColumns
-from timebeam.schema.layouts.tables import ARRIVAL, Row, TableSpec
+from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
-from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
+from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, RefusedError, Series
 
 SAVED_FROM = "saved_from"
 
@@ -68,7 +84,7 @@ class KairosDbRollupNames:
 
 
 @dataclasses.dataclass(frozen=True)
-class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
+class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
     """The layout with its options; see `KairosDbOptions`.
 
     With the row spec `seconds` it is read-only, since KairosDB reads such times back changed.
@@ -80,6 +96,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
     declared_options = OPTIONS
     packings = (Packing.POINTS,)
     uids = None
+    by_kind = True
     rollup_names = KairosDbRollupNames()
 
     @classmethod
@@ -94,6 +111,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
             values["row_spec"] = RowSpec(values["row_spec"])
         if "retention" in values:
             values["retention"] = parse_retention(values["retention"])
+        values["archive"] = bool(values.get("archive"))
         return cls(KairosDbOptions(**values))
 
     @property
@@ -109,8 +127,57 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
         prefix = self.options.table_prefix
         return Tables(prefix + "data_points", prefix + "row_keys", prefix + "string_index")
 
+    @property
+    def data_table(self) -> str:
+        """See `Archive.data_table`."""
+        return self.table_names.data
+
+    @property
+    def has_archive(self) -> bool:
+        """See `Archive.has_archive`."""
+        return self.options.archive
+
+    @property
+    def archive_table(self) -> str:
+        """See `Archive.archive_table`."""
+        return archive_table(self.options.table_prefix).name
+
+    @property
+    def heads(self) -> KairosDbOptions:
+        """See `Archive.heads`."""
+        return self.options
+
+    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
+        """See `Archive.metric_keys`."""
+        return {name: name.encode() for name in select.metrics_from(self.table_names.strings, "", reader)}
+
+    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
+        """See `Archive.closed`."""
+        return sealed.closed(self.options, self.table_names, metric.decode(), start_ms, end_ms, reader)
+
+    def data_row(self, key: bytes) -> DataRow:
+        """See `Archive.data_row`."""
+        row_ms = parse_key(key).row_ms
+        return DataRow(keys.series_key_of(key), row_ms, row_ms + self.options.row_spec.width_ms)
+
+    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
+        """See `Archive.sealable`: longs and doubles that are kept forever."""
+        if audit.kind_of(row) is None:
+            return (), np.zeros(0, np.int64)
+        cells = [cell for cell in row.cells if cell.family == keys.FAMILY]
+        return cells, audit.cell_times(row._replace(cells=cells), self.options.row_spec)
+
+    def row_at(self, series: SeriesKey, time_s: int) -> Row:
+        """See `Archive.row_at`."""
+        spec = self.options.row_spec
+        row_ms = time_s * 1000 // spec.width_ms * spec.width_ms
+        qualifier = spec.columns(time_s * 1000 - row_ms).to_bytes(4, "big")
+        key = keys.row_key(series, row_ms, Kind.INTEGER)
+        return Row(self.data_table, key, [Cell(keys.FAMILY, qualifier, 0, b"")])
+
     def tables(self) -> Sequence[TableSpec]:
         """See `Layout.tables`. The operator sets the maximum age of each retention class."""
+        archive = (archive_table(self.options.table_prefix),) if self.options.archive else ()
         data, row_keys, strings = self.table_names
         return (
             TableSpec(
@@ -123,6 +190,7 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
                 row_keys, {select.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True, same_keys=True
             ),
             TableSpec(strings, {select.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
+            *archive,
         )
 
     def refuse(self, series: Series) -> RefusedError | None:
@@ -195,11 +263,13 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`."""
+        if self.options.archive:
+            return sealed.select(self.options, self.table_names, self.archive_table, selection, reader)
         return select.select(self.options, self.table_names, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
-        """See `Layout.cut_at`: for each row time, the rows of all types stay together."""
-        return keys.before_types(key)
+        """See `Layout.cut_at`: the rows of all types stay together, by row time, or all with an archive."""
+        return key.partition(b"\0")[0] if self.options.archive else keys.before_types(key)
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
         """See `Layout.several_rows`: the series with values of several types."""
@@ -216,17 +286,34 @@ class KairosDb(SeriesIndex, RollupSeries, RefusedRows, HourMarks):
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `Layout.audit`."""
-        return audit.findings(self.table_names, self.options.row_spec, read)
+        sealed_series = set[SeriesKey]()
+        if self.options.archive:
+            check = functools.partial(_archive_findings, sealed_series)
+            yield from archive_findings(self.options, read(self.archive_table), check)
+        yield from audit.findings(self.table_names, self.options.row_spec, read, sealed_series)
 
     def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
         """See `Layout.remove`; in all retention classes."""
+        if selected.row.table == self.archive_table:
+            return remove_archived(self.options, selected.row, deleted)
         return remove_cells(selected.row, audit.cell_times(selected.row, self.options.row_spec), deleted)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         """See `Layout.decode_rows`."""
         spec = self.options.row_spec
+        if any(isinstance(selected, Archived) for selected in rows):
+            return decode_with_archive(self.options, rows, self.decode_rows, by_kind=True)
         return decode_together(rows, audit.kind_of, lambda cells: audit.read_cells(cells, spec), self.decode)
 
     def decode(self, row: Row, series: Series) -> Decoded:
         """See `Layout.decode`."""
         return audit.decode(self.options.row_spec, row, series)
+
+
+def _archive_findings(sealed_series: set[SeriesKey], row: Row, key: ArchiveKey) -> Iterator[Finding]:
+    """What is wrong with the series of a row of the archive, which is added to those that are sealed."""
+    sealed_series.add(key.series)
+    try:
+        parse_key(keys.row_key(key.series, 0, Kind.INTEGER))
+    except ValueError as error:
+        yield Finding(Severity.DAMAGE, row.table, row.key, str(error))

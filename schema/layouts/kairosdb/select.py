@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -154,12 +154,36 @@ def select(
     Raises:
       UnknownNameError: the metric is not in `string_index`.
     """
-    if selection.metric is not None and not _is_known(tables.strings, selection.metric, reader):
+    check_metric(tables.strings, selection, reader)
+    yield from selected_rows(options, tables, selection, reader)
+
+
+def check_metric(strings: str, selection: Selection, reader: Reader) -> None:
+    """Checks that a selected metric is in `string_index`.
+
+    Raises:
+      UnknownNameError: it is not.
+    """
+    if selection.metric is not None and not _is_known(strings, selection.metric, reader):
         raise UnknownNameError(
             f"no such metric: {selection.metric!r}",
             selection.metric,
-            lambda start: _metrics_from(tables.strings, start, reader),
+            lambda start: metrics_from(strings, start, reader),
         )
+
+
+def selected_rows(
+    options: KairosDbOptions,
+    tables: Tables,
+    selection: Selection,
+    reader: Reader,
+    left_out: Container[str] = frozenset(),
+) -> Iterator[Selected | Finding]:
+    """As `select`, without those of some metrics; none of an unknown metric."""
+
+    def takes(series: Series) -> bool:
+        return selection.takes(series) and series.metric not in left_out
+
     width = options.row_spec.width_ms
     first_ms = max(0, selection.start_ms) // width * width
     last_ms = min(selection.end_ms, keys.LAST_MS) // width * width
@@ -174,7 +198,7 @@ def select(
         except ValueError as error:
             yield Finding(Severity.DAMAGE, tables.row_keys, row.key, str(error))
             continue
-        is_selected = first_ms <= row_key.row_ms <= last_ms and selection.takes(row_key.series)
+        is_selected = first_ms <= row_key.row_ms <= last_ms and takes(row_key.series)
         if is_selected:
             columns = _columns(options, selection, row_key.row_ms)
             if is_open and runs[-1].columns == columns:
@@ -182,7 +206,7 @@ def select(
             else:
                 runs.append(_IndexRun(columns, row.key, row.key))
         is_open = is_selected
-    yield from _rows(tables.data, runs, selection, reader)
+    yield from _rows(tables.data, runs, takes, reader)
 
 
 def of_several_types(
@@ -240,7 +264,7 @@ def _is_known(strings: str, metric: str, reader: Reader) -> bool:
     return any(row.cells for row in reader.scan(Scan(strings, ranges, columns=columns)))
 
 
-def _metrics_from(strings: str, start: str, reader: Reader) -> Iterator[str]:
+def metrics_from(strings: str, start: str, reader: Reader) -> Iterator[str]:
     """The metrics that begin with `start`, ascending by their bytes."""
     first = start.encode()
     columns = ColumnRange(NAMES_FAMILY, first, first + b"\xff")
@@ -263,7 +287,7 @@ def _columns(options: KairosDbOptions, selection: Selection, row_ms: int) -> Col
 
 
 def _rows(
-    data: str, runs: Iterable[_IndexRun], selection: Selection, reader: Reader
+    data: str, runs: Iterable[_IndexRun], takes: Callable[[Series], bool], reader: Reader
 ) -> Iterator[Selected | Finding]:
     """The rows of the runs, and selected rows between them that are in no index."""
     for run in runs:
@@ -273,5 +297,5 @@ def _rows(
             except ValueError as error:
                 yield Finding(Severity.DAMAGE, data, row.key, str(error))
                 continue
-            if selection.takes(row_key.series):
+            if takes(row_key.series):
                 yield Selected(row, row_key.series)

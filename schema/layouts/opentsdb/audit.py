@@ -5,16 +5,15 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Iterator
 
-from timebeam.schema.layouts.archive import keys as archive_keys
-from timebeam.schema.layouts.archive.rows import FAMILY, SPAN, decode_archive_rows
+from timebeam.schema.layouts.archive import rows as archive_rows
+from timebeam.schema.layouts.archive.keys import ArchiveKey
 from timebeam.schema.layouts.opentsdb import many_rows
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, OpenTsdbRowKey, parse_key, salt
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, OpenTsdbRowKey, parse_key, row_key, salt
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
 from timebeam.schema.layouts.opentsdb.uids.uid_maps import UidMaps
-from timebeam.schema.layouts.reading import Finding, Selected, Severity
+from timebeam.schema.layouts.reading import Finding, Severity
 from timebeam.schema.layouts.tables import Row
-from timebeam.schema.points import Series
 
 _ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000
 
@@ -46,28 +45,13 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
 
 
 def archive_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) -> Iterator[Finding]:
-    """Rows of the archive that do not decode, whose UIDs have no names, or whose series has several spans.
+    """See `timebeam.schema.layouts.archive.rows.archive_findings`; also rows whose UIDs have no names."""
 
-    In memory is a number for each block of a series.
-    """
-    code_of: dict[tuple[bytes, int], int] = {}
-    for row in rows:
-        try:
-            key = archive_keys.parse_key(options, row.key)
-        except ValueError as error:
-            yield _damage(row.table, row.key, str(error))
-            continue
-        key_fields = parse_key(options, key.data)
-        yield from _series_findings(row, key_fields, maps, options)
-        decoded = decode_archive_rows(options, [Selected(row, Series("", ()))])
-        yield from (_damage(row.table, row.key, text) for _, text in decoded.damage)
-        codes = [cell.value[0] for cell in row.cells if cell.qualifier == SPAN and cell.value]
-        codes += [key.code] if any(cell.family == FAMILY for cell in row.cells) else []
-        for code in codes:
-            first = code_of.setdefault((key_fields.tsuid, key.base_s // archive_keys.BLOCK_S), code)
-            if code != first:
-                text = f"the series has span codes {min(code, first)} and {max(code, first)} in one block"
-                yield _damage(row.table, row.key, f"{text}: its rows overlap")
+    def of_series(row: Row, key: ArchiveKey) -> Iterator[Finding]:
+        key_fields = parse_key(options, row_key(key.series, key.base_s))
+        return _series_findings(row, key_fields, maps, options)
+
+    return archive_rows.archive_findings(options, rows, of_series)
 
 
 def _series_findings(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.common.regex import of_bytes
+from timebeam.schema.layouts.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.layouts.opentsdb.uids.names import Names, Overflow
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s
@@ -102,6 +103,21 @@ class OpenTsdbOptions:
                 "different buckets would share a salt"
             )
 
+    def head_bytes(self, key: bytes) -> int:
+        """See `timebeam.schema.layouts.archive.keys.SeriesHeads`; of the archive: salt and metric UID.
+
+        Raises:
+          ValueError: the length of the key cannot be that of an archive row.
+        """
+        head = self.salt_width + self.uid_width_metric
+        tags = len(key) - head - 1 - BASE_BYTES
+        if tags <= 0 or tags % (self.uid_width_tagk + self.uid_width_tagv):
+            raise ValueError(
+                f"archive row key {key.hex()} of {len(key)} bytes is not salt, metric, span code, base time "
+                "and tag pairs"
+            )
+        return head
+
     @property
     def is_event_time(self) -> bool:
         """Whether cells have the time of their points."""
@@ -181,14 +197,7 @@ OPTIONS = (
         shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),
         stored=True,
     ),
-    Option(
-        "archive",
-        "opentsdb: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` "
-        "writes and queries read",
-        OptionKind.FLAG,
-        example="true",
-        stored=True,
-    ),
+    ARCHIVE_OPTION,
     Option(
         "marked_since",
         "opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and "
@@ -318,6 +327,12 @@ def bases(start_ms: int, end_ms: int) -> range:
     return range(first, last + 1, SPAN_S)
 
 
+def heads(options: OpenTsdbOptions, metric: bytes) -> Sequence[bytes]:
+    """Salt and metric, for each salt bucket, ascending."""
+    buckets = range(options.salt_buckets) if options.salt_width else range(1)
+    return [bucket.to_bytes(options.salt_width, "big") + metric for bucket in buckets]
+
+
 def ranges(
     options: OpenTsdbOptions, metric: bytes, start_ms: int, end_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
@@ -329,9 +344,7 @@ def ranges(
     if not base_times:
         return
     first, last = base_times[0], base_times[-1]
-    buckets = range(options.salt_buckets) if options.salt_width else range(1)
-    for bucket in buckets:
-        head = bucket.to_bytes(options.salt_width, "big") + metric
+    for head in heads(options, metric):
         end_base = (last + 1).to_bytes(5, "big")  # the fifth byte is set beyond the last base time
         end = end_base[1:] if not end_base[0] else b"\xff" * 4096
         yield head + first.to_bytes(4, "big"), head + end

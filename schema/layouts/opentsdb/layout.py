@@ -13,12 +13,13 @@ import numpy as np
 
 from timebeam.schema.common.batches import join
 from timebeam.schema.layouts.archive.keys import parse_key as parse_archive_key
-from timebeam.schema.layouts.archive.rows import archive_table, decode_archive_rows, merged
+from timebeam.schema.layouts.archive.rows import archive_table, decode_with_archive
 from timebeam.schema.layouts.archive.rows import remove_points as remove_archived
 from timebeam.schema.layouts.capabilities import (
     Annotations,
     Archive,
     Compaction,
+    DataRow,
     Histograms,
     HourMarks,
     RefusedRows,
@@ -40,9 +41,10 @@ from timebeam.schema.layouts.opentsdb import (
     select,
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
+from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation
 from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.leading import LeadingTags
-from timebeam.schema.layouts.opentsdb.rows import winner_of
+from timebeam.schema.layouts.opentsdb.rows import is_histogram, winner_of
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.opentsdb.uids.names import Names, Overflow
 from timebeam.schema.layouts.opentsdb.uids.uid_maps import UidMaps
@@ -52,6 +54,7 @@ from timebeam.schema.layouts.reading import (
     DecodedRows,
     Finding,
     Reader,
+    Scan,
     Selected,
     Selection,
     join_decoded,
@@ -60,7 +63,7 @@ from timebeam.schema.layouts.removal import Deleted, Removal
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
-from timebeam.schema.points import Floats, PointBatch, RefusedError, Series
+from timebeam.schema.points import Floats, Int64s, PointBatch, RefusedError, Series
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; in a compacted row the newest of these; not the time "
@@ -147,6 +150,45 @@ class OpenTsdb(
     def archive_table(self) -> str:
         """See `Archive.archive_table`."""
         return archive_table(self.options.table_prefix).name
+
+    @property
+    def has_archive(self) -> bool:
+        """See `Archive.has_archive`."""
+        return self.options.archive
+
+    @property
+    def heads(self) -> OpenTsdbOptions:
+        """See `Archive.heads`."""
+        return self.options
+
+    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
+        """See `Archive.metric_keys`."""
+        return self.metric_uids(reader)
+
+    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
+        """See `Archive.closed`: all columns of whole hours."""
+        yield select.scan(self.options, self.data_table, [metric], {}, start_ms, end_ms - 1)
+
+    def data_row(self, key: bytes) -> DataRow:
+        """See `Archive.data_row`."""
+        if error := self.key_error(key):
+            raise ValueError(error)
+        base_at = self.options.salt_width + self.options.uid_width_metric
+        start_ms = row_keys.base_s_of(self.options, key) * 1000
+        series = SeriesKey(key[:base_at], key[base_at + row_keys.BASE_BYTES :])
+        return DataRow(series, start_ms, start_ms + _HOUR_MS)
+
+    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
+        """See `Archive.sealable`: the time is that of the row."""
+        cells = [
+            cell for cell in row.cells if not (is_annotation(cell.qualifier) or is_histogram(cell.qualifier))
+        ]
+        base_ms = row_keys.base_s_of(self.options, row.key) * 1000
+        return cells, np.full(len(cells), base_ms, np.int64)
+
+    def row_at(self, series: SeriesKey, time_s: int) -> Row:
+        """See `Archive.row_at`."""
+        return Row(self.data_table, row_keys.row_key(series, time_s - time_s % row_keys.SPAN_S), ())
 
     def tables(self) -> Sequence[TableSpec]:
         """See `Layout.tables`."""
@@ -319,7 +361,7 @@ class OpenTsdb(
     def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
         """See `Layout.decode_rows`."""
         if any(isinstance(selected, Archived) for selected in selected_rows):
-            return self._decode_archived(selected_rows)
+            return decode_with_archive(self.options, selected_rows, self.decode_rows, by_kind=False)
         together = many_rows.read_rows([selected.row for selected in selected_rows])
         unread = [selected_rows[number] for number in together.unread]
         decoded_singly = [self.decode(*selected) for selected in unread]
@@ -354,40 +396,11 @@ class OpenTsdb(
             batch = join([batch, singles.batch])
         return DecodedRows(batch, singles.damage, singles.skipped, outside)
 
-    def _decode_archived(self, selected_rows: Sequence[Selected]) -> DecodedRows:
-        """Rows of the archive, with the late rows of each, and rows of the data table."""
-        archived = [selected for selected in selected_rows if isinstance(selected, Archived)]
-        if len(archived) == len(selected_rows) and not any(selected.late for selected in archived):
-            return decode_archive_rows(self.options, archived)
-        alone = decode_archive_rows(self.options, [selected for selected in archived if not selected.late])
-        with_late = [selected for selected in archived if selected.late]
-        sealed = decode_archive_rows(self.options, with_late)
-        late_rows = [Selected(row, selected.series) for selected in with_late for row in selected.late]
-        late = self.decode_rows(late_rows)
-        damage = [*alone.damage, *sealed.damage]
-        if late.outside:  # points of other rows, which are not decoded with them
-            damage += [
-                (late_rows[number].row, "points of another hour than the row's") for number in late.outside
-            ]
-            sound = set(range(len(late_rows))).difference(late.outside)
-            late = self.decode_rows([late_rows[number] for number in sorted(sound)])
-        numbers = [
-            number for number, selected in enumerate(selected_rows) if not isinstance(selected, Archived)
-        ]
-        others = self.decode_rows([selected_rows[number] for number in numbers])
-        points, _ = merged(late.batch, sealed.batch)
-        batches = [batch for batch in (others.batch, alone.batch, points) if len(batch)]
-        return DecodedRows(
-            join(batches) if len(batches) > 1 else next(iter(batches), points),
-            [*damage, *late.damage, *others.damage],
-            late.skipped + others.skipped,
-            [numbers[number] for number in others.outside],
-        )
-
     def tsuid_of(self, table: str, key: bytes) -> bytes:
         """See `UidTables.tsuid_of`."""
         if self.options.archive and table == self.archive_table:
-            key = parse_archive_key(self.options, key).data
+            archived = parse_archive_key(self.options, key)
+            key = row_keys.row_key(archived.series, archived.base_s)
         return row_keys.tsuid_of_key(self.options, key)[0]
 
     def decode(self, row: Row, series: Series) -> Decoded:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.layouts.archive.rows import count_points
-from timebeam.schema.layouts.archive.select import archive_scan, archived_rows, sealed_metrics
+from timebeam.schema.layouts.archive import keys as archive_keys
+from timebeam.schema.layouts.archive.rows import PARTS
+from timebeam.schema.layouts.archive.select import ReadRow, SealedSource, archived_of, archived_rows
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.opentsdb.leading import LeadingTags, cut_ranges, literal_filters
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.opentsdb.uids.names import Names
 from timebeam.schema.layouts.reading import (
-    Archived,
     ColumnRange,
     Finding,
     Reader,
@@ -25,7 +25,7 @@ from timebeam.schema.layouts.reading import (
     prefix_range,
 )
 from timebeam.schema.layouts.tables import Row
-from timebeam.schema.layouts.writing import Name
+from timebeam.schema.layouts.writing import Name, SeriesKey
 from timebeam.schema.points import Series
 
 _ROWS_AT_ONCE = 2000
@@ -63,6 +63,26 @@ def scan(
             bases = [base.to_bytes(keys.BASE_BYTES, "big") for base in keys.bases(start_ms, end_ms)]
             ranges = cut_ranges(ranges, bases, tags, leading, options.salt_width)
     return Scan(table, ranges, keys.key_pattern(tags))
+
+
+def archive_scan(
+    options: OpenTsdbOptions,
+    table: str,
+    metrics: Sequence[bytes],
+    tags: Mapping[bytes, Collection[bytes]],
+    start_ms: int,
+    end_ms: int,
+    *,
+    keys_only: bool,
+) -> Scan:
+    """Like `scan`, of the archive; at least one metric."""
+    ranges = sorted(
+        key_range
+        for metric in metrics
+        for head in keys.heads(options, metric)
+        for key_range in archive_keys.ranges(head, start_ms, end_ms)
+    )
+    return Scan(table, ranges, keys.key_pattern(tags), PARTS, keys_only)
 
 
 def row_names(options: OpenTsdbOptions, key: bytes) -> list[UidPair]:
@@ -169,7 +189,7 @@ def select_archived(
         yield from _selected_archived(options, (data, archive), metrics, allowed, period, reader, names)
         return
     sealed: set[bytes] = set()
-    yield from sealed_metrics(options, archive, period, reader, sealed)
+    yield from _sealed_metrics(options, archive, period, reader, sealed)
     rows = scan(options, data, (), allowed, *period)
     rows = dataclasses.replace(rows, ranges=_ranges_beside(options, sealed, rows.ranges[0][0]))
     yield from _selected(options, data_rows(options, rows, period, reader), allowed, names)
@@ -189,14 +209,8 @@ def _selected_archived(
     """The selected rows of some metrics in the data table and the archive."""
     data, archive = tables
     late_of: dict[bytes, list[Row]] = {}
-    rows = archived_rows(
-        options,
-        lambda *span: data_rows(options, scan(options, data, metrics, allowed, *span), span, reader),
-        lambda *span: archive_scan(options, archive, metrics, allowed, *span),
-        period,
-        reader,
-        late_of,
-    )
+    source = _OpenTsdbSource(options, tables, metrics, allowed, reader)
+    rows = ((read.row, _data_key(read)) for read in archived_rows(source, period, late_of))
     for selected in _selected(options, rows, allowed, names):
         if isinstance(selected, Finding):
             yield selected
@@ -204,12 +218,75 @@ def _selected_archived(
                 for late in late_of.pop(selected.key, ()):
                     yield selected._replace(table=data, key=late.key)
         elif selected.row.table == archive:
-            archived = Archived(*selected)
-            archived.late = late_of.pop(selected.row.key, ())
-            archived.points = count_points(selected.row)
-            yield archived
+            yield archived_of(selected, late_of.pop(selected.row.key, ()))
         else:
             yield selected
+
+
+class _OpenTsdbSource(SealedSource):
+    """See `SealedSource`; of some metrics."""
+
+    window_ms = archive_keys.BLOCK_S * 1000
+
+    def __init__(
+        self,
+        options: OpenTsdbOptions,
+        tables: tuple[str, str],
+        metrics: Sequence[bytes],
+        allowed: Mapping[bytes, set[bytes]],
+        reader: Reader,
+    ) -> None:
+        self.heads = options
+        self._options, self._reader = options, reader
+        self._data, self._archive = tables
+        self._metrics, self._allowed = metrics, allowed
+
+    def data_rows(self, start_ms: int, end_ms: int) -> Iterator[Row]:
+        """See `SealedSource.data_rows`."""
+        rows = scan(self._options, self._data, self._metrics, self._allowed, start_ms, end_ms)
+        return (row for row, _ in data_rows(self._options, rows, (start_ms, end_ms), self._reader))
+
+    def archive_rows(self, start_ms: int, end_ms: int, *, keys_only: bool) -> Iterator[Row]:
+        """See `SealedSource.archive_rows`."""
+        rows = archive_scan(
+            self._options, self._archive, self._metrics, self._allowed, start_ms, end_ms, keys_only=keys_only
+        )
+        return iter(self._reader.scan(rows))
+
+    def pieces(self, row: Row, span_s: int) -> Iterator[tuple[SeriesKey, int, Row]]:
+        """See `SealedSource.pieces`: one, since a row is an hour."""
+        base_at = self._options.salt_width + self._options.uid_width_metric
+        series = SeriesKey(row.key[:base_at], row.key[base_at + keys.BASE_BYTES :])
+        yield series, keys.base_s_of(self._options, row.key), row
+
+
+def _data_key(read: ReadRow) -> bytes:
+    """The key of a data row of the series of a row."""
+    return read.row.key if read.key is None else keys.row_key(read.key.series, read.key.base_s)
+
+
+def _sealed_metrics(
+    options: OpenTsdbOptions, table: str, period: tuple[int, int], reader: Reader, metrics: set[bytes]
+) -> Iterator[Finding]:
+    """Reads all keys of the archive, and yields those that no reader of a metric reaches.
+
+    Args:
+      period: first and last time, in ms, both inclusive.
+      metrics: takes the UIDs of the metrics that have rows in the period.
+    """
+    salt_width = options.salt_width
+    for row in reader.scan(Scan(table, ((b"", b""),), columns=PARTS, keys_only=True)):
+        try:
+            key = archive_keys.parse_key(options, row.key)
+        except ValueError as error:
+            yield Finding(Severity.DAMAGE, table, row.key, str(error))
+            continue
+        salt = row.key[:salt_width]
+        if salt and int.from_bytes(salt, "big") >= options.salt_buckets:
+            text = f"salt {salt.hex()} is beyond {options.salt_buckets} salt buckets"
+            yield Finding(Severity.DAMAGE, table, row.key, text)
+        elif key.base_s * 1000 <= period[1] and key.end_s * 1000 > period[0]:
+            metrics.add(key.series.head[salt_width:])
 
 
 def _ranges_beside(

@@ -39,7 +39,7 @@ variable "rollup_config" {
 }
 
 variable "archive" {
-  description = "opentsdb: make the table of the archive."
+  description = "Make the table of the archive."
   type        = bool
   default     = false
 }

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_archive import PlainPoint, cell_of, points_of
-from timebeam.schema.layouts import Archived, Cell, Row, Selected
+from timebeam.schema.layouts import LAYOUTS, Archive, Archived, Cell, Row, Selected
 from timebeam.schema.layouts.archive import keys, parts, rows
 from timebeam.schema.layouts.archive.columns import ArchiveError
 from timebeam.schema.layouts.archive.parts import PartPlace, PartPoints
@@ -33,7 +33,7 @@ DAY_MS = 86_400_000
 
 def archive_key(options: OpenTsdbOptions = OPTIONS, code: int = 3) -> bytes:
     head_tail = series_key(options, b"\0\0\1", [(b"\0\0\1", b"\0\0\2")])
-    return keys.archive_key(options, data_row_key(head_tail, BASE_S), code)
+    return keys.archive_key(head_tail, BASE_S, code)
 
 
 def batch_of(points: list[PlainPoint]) -> PointBatch:
@@ -295,17 +295,71 @@ def test_the_span_goes_by_the_rate(points: int, hours: int, code: int) -> None:
 def test_ranges_have_the_keys_of_their_times_and_no_others() -> None:
     options = OpenTsdbOptions(salt_width=1, salt_buckets=2)
     start_ms, end_ms = BASE_S * 1000, BASE_S * 1000 + 3_600_000 - 1
-    ranges = list(keys.ranges(options, b"\0\0\1", start_ms, end_ms))
+    heads = (bytes((salt,)) + b"\0\0\1" for salt in range(2))
+    ranges = [key_range for head in heads for key_range in keys.ranges(head, start_ms, end_ms)]
     assert ranges == sorted(ranges)
     assert len(ranges) == 2 * len(keys.SPANS_S)
     series = series_key(options, b"\0\0\1", [(b"\0\0\1", b"\0\0\2")])
     for code, span_s in keys.SPANS_S.items():
         for base_s, is_inside in ((BASE_S, True), (BASE_S - span_s, False), (BASE_S + span_s, False)):
-            key = keys.archive_key(options, data_row_key(series, base_s), code)
+            key = keys.archive_key(series, base_s, code)
             assert any(start <= key < end for start, end in ranges) is is_inside
-    last = list(keys.ranges(OPTIONS, b"\0\0\1", 0, 1 << 50))
-    key = keys.archive_key(OPTIONS, data_row_key(series_key(OPTIONS, b"\0\0\1", []), 0xFFFFFFFF), 1)
+    last = list(keys.ranges(b"\0\0\1", 0, 1 << 50))
+    key = keys.archive_key(series_key(OPTIONS, b"\0\0\1", []), 0xFFFFFFFF, 1)
     assert sum(start <= key < end for start, end in last) == 1
+
+
+@pytest.mark.parametrize("vector", json.loads(VECTORS.with_name("keys.json").read_text()))
+def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
+    options = {"retention": "", "archive": True, **vector["options"]}
+    layout = LAYOUTS[vector["layout"]].from_options(options)
+    assert isinstance(layout, Archive)
+    series = Series.of(vector["metric"], vector["tags"], vector["resources"])
+    key, data_key = bytes.fromhex(vector["key"]), bytes.fromhex(vector["data_key"])
+    series_key, code, base_s = keys.parse_key(layout.heads, key)
+    assert series_key == layout.series_key(series, {}) == layout.data_row(data_key).series
+    assert keys.archive_key(series_key, vector["time"], code) == key
+    assert (code, base_s) == (vector["span_code"], vector["time"] // 86_400 * 86_400)
+    time_bytes = bytes((code,)) + base_s.to_bytes(4, "big")
+    assert key == series_key.head + time_bytes + series_key.tail
+    assert data_key.startswith(series_key.head)
+    assert data_key.endswith(series_key.tail)
+    assert layout.cut_at(key) == layout.cut_at(data_key) == layout.cut_at(series_key.head)
+    with pytest.raises(ValueError, match="span code 9"):
+        keys.parse_key(layout.heads, series_key.head + b"\x09" + time_bytes[1:])
+    with pytest.raises(ValueError, match="row key"):
+        keys.parse_key(layout.heads, key[: len(series_key.head) + 4])
+
+
+def test_only_numbers_that_are_kept_forever_can_be_sealed() -> None:
+    heroic = LAYOUTS["heroic"].from_options({})
+    kairosdb = LAYOUTS["kairosdb"].from_options({"retention": "7", "row_spec": "milliseconds"})
+    assert isinstance(heroic, Archive)
+    assert isinstance(kairosdb, Archive)
+    row = heroic.row_at(heroic.series_key(SERIES, {}), BASE_S)
+    cells = [row.cells[0], row.cells[0]._replace(family="distributionPoints")]
+    sealable, times_ms = heroic.sealable(row._replace(cells=cells))
+    assert (list(sealable), times_ms.tolist()) == (cells[:1], [BASE_S * 1000])
+    key = kairosdb.series_key(SERIES, {})
+    row = kairosdb.row_at(key, BASE_S)
+    cells = [row.cells[0], row.cells[0]._replace(family="d7"), row.cells[0]._replace(qualifier=b"?")]
+    sealable, times_ms = kairosdb.sealable(row._replace(cells=cells))
+    assert (list(sealable), times_ms.tolist()) == ([cells[0], cells[2]], [BASE_S * 1000, -1])
+    for kind in (b"kairos_string", b"histogram"):
+        other = row.key.replace(b"\x0bkairos_long", bytes((len(kind),)) + kind)
+        assert other != row.key
+        assert not kairosdb.sealable(row._replace(key=other))[0]
+        assert kairosdb.data_row(other).series == key
+
+
+def test_of_equal_arrivals_the_later_kind_wins_where_kinds_are_in_different_rows() -> None:
+    at = BASE_S * 1000
+    integer, number = (batch_of([(at, False, is_float, 1, 100)]) for is_float in (False, True))
+    for late, archived in ((integer, number), (number, integer)):
+        points, from_source = rows.merged(late, archived, by_kind=True)
+        assert points.kinds.tolist() == [Kind.FLOAT]
+        assert from_source.tolist() == [late is number]
+    assert not rows.merged(number, number, by_kind=True)[1].any()
 
 
 def test_the_later_arrival_of_each_instant_wins() -> None:

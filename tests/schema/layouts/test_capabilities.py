@@ -20,7 +20,7 @@ PRODUCT = [
 ]
 
 ABILITIES = {
-    "Archive": {"opentsdb"},
+    "Archive": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
     "Annotations": {"opentsdb"},
     "Compaction": {"opentsdb"},
     "Histograms": {"opentsdb"},
