@@ -21,7 +21,7 @@ _DECLARED = {
     "series": ("query", "list series by pattern"),
     "suggest": ("query", "list metrics, tag keys or tag values by prefix"),
     "names": ("names", "list, rename, merge, free and fix OpenTSDB's names"),
-    "cardinality": ("cardinality", "show what has the most series"),
+    "cardinality": ("names", "show what has the most series"),
     "meta": ("upkeep", "create OpenTSDB's metadata from the data table"),
     "trees": ("upkeep", "build and show OpenTSDB's trees"),
     "copy": ("ingest", "copy points from one layout to another"),

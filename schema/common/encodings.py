@@ -16,13 +16,15 @@ from timebeam.schema.points import Reason, RefusedError
 LARGEST = 64 << 20
 """Bytes of a message after all decoding; a larger one is refused."""
 
-COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-"""How compressed data begin, and the encoding that this tells."""
+COMPRESSED = GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+"""How data compressed by gzip and zstd begin."""
 
 
 def compression(data: bytes) -> str:
     """The compression that data have by their first bytes; empty for none."""
-    return next((encoding for start, encoding in COMPRESSED.items() if data.startswith(start)), "")
+    if data.startswith(GZIP):
+        return "gzip"
+    return "zstd" if data.startswith(ZSTD) else ""
 
 
 def unpack(encoding: str, data: bytes, limit: int = LARGEST) -> bytes:
