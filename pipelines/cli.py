@@ -110,7 +110,7 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
     starts_job = command.starts_job(options)
     _keep_heap()
     if starts_job:
-        _import_beam()
+        import_beam()
         rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
     else:
         gc.set_threshold(_GC_OBJECTS)
@@ -140,7 +140,7 @@ def _keep_heap() -> None:
             set_option(number, size)
 
 
-def _import_beam() -> None:
+def import_beam() -> None:
     """Imports what runs jobs, without what Beam imports only if it is installed and timebeam never uses.
 
     The garbage collector does not look through what is imported, which stays: a tenth of a short run.
