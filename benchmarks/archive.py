@@ -41,7 +41,7 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, scan_table
-from timebeam.transforms.rollup.reading import read_numbers
+from timebeam.transforms.rollup.reading import NumberReader
 from timebeam.transforms.store.sealing import SealJob, seal_metric
 
 START_S = 1_767_225_600 // archive_keys.BLOCK_S * archive_keys.BLOCK_S
@@ -225,7 +225,7 @@ def _roll_up(layout: OpenTsdb, days: int) -> int:
         period = start_s * 1000, (start_s + 86_400) * 1000
         select = functools.partial(layout.select_metrics, [b"\0\0\1"], period[0], period[1] - 1, reader)
         accumulator = Accumulator({3600}, ends=False)
-        for batch in read_numbers(layout, select, period):
+        for batch in NumberReader(layout, select, period):
             assert isinstance(batch, PointBatch)
             points += len(batch)
             accumulator.add(batch)

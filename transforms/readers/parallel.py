@@ -38,10 +38,15 @@ class Ahead(Generic[Element]):
         self._thread.start()
 
     def __iter__(self) -> Iterator[Element]:
-        while (entry := self._queue.get()) is not None:
-            if isinstance(entry, BaseException):
-                raise entry
-            yield entry[0]
+        """The elements; closing it ends the thread, at once or when the network answers."""
+        try:
+            while (entry := self._queue.get()) is not None:
+                if isinstance(entry, BaseException):
+                    raise entry
+                yield entry[0]
+        finally:
+            self.stop()
+            self.join()
 
     def stop(self) -> None:
         """Asks the thread to end, and drops its elements."""
@@ -65,19 +70,6 @@ class Ahead(Generic[Element]):
             end = error
         if not self._is_stopped.is_set():
             self._queue.put(end)
-
-
-def ahead(make: Callable[[], Iterable[Element]], most: int) -> Iterator[Element]:
-    """The elements of an iterable that a thread makes and runs, at most `most` elements ahead.
-
-    Closing it ends the thread, at once or when the network answers.
-    """
-    running = Ahead(make, most)
-    try:
-        yield from running
-    finally:
-        running.stop()
-        running.join()
 
 
 AT_ONCE = 4

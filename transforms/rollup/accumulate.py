@@ -22,7 +22,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 
 from timebeam.schema.layouts import Reader, SeriesKey
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, row_key
-from timebeam.schema.points import PointBatch, Rejected
+from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.buckets import Buckets
 from timebeam.schema.rollup.config import RollupInterval
@@ -30,13 +30,15 @@ from timebeam.schema.rollup.fragments import packed_rows
 from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.reader import sampled
-from timebeam.transforms.dead_letters.rejected import refuse
+from timebeam.transforms.dead_letters.rejected import refuse, windowed
 from timebeam.transforms.ingest.assign import SeriesKeys
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, within
 from timebeam.transforms.rollup.encode import TableInPlace, encode
 from timebeam.transforms.rollup.job import SINGLE, OutputTable, RollupJob, RollupRowKey, RollupSeriesKeys
-from timebeam.transforms.rollup.reading import NumberedChunk, give_back_memory, read_numbers, read_period
+from timebeam.transforms.rollup.reading import NumberedChunk, NumberReader, give_back_memory, read_period
+
+_TABLES_AT_ONCE = 2  # of existing cells that are read
 
 PackedGroup = tuple[str, bytes]
 """(aggregator of the group, or SINGLE, and the packed accumulators)."""
@@ -120,7 +122,8 @@ def shared_intervals(
 class AccumulateFn(beam.DoFn):
     """`NumberedChunk` in; `EncodedRow` out, ((table, row key), `PackedGroup`) to `PIECES`, and refusals.
 
-    The accumulators of a chunk are merged first, so that each group has few elements for each chunk.
+    The accumulators of a chunk are merged first, so that each group has few elements for each chunk. Points
+    and existing cells of a chunk are read while the chunk before it is accumulated and written.
     """
 
     def __init__(self, job: RollupJob) -> None:
@@ -128,54 +131,48 @@ class AccumulateFn(beam.DoFn):
         self._keys = SeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run)
         self._reader: RememberingReader | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._begun: _ChunkWork | None = None
 
     def setup(self) -> None:
         """Opens the UID table."""
         give_back_memory()
         self._keys.open()
-        self._pool = ThreadPoolExecutor(1, "timebeam-existing")
+        self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, "timebeam-existing")
 
     def teardown(self) -> None:
-        """Ends the thread that reads existing cells."""
+        """Ends the threads that read."""
+        self._stop()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
         """Starts a cache of names for the bundle: metrics have many tags in common."""
+        self._stop()  # of a bundle that failed
         self._reader = RememberingReader(TableReader(self._job.target), self._job.layout.uid_table)
 
     def process(self, numbered: NumberedChunk) -> Iterator[Any]:
-        plan, chunk = self._job.parts[numbered.part].plan, numbered.chunk
         assert self._pool is not None
         assert self._reader is not None
-        names = RollupSeriesKeys(self._job, self._keys)
-        work = _ChunkWork(self._job, plan, names, chunk, self._reader, self._pool)
-        accumulator = work.accumulator()
-        for batch in self._read(plan, chunk, names):
-            if isinstance(batch, Rejected):
-                yield refuse(batch)
-                continue
-            metrics.count("points_packed", len(batch))
-            accumulator.add(batch)
-            if accumulator.is_full:
-                yield from work.take(accumulator)
-        yield from work.take(accumulator)
-        yield from work.end()
-        metrics.work_done()
+        plan, names = self._job.parts[numbered.part].plan, RollupSeriesKeys(self._job, self._keys)
+        work = _ChunkWork(self._job, plan, names, numbered.chunk, self._reader, self._pool)
+        begun, self._begun = self._begun, work
+        if begun is not None:
+            yield from begun.output()
 
-    def _read(
-        self, plan: RollupPlan, chunk: Chunk, names: RollupSeriesKeys
-    ) -> Iterator[PointBatch | Rejected]:
-        assert self._reader is not None
-        layout, period = self._job.layout, read_period(plan, chunk)
-        reader = within(self._reader, layout, chunk.keys)
-        start_ms, end_ms = period
-        select = functools.partial(layout.select_metrics, chunk.uids, start_ms, end_ms - 1, reader)
-        return read_numbers(layout, lambda: names.noted(select()), period)
+    def finish_bundle(self) -> Iterator[Any]:
+        """The output of the last chunk."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            yield from windowed(begun.output())
+
+    def _stop(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.stop()
 
 
 class _ChunkWork:
-    """The accumulators of one chunk, whose metrics are of one kind (`RollupJob.kind`), and their output."""
+    """Reads a chunk, whose metrics are of one kind (`RollupJob.kind`), from now on; makes its output."""
 
     def __init__(
         self,
@@ -198,13 +195,32 @@ class _ChunkWork:
             if not in_place.is_empty:
                 table = TableInPlace(job, in_place, output.table, chunk, reader, pool)
                 self._in_place[plan.interval.interval, output.of_groups] = table
+        start_ms, end_ms = period = read_period(rollup_plan, chunk)
+        chunk_reader = within(reader, job.layout, chunk.keys)
+        select = functools.partial(job.layout.select_metrics, chunk.uids, start_ms, end_ms - 1, chunk_reader)
+        self._points = NumberReader(job.layout, lambda: names.noted(select()), period)
 
-    def accumulator(self) -> Accumulator:
-        """An accumulator of the intervals that are written."""
+    def output(self) -> Iterator[Any]:
+        """See `AccumulateFn`."""
         lengths = {plan.interval.seconds for plan, _ in self._outputs}
-        return Accumulator(lengths, ends=self._job.config.has_ends)
+        accumulator = Accumulator(lengths, ends=self._job.config.has_ends)
+        for batch in self._points:
+            if isinstance(batch, Rejected):
+                yield refuse(batch)
+                continue
+            metrics.count("points_packed", len(batch))
+            accumulator.add(batch)
+            if accumulator.is_full:
+                yield from self._take(accumulator)
+        yield from self._take(accumulator)
+        yield from self._end()
+        metrics.work_done()
 
-    def take(self, accumulator: Accumulator) -> Iterator[Any]:
+    def stop(self) -> None:
+        """Ends reading."""
+        self._points.stop()
+
+    def _take(self, accumulator: Accumulator) -> Iterator[Any]:
         """The output of the accumulators of some rows."""
         accumulated = accumulator.take()
         if accumulated is None:
@@ -214,7 +230,7 @@ class _ChunkWork:
         for grouping in self._names.groupings(accumulated.series):
             yield from self._by_interval(accumulated.of_groups(grouping), of_groups=True)
 
-    def end(self) -> Iterator[Any]:
+    def _end(self) -> Iterator[Any]:
         """The output at the end of the chunk."""
         for plan, output in self._outputs:
             table = self._in_place.get((plan.interval.interval, output.of_groups))

@@ -51,7 +51,7 @@ from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader, within
 from timebeam.transforms.rollup.clearing import when_complete
-from timebeam.transforms.rollup.reading import NumberedChunk, give_back_memory, read_numbers, read_period
+from timebeam.transforms.rollup.reading import NumberedChunk, NumberReader, give_back_memory, read_period
 
 SeriesText = bytes
 """A series as JSON: a deterministic key."""
@@ -145,7 +145,7 @@ class _AccumulateSeriesFn(beam.DoFn):
         reader = within(TableReader(job.target), job.layout, chunk.keys)
         select = functools.partial(job.layout.select, selection, reader)
         several_rows = functools.partial(job.layout.several_rows, selection, reader)
-        for batch in read_numbers(job.layout, select, period, several_rows):
+        for batch in NumberReader(job.layout, select, period, several_rows):
             if isinstance(batch, Rejected):
                 yield refuse(batch)
                 continue

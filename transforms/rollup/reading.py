@@ -16,10 +16,10 @@ from timebeam.schema.rollup.plan import RollupPlan
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import refused_row
 from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.parallel import ahead
+from timebeam.transforms.readers.parallel import Ahead
 from timebeam.transforms.readers.table_reader import read_ahead
 
-_READS_AHEAD = 1
+_READS_AHEAD = 4  # of about 4 MB; while a chunk is encoded, the next one is read
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 _MAPPED_BYTES, _KEPT_BYTES = 2 << 20, 32 << 20
@@ -50,39 +50,55 @@ def read_period(plan: RollupPlan, chunk: Chunk) -> tuple[int, int]:
     return max(plan.start_ms, chunk.start_s * 1000), min(plan.end_ms, chunk.end_s * 1000)
 
 
-def read_numbers(
-    layout: ReadableLayout,
-    select: Callable[[], Iterable[Selected | Finding]],
-    period: tuple[int, int],
-    several_rows: Callable[[], frozenset[Series]] = frozenset,
-) -> Iterator[PointBatch | Rejected]:
+class NumberReader:
     """The finite numbers of rows in large batches, each instant once, and refusals of other values.
 
-    A thread reads rows while the caller decodes and accumulates those before: so columns stay in its cache.
+    A thread reads rows from now on, some lists ahead of the caller, who decodes them as it accumulates: so
+    columns stay in its cache.
 
     Args:
       select: yields the rows, which may have points of other times too.
       period: [start, end) in ms.
       several_rows: see `ReadableLayout.several_rows`; both are called by that thread.
     """
-    reads = functools.partial(_reads, select, several_rows)
-    for rows in ahead(reads, _READS_AHEAD):
-        if isinstance(rows, Finding):
-            yield Rejected(rows.key, Reason.CORRUPT_FILE, rows.text, Stage.READ, rows.table)
-            continue
-        read = _decoded(layout, rows, *period)
-        batch, damage, skipped = read.decoded.batch, read.decoded.damage, read.decoded.skipped
-        metrics.count("messages_read", read.rows)
-        metrics.count("points_read", len(batch))
-        metrics.count_rollup("cells_skipped", skipped)
-        for row, text in damage:
-            yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
-        for row in read.outside:
-            yield refused_row(row, Reason.CORRUPT_FILE, "points of another hour than the row's", Stage.READ)
-        numbers, rejected = aggregatable(batch)
-        yield from rejected
-        if len(numbers):
-            yield numbers
+
+    def __init__(
+        self,
+        layout: ReadableLayout,
+        select: Callable[[], Iterable[Selected | Finding]],
+        period: tuple[int, int],
+        several_rows: Callable[[], frozenset[Series]] = frozenset,
+    ) -> None:
+        self._layout, self._period = layout, period
+        self._reads = Ahead(functools.partial(_reads, select, several_rows), _READS_AHEAD)
+
+    def __iter__(self) -> Iterator[PointBatch | Rejected]:
+        for rows in self._reads:
+            if isinstance(rows, Finding):
+                yield Rejected(rows.key, Reason.CORRUPT_FILE, rows.text, Stage.READ, rows.table)
+            else:
+                yield from _numbers(_decoded(self._layout, rows, *self._period))
+
+    def stop(self) -> None:
+        """Ends the thread, at once or when the network answers."""
+        self._reads.stop()
+        self._reads.join()
+
+
+def _numbers(read: _HourRows) -> Iterator[PointBatch | Rejected]:
+    """The finite numbers of rows, counted, and refusals of the rest."""
+    batch, damage, skipped = read.decoded.batch, read.decoded.damage, read.decoded.skipped
+    metrics.count("messages_read", read.rows)
+    metrics.count("points_read", len(batch))
+    metrics.count_rollup("cells_skipped", skipped)
+    for row, text in damage:
+        yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
+    for row in read.outside:
+        yield refused_row(row, Reason.CORRUPT_FILE, "points of another hour than the row's", Stage.READ)
+    numbers, rejected = aggregatable(batch)
+    yield from rejected
+    if len(numbers):
+        yield numbers
 
 
 class _SeveralRows(list[Selected]):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from timebeam.transforms.readers.parallel import ahead
+from timebeam.transforms.readers.parallel import Ahead
 
 
 def threads() -> list[threading.Thread]:
@@ -15,8 +15,8 @@ def threads() -> list[threading.Thread]:
 
 
 def test_everything_comes_in_order() -> None:
-    assert list(ahead(lambda: range(1000), 3)) == list(range(1000))
-    assert list(ahead(lambda: [None, None], 1)) == [None, None]
+    assert list(Ahead(lambda: range(1000), 3)) == list(range(1000))
+    assert list(Ahead(lambda: [None, None], 1)) == [None, None]
     assert not threads()
 
 
@@ -25,7 +25,7 @@ def test_what_it_raises_is_raised_behind_what_came_before() -> None:
         yield 1
         raise OSError("gone")
 
-    found = ahead(fails, 2)
+    found = iter(Ahead(fails, 2))
     assert next(found) == 1
     with pytest.raises(OSError, match="gone"):
         next(found)
@@ -43,7 +43,7 @@ def test_it_is_no_further_ahead_than_it_may_be() -> None:
                 may_end.set()
             yield number
 
-    found = ahead(counts, 3)
+    found = iter(Ahead(counts, 3))
     assert next(found) == 0
     assert may_end.wait(10)  # three wait, and one is held by the thread
     assert max(made) <= 5
@@ -60,7 +60,7 @@ def test_to_close_it_ends_the_thread_and_the_iterator() -> None:
         finally:
             ended.set()
 
-    found = ahead(endless, 2)
+    found = iter(Ahead(endless, 2))
     assert next(found) == 1
     found.close()
     assert ended.wait(10)
@@ -77,7 +77,7 @@ def test_to_close_it_ends_a_thread_that_waits_to_hand_over() -> None:
                     may_close.set()
                 yield number
 
-        numbers = ahead(counts, 1)
+        numbers = iter(Ahead(counts, 1))
         assert next(numbers) == 0
         assert may_close.wait(10)
         numbers.close()
