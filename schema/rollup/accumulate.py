@@ -131,10 +131,12 @@ def _by_kind(
     changes = np.flatnonzero(is_float[1:] != is_float[:-1]) + 1
     if len(changes) == 1:  # as rows read together are: first those of one kind
         position = int(changes[0])
-        slices: list[Int64s | slice] = [slice(0, position), slice(position, None)]
-    else:
-        slices = [np.flatnonzero(of_kind) for of_kind in (is_float, ~is_float)]
-    batches = [(batch.take(points), starts[points]) for points in slices]
+        first_cuts, rest = cuts[cuts < position], cuts[cuts > position] - position
+        return [
+            (batch.take(slice(0, position)), first_cuts),
+            (batch.take(slice(position, None)), np.concatenate([[0], rest])),
+        ]
+    batches = [(batch.take(points), starts[points]) for points in map(np.flatnonzero, (is_float, ~is_float))]
     return [(single, first_of_each(single.index, bucket_numbers)) for single, bucket_numbers in batches]
 
 

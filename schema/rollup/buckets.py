@@ -15,7 +15,7 @@ import numpy as np
 
 from timebeam.schema.points import Bools, Bytes, Floats, Int32s, Int64s, Series
 from timebeam.schema.rollup import exact_sum
-from timebeam.schema.rollup.exact_sum import Sums
+from timebeam.schema.rollup.exact_sum import Sums, reduced
 
 MOST_POINTS = 1 << 34
 """Points of one bucket; more would overflow the digits of sums."""
@@ -269,7 +269,7 @@ def regrouped(buckets: Buckets) -> Buckets:
     if len(firsts) == len(index):
         return buckets
     sizes = np.diff(firsts, append=len(index))
-    counts = np.add.reduceat(buckets.counts, firsts)
+    counts = reduced(np.add, buckets.counts, firsts, sizes)
     if int(counts.max()) > MOST_POINTS:
         raise OverflowError(f"more than {MOST_POINTS} points in one bucket of {buckets.interval_s} s")
     return Buckets(
@@ -278,12 +278,12 @@ def regrouped(buckets: Buckets) -> Buckets:
         index[firsts],
         starts[firsts],
         counts,
-        np.add.reduceat(buckets.float_counts, firsts),
+        reduced(np.add, buckets.float_counts, firsts, sizes),
         buckets.sums.added(firsts),
-        np.minimum.reduceat(buckets.int_mins, firsts),
-        np.maximum.reduceat(buckets.int_maxs, firsts),
-        np.minimum.reduceat(buckets.float_mins, firsts),
-        np.maximum.reduceat(buckets.float_maxs, firsts),
+        reduced(np.minimum, buckets.int_mins, firsts, sizes),
+        reduced(np.maximum, buckets.int_maxs, firsts, sizes),
+        reduced(np.minimum, buckets.float_mins, firsts, sizes),
+        reduced(np.maximum, buckets.float_maxs, firsts, sizes),
         None if buckets.ends is None else buckets.ends.merged(firsts, sizes),
     )
 

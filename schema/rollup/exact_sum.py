@@ -19,6 +19,7 @@ The method is that of reproducible summation (Demmel and Nguyen 2013, Ahrens, De
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from timebeam.schema.points import Bools, Floats, Int64s
 _BITS = 28
 _PLACES = 4
 _MASK = (1 << _BITS) - 1
+_FEW = 12
 _LOWEST_TOP = -36
 """Below it, scaling a float to its place would overflow; three more places cover all floats."""
 
@@ -55,10 +57,10 @@ class Sums:
         Args:
           firsts: int64[k], the start of each group, ascending from 0.
         """
-        tops = np.maximum.reduceat(self.tops, firsts)
         sizes = np.diff(firsts, append=len(self.tops))
+        tops = reduced(np.maximum, self.tops, firsts, sizes)
         aligned = _aligned(self, np.repeat(tops, sizes))
-        return Sums(tops, np.add.reduceat(aligned.digits, firsts, axis=1))
+        return Sums(tops, reduced(np.add, aligned.digits, firsts, sizes))
 
     def floats(self) -> Floats:
         """float64[m]: the sums, rounded once; infinite if out of range.
@@ -93,6 +95,24 @@ class Sums:
 
 
 NONE = Sums(np.zeros(0, np.int64), np.zeros((_PLACES, 0), np.int64))
+
+
+def reduced(reduce: np.ufunc, column: Int64s | Floats, firsts: Int64s, sizes: Int64s) -> Any:
+    """The reduction of groups of adjacent numbers of the last axis.
+
+    For a few numbers `reduceat` takes most of its time between groups, so groups of one small size, as
+    of an interval in the next longer one, are reduced number by number.
+
+    Args:
+      firsts, sizes: int64[k], the start and the length of each group.
+    """
+    size = int(sizes[0])
+    if size > _FEW or (sizes != size).any():
+        return reduce.reduceat(column, firsts, axis=-1)
+    reduction = column[..., ::size].copy()
+    for place in range(1, size):
+        reduce(reduction, column[..., place::size], out=reduction)
+    return reduction
 
 
 def concatenate(sums: list[Sums]) -> Sums:
