@@ -37,6 +37,7 @@ import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.utils.windowed_value import WindowedValue
 from google.cloud.bigtable.data import ReadRowsQuery
 from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
@@ -159,6 +160,8 @@ def stored(arguments: list[str]) -> None:
     for chunk in ChunksFn(job).process(None):
         if isinstance(chunk, NumberedChunk):
             rows += [row for row in reads.process(chunk) if isinstance(row, EncodedRow)]
+    last = [row for row in reads.finish_bundle() if isinstance(row, WindowedValue)]
+    rows += [row.value for row in last]
     reads.teardown()
     rows.sort(key=lambda row: row.table)
     for table, table_rows in itertools.groupby(rows, key=lambda row: row.table):

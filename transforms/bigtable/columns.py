@@ -160,8 +160,13 @@ def _merged(chunks: Sequence[bytes]) -> MergedRows:
       _OtherChunksError: they are no tables.
     """
     lengths = np.fromiter(map(len, chunks), np.int64, len(chunks))
-    numbers_by_length = [np.flatnonzero(lengths == length) for length in np.unique(lengths).tolist()]
-    tables = [_Table([chunks[number] for number in numbers.tolist()]) for numbers in numbers_by_length]
+    content, starts = b"".join(chunks), np.cumsum(lengths) - lengths
+    distinct = np.unique(lengths).tolist()
+    numbers_by_length = [np.flatnonzero(lengths == length) for length in distinct]
+    tables = [
+        _Table(_slices(content, starts[numbers], length))
+        for numbers, length in zip(numbers_by_length, distinct, strict=True)
+    ]
     is_last, has_key = np.zeros((2, len(chunks)), np.bool_)
     for table, numbers in zip(tables, numbers_by_length, strict=True):
         is_last[numbers], has_key[numbers] = table.chunk.commit_row, bool(table.chunk.row_key)
@@ -178,7 +183,7 @@ def _merged(chunks: Sequence[bytes]) -> MergedRows:
 
 
 class _Table:
-    """Chunks of one length as uint8[n, size], with the places of their fields.
+    """Chunks of one length, uint8[n, size], with the places of their fields.
 
     Attributes:
       chunk: the first one, with its fields.
@@ -188,14 +193,15 @@ class _Table:
         than those of a cell, or fields in another order.
     """
 
-    def __init__(self, chunks: Sequence[bytes]) -> None:
-        self.chunk = chunk = _parsed(chunks[0])
+    def __init__(self, chunks: Bytes) -> None:
+        first = chunks[0].tobytes()
+        self.chunk = chunk = _parsed(first)
         qualifier = BytesValue.FromString(chunk.qualifier).value
         is_cell = qualifier and chunk.timestamp_micros > 0 and (chunk.family_name or not chunk.row_key)
         is_other = chunk.value_size or chunk.labels or chunk.reset_row
-        if not is_cell or is_other or chunk.SerializeToString() != chunks[0]:
+        if not is_cell or is_other or chunk.SerializeToString() != first:
             raise _OtherChunksError
-        value_end = len(chunks[0]) - (len(_COMMIT) if chunk.commit_row else 0)
+        value_end = len(first) - (len(_COMMIT) if chunk.commit_row else 0)
         value_start = value_end - len(chunk.value)
         time_end = value_start - (1 + _varint_size(len(chunk.value)) if chunk.HasField("value") else 0)
         time_start = time_end - _varint_size(chunk.timestamp_micros)
@@ -203,8 +209,8 @@ class _Table:
         self._key = slice(key_start, key_start + len(chunk.row_key))
         self._qualifier = slice(time_start - 1 - len(qualifier), time_start - 1)
         self._time, self._value = slice(time_start, time_end), slice(value_start, value_end)
-        self._bytes: Bytes = np.frombuffer(b"".join(chunks), np.uint8).reshape(len(chunks), -1)
-        fixed = np.full(len(chunks[0]), 0xFF, np.uint8)
+        self._bytes = chunks
+        fixed = np.full(len(first), 0xFF, np.uint8)
         for field in (self._key, self._qualifier, self._value):
             fixed[field] = 0
         fixed[self._time] = 0x80  # of a varint, whether more bytes follow
@@ -233,6 +239,14 @@ class _Table:
             raise InvalidChunkError("the row key changes within a row")
         firsts = np.flatnonzero(is_new)
         return [(row, bytes(key)) for row, key in zip(rows[firsts].tolist(), keys[firsts], strict=True)]
+
+
+def _slices(content: bytes, starts: Int64s, size: int) -> Bytes:
+    """uint8[n, size]: the bytes from each start on."""
+    if not size:
+        return np.empty((len(starts), 0), np.uint8)
+    slices = np.ndarray((len(content) - size + 1,), f"V{size}", content, 0, (1,))
+    return slices[starts].view(np.uint8).reshape(-1, size)
 
 
 def _varint_size(number: int) -> int:
