@@ -19,7 +19,7 @@ from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.parallel import Ahead
 from timebeam.transforms.readers.table_reader import read_ahead
 
-_READS_AHEAD = 4  # of about 4 MB; while a chunk is encoded, the next one is read
+_READS_AHEAD = 8  # lists of about a megabyte: while a chunk is encoded, the next one is read
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 _MAPPED_BYTES, _KEPT_BYTES = 2 << 20, 32 << 20
