@@ -29,7 +29,6 @@ from timebeam.schema.layouts import (
     capability,
     find_capability,
 )
-from timebeam.schema.messages import Message
 from timebeam.schema.meta.documents import MetaMode, meta_table
 from timebeam.schema.meta.limits import SeriesLimits, counts_table
 from timebeam.schema.points import PointBatch, Rejected
@@ -48,7 +47,7 @@ from timebeam.transforms.ingest.pack import (
     PackPortionFn,
 )
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
-from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
+from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
 from timebeam.transforms.input.parse import ANNOTATIONS, JoinFn, ParseFn, parsing
 from timebeam.transforms.meta.track import TrackFn
 
@@ -160,7 +159,7 @@ class PointsGraph:
         """Adds the graph of an ingest of messages; returns what is refused.
 
         Args:
-          read: gives `Message`.
+          read: gives `Message`, or lists of them.
           steps: those of an earlier graph of the same job, with what they remember.
           letters: whether their lines are dead letters, of which the payloads are to be ingested.
         """
@@ -168,13 +167,12 @@ class PointsGraph:
         messages = root | "Read" >> read
         refused = []
         if letters:
-            opened = messages | "OpenLetters" >> open_letters(
+            opened = single(messages) | "OpenLetters" >> open_letters(
                 self.target, capability(self.layout, RefusedRows)
             )
             messages = opened.main
             refused.append(opened[REJECTED])
-        gathered = messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
-        parsed = gathered | "Parse" >> parsing(steps.parse)
+        parsed = gathered(messages) | "Parse" >> parsing(steps.parse)
         annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)
         refused += [parsed[REJECTED], annotations]
         points = parsed.main

@@ -29,7 +29,7 @@ from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec
-from timebeam.schema.messages import Framing, Message
+from timebeam.schema.messages import Framing
 from timebeam.schema.messages.base import RecordEncoding
 from timebeam.schema.meta.documents import MetaMode
 from timebeam.schema.points import PointBatch, Rejected
@@ -38,7 +38,7 @@ from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import ROWS, open_letters
 from timebeam.transforms.declared.records import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write import StoreRows
-from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
+from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
 from timebeam.transforms.input.parse import ParseFn
 
 
@@ -114,25 +114,26 @@ class RecordsGraph:
         """Adds the graph of an ingest of messages; returns what is refused.
 
         Args:
-          read: gives `Message`.
+          read: gives `Message`, or lists of them.
           letters: whether their lines are dead letters, of which the payloads are to be ingested.
         """
         messages = root | "Read" >> read
         refused = []
         if letters:
-            opened = messages | "OpenLetters" >> open_letters(self.target, DeclaredTables(self.declaration))
+            opened = single(messages) | "OpenLetters" >> open_letters(
+                self.target, DeclaredTables(self.declaration)
+            )
             messages = opened.main
             refused.append(opened[REJECTED])
             if not self.dry_run:
                 write = StoreRows(self.target, (), "direct", Packing.POINTS)
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
-        gathered = messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
         if self.encoding is not None:
             read_records = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
-            rows = gathered | "Rows" >> refusing(read_records, Row)
+            rows = gathered(messages) | "Rows" >> refusing(read_records, Row)
             return self._write(rows, refused)
         parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
-        parsed = gathered | "Parse" >> refusing(parse, PointBatch)
+        parsed = gathered(messages) | "Parse" >> refusing(parse, PointBatch)
         rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), Row)
         return self._write(rows, [*refused, parsed[REJECTED]])
 

@@ -14,6 +14,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -46,14 +47,14 @@ _LONGEST_PAUSE = 60.0
 
 
 class TakeBatch(beam.PTransform):  # type: ignore[type-arg]
-    """The latest batch of messages: the source of a graph that runs repeatedly."""
+    """The latest batch of messages, as one list: the source of a graph that runs repeatedly."""
 
     def __init__(self) -> None:
         super().__init__()
         self.number = next(_numbers)
 
-    def expand(self, root: PBegin) -> PCollection[Message]:
-        return root | beam.Impulse() | beam.ParDo(_TakeFn(self.number)).with_output_types(Message)
+    def expand(self, root: PBegin) -> PCollection[list[Message]]:
+        return root | beam.Impulse() | beam.ParDo(_TakeListFn(self.number)).with_output_types(list[Message])
 
     def hand_over(self, messages: Iterable[Message | RejectedOutput]) -> None:
         """Sets what the next run reads."""
@@ -73,6 +74,14 @@ class _TakeFn(beam.DoFn):
 
     def process(self, _: bytes) -> Iterable[Message | RejectedOutput]:
         return handed_over.messages[self._number]
+
+
+class _TakeListFn(_TakeFn):
+    """All messages as one element: to hand each to the next step takes as long as to parse it."""
+
+    def process(self, _: bytes) -> Iterable[Any]:
+        messages = list(handed_over.messages[self._number])
+        return [messages] if messages else []
 
 
 class Repeated:

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam import typehints
 from apache_beam.io.gcp.pubsub import PubsubMessage, ReadFromPubSub
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
@@ -30,6 +31,7 @@ from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, windowed
 from timebeam.transforms.input.opening import (
+    JSON,
     ReadMessage,
     choose_format,
     is_told_by_content,
@@ -41,6 +43,8 @@ from timebeam.transforms.input.parse import AnnotationsOutput, parse_portions, p
 GATHERED_BYTES = 4 << 20
 GATHERED_MESSAGES = 50_000
 """A list of messages is complete when it reaches either limit."""
+
+_LISTS = typehints.List[Message]
 
 FormatKey = tuple[str, str]
 """Name of a format, and what its attribute in `VARIANTS` says (empty for none)."""
@@ -71,6 +75,20 @@ class GatherFn(beam.DoFn):
         """The rest of the bundle."""
         messages, self._messages = self._messages, []
         return windowed([messages] if messages else ())
+
+
+def gathered(messages: PCollection[Any]) -> PCollection[list[Message]]:
+    """Lists of messages: of a source that gives single ones, or, with whole batches at hand, lists itself."""
+    if messages.element_type == _LISTS:
+        return messages
+    return messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
+
+
+def single(messages: PCollection[Any]) -> PCollection[Message]:
+    """Messages one by one; see `gathered`."""
+    if messages.element_type != _LISTS:
+        return messages
+    return messages | "Each" >> beam.FlatMap(iter).with_output_types(Message)
 
 
 class Formats:
@@ -104,7 +122,9 @@ class Formats:
         """
         attributes = message.envelope.attributes if message.envelope else {}
         if not attributes and self._name != AUTO:
-            return unwrapped(message, is_whole=False) if self._is_default_told else message
+            if message.text[:1] in JSON or not self._is_default_told:
+                return message
+            return unwrapped(message, is_whole=False)
         if (attributes.get("format") or self._name) == AUTO:
             plain = unwrapped(message, is_whole=True)
             return choose_format(

@@ -24,8 +24,8 @@ _WRAPPINGS = 2
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}\s*")
 _CONTENTS = (*COMPRESSED, b"{", b"[", b"\n", b"\xff\xff\xff\xff", b"PAR1")
-_JSON = (b"{", b"[")
-"""What no content encoding begins with."""
+JSON = (b"{", b"[")
+"""The first bytes of JSON: no content encoding begins with one."""
 
 _SHOWN = 40
 
@@ -77,7 +77,7 @@ def unwrapped(message: Message, *, is_whole: bool) -> Message:
 
 def _encoding(text: bytes) -> str:
     """The encoding that a text of lines, JSON or OTLP has by its content; empty for none."""
-    if text[:1] in _JSON:
+    if text[:1] in JSON:
         return ""
     if encoding := compression(text):
         return encoding

@@ -188,6 +188,7 @@ def test_what_may_be_held_is_bounded() -> None:
 
 def test_a_failed_run_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from timebeam.transforms import metrics
+    from timebeam.transforms.input.messages import single
 
     def build(root: Any, read: Any) -> None:
         import apache_beam as beam
@@ -197,7 +198,7 @@ def test_a_failed_run_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             if message.text == b"bad":
                 raise ValueError("a bad message")
 
-        root | read | beam.Map(touch)
+        single(root | read) | beam.Map(touch)
 
     graph = Repeated(build)
     metrics.totals.clear()
