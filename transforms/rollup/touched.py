@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 import secrets
 import threading
 import time
@@ -124,6 +125,10 @@ class _MarkWriter:
     """This process as a writer of marks."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins as a new process, with a name of its own."""
         self._name = secrets.token_bytes(8)
         self._lock = threading.Lock()
         self._last_ms = 0
@@ -161,6 +166,7 @@ class _MarkWriter:
 
 
 _WRITER = _MarkWriter()
+os.register_at_fork(after_in_child=_WRITER.begin)  # a stream forks for each batch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -201,6 +201,17 @@ def test_every_writer_marks_before_and_after(
     assert marks(store) == []
 
 
+def test_a_forked_process_is_a_writer_of_its_own() -> None:
+    """Else its marks could have the time, or close the request, of those of another one."""
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        os.write(writing, touched._WRITER.column(DAY))
+        os._exit(0)
+    os.waitpid(child, 0)
+    column = os.read(reading, 100)
+    assert (len(column), column == touched._WRITER.column(DAY)) == (9, False)
+
+
 def test_a_mark_of_a_writer_whose_clock_is_behind_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
