@@ -7,11 +7,17 @@
 | `points`, `compacted`, `archive` | bytes per point of row keys, qualifiers and values |
 | `…, zstd` | the same in blocks of 64 KiB of whole cells, each compressed by zstd: about what Bigtable does |
 | `share of compacted` | of `archive, zstd` in `compacted, zstd` |
+| `gauge, streamed` | gauges whose points were published one by one, within 0.1 s on average (`1 s`: evenly) |
+| `arrivals, entropy` | bytes per point that no exact code of these arrivals can do without |
 | `query`, `downsample` | reading the points of all series; their hourly averages |
 | `rollup` | reading and accumulating hours, day by day |
 | `seal`, `scan` | sealing compacted rows; a bare scan of them |
+| `share of scan, seal` | points per second of `seal` by those of `scan` |
+| `read`, `pcodec`, `accumulate` | parts of that rollup alone: rows, decompression, sums of hours |
 | `M points/s` | million points per second of processor time of this process |
 | `times` | points per second of the archive by those of compacted rows |
+| `times rollup, limit` | of a rollup that does nothing but these three parts |
+| `peak of a seal` | memory (RSS) of a process that seals this many points of one metric |
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import functools
 import gzip
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +34,9 @@ import zstandard
 
 from benchmarks import bench
 from benchmarks.bench import TARGET
-from timebeam.schema.layouts import Cell, Name, Packing, Row, Selection
+from timebeam.pipelines import cli
+from timebeam.schema.layouts import Cell, Finding, Name, Packing, Reader, Row, Selected, Selection
+from timebeam.schema.layouts.archive import columns, parts
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive.rows import archive_cells
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
@@ -44,6 +52,13 @@ from timebeam.transforms.readers.table_reader import RememberingReader, TableRea
 from timebeam.transforms.rollup.reading import NumberReader
 from timebeam.transforms.store.sealing import SealJob, seal_metric
 
+_SEAL = """\
+import sys
+from benchmarks import archive
+assert archive.seal(archive.layout_of(sys.argv[1], archive=True)) == int(sys.argv[2])
+print(*[line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")])
+"""
+
 START_S = 1_767_225_600 // archive_keys.BLOCK_S * archive_keys.BLOCK_S
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "metrics"
 _BLOCK_BYTES = 64 << 10
@@ -51,7 +66,11 @@ _ARRIVAL_MS = (START_S + 40 * 86_400) * 1000
 
 
 def generated(kind: str, series: int, days: int, step_s: int = 10) -> PointBatch:
-    """Points of a kind: counter, gauge (two decimals), doubles, flags, sparse (about one in half an hour)."""
+    """Points of a kind: counter, gauge (two decimals), doubles, flags, sparse (about one in half an hour).
+
+    After a comma: points that were published one by one, "streamed" or "streamed, 1 s".
+    """
+    kind, _, published = kind.partition(", ")
     random = np.random.default_rng(7)
     n = days * 86_400 // step_s
     times_s = START_S + np.tile(np.arange(n) * step_s, series)
@@ -66,6 +85,11 @@ def generated(kind: str, series: int, days: int, step_s: int = 10) -> PointBatch
     }[kind]().ravel()[is_kept]
     is_float = values.dtype == np.float64
     count = len(values)
+    arrivals_ms = np.full(count, _ARRIVAL_MS)
+    if published:
+        is_even = published.endswith("1 s")
+        lags_ms = random.uniform(0, 1000, count) if is_even else random.exponential(100, count)
+        arrivals_ms = times_s[is_kept] * 1000 + lags_ms.astype(np.int64)
     return PointBatch(
         tuple(Series.of("m", {"host": f"h{number}"}) for number in range(series)),
         np.repeat(np.arange(series, dtype=np.int32), n)[is_kept],
@@ -73,8 +97,14 @@ def generated(kind: str, series: int, days: int, step_s: int = 10) -> PointBatch
         np.zeros(count, np.bool_),
         np.full(count, Kind.FLOAT if is_float else Kind.INTEGER, np.uint8),
         values.view(np.int64),
-        np.full(count, _ARRIVAL_MS),
+        arrivals_ms,
     )
+
+
+def entropy(batch: PointBatch) -> float:
+    """Bytes per point of the lags of arrivals, each drawn by itself: no exact code of them takes less."""
+    shares = np.unique(batch.arrivals_ms - batch.times_ms, return_counts=True)[1] / len(batch)
+    return float(-(shares * np.log2(shares)).sum() / 8)
 
 
 def examples() -> list[PointBatch]:
@@ -162,44 +192,104 @@ def sizes(batches: list[PointBatch]) -> bench.Figures:
     return {"share of compacted": [share], **figures}
 
 
+def layout_of(prefix: str, *, archive: bool) -> OpenTsdb:
+    """Tables with this prefix."""
+    return OpenTsdb(OpenTsdbOptions(table_prefix=prefix, archive=archive))
+
+
+def store(layout: OpenTsdb, batch: PointBatch) -> None:
+    """Makes tables with compacted rows of some points."""
+    list(create_tables(TARGET, layout.tables(), dry_run=False))
+    rows = Rows(layout)
+    write_all(TARGET, layout.data_table, list(rows.of(batch, Packing.COMPACTED)))
+    write_all(TARGET, layout.uid_table, list(rows.names()))
+
+
+def seal(layout: OpenTsdb) -> int:
+    """Seals all rows; the number of points."""
+    job = SealJob(TARGET, layout, 0, START_S + archive_keys.BLOCK_S, int(time.time() * 1e6), True, 0)
+    return sum(tally.points_read for tally in seal_metric(job, b"\0\0\1"))
+
+
+def peak_mib(batch: PointBatch) -> float:
+    """Peak memory of a process that seals points of one metric."""
+    prefix = f"p{len(batch)}-"
+    store(layout_of(prefix, archive=True), batch)
+    return int(bench.run_child(["-c", _SEAL, prefix, str(len(batch))]).output) / 1024
+
+
 def speeds(batch: PointBatch, days: int, turns: int) -> dict[str, list[float]]:
     """Million points per second of processor time, over compacted rows and over the archive."""
-    plain = OpenTsdb(OpenTsdbOptions(table_prefix=f"a{len(batch)}-"))
-    sealed = OpenTsdb(OpenTsdbOptions(table_prefix=f"s{len(batch)}-", archive=True))
+    plain, sealed = layout_of(f"a{len(batch)}-", archive=False), layout_of(f"s{len(batch)}-", archive=True)
     for layout in (plain, sealed):
-        list(create_tables(TARGET, layout.tables(), dry_run=False))
-        rows = Rows(layout)
-        write_all(TARGET, layout.data_table, list(rows.of(batch, Packing.COMPACTED)))
-        write_all(TARGET, layout.uid_table, list(rows.names()))
-    end_s = START_S + archive_keys.BLOCK_S
-    job = SealJob(TARGET, sealed, 0, end_s, int(time.time() * 1e6), True, 0)
+        store(layout, batch)
     figures: dict[str, list[float]] = {}
 
     def timed(name: str, run: Callable[[], int]) -> None:
         begun = time.process_time()
         assert run() == len(batch)
-        figures.setdefault(name, []).append(len(batch) / (time.process_time() - begun) / 1e6)
+        figures.setdefault(f"{name}, M points/s", []).append(len(batch) / (time.process_time() - begun) / 1e6)
 
     def scan() -> int:
         assert sum(len(row.cells) for row in scan_table(TARGET, plain.data_table))
         return len(batch)
 
-    def seal() -> int:
-        return sum(tally.points_read for tally in seal_metric(job, b"\0\0\1"))
-
-    timed("scan, M points/s", scan)
-    timed("seal, M points/s", seal)
+    timed("scan", scan)
+    timed("seal", functools.partial(seal, sealed))
+    days_ms = [(start_s * 1000, (start_s + 86_400) * 1000) for start_s in _starts_s(days)]
+    selected = [row for period in days_ms for row in _select(sealed, period)()]
+    rows = [row for row in selected if not isinstance(row, Finding)]
+    batches = [sealed.decode_rows(rows[start : start + 11]).batch for start in range(0, len(rows), 11)]
     for _ in range(turns):
+        timed("read", lambda: len(batch) * bool([list(_select(sealed, period)()) for period in days_ms]))
+        timed("pcodec", functools.partial(_decompress, rows))
+        timed("accumulate", functools.partial(_accumulate, batches))
         for form, layout in (("compacted", plain), ("archive", sealed)):
-            timed(f"query {form}, M points/s", functools.partial(_query, layout))
-            timed(f"downsample {form}, M points/s", functools.partial(_downsample, layout, len(batch)))
-            timed(f"rollup {form}, M points/s", functools.partial(_roll_up, layout, days))
+            timed(f"query {form}", functools.partial(_query, layout))
+            timed(f"downsample {form}", functools.partial(_downsample, layout, len(batch)))
+            timed(f"rollup {form}", functools.partial(_roll_up, layout, days))
+    speed = {name.removesuffix(", M points/s"): np.array(values) for name, values in figures.items()}
     for name in ("query", "downsample", "rollup"):
-        pairs = zip(
-            *(figures[f"{name} {form}, M points/s"] for form in ("archive", "compacted")), strict=True
-        )
-        figures[f"times {name}"] = [archive / compacted for archive, compacted in pairs]
+        figures[f"times {name}"] = (speed[f"{name} archive"] / speed[f"{name} compacted"]).tolist()
+    parts_s = sum(1 / speed[name] for name in ("read", "pcodec", "accumulate"))
+    figures["times rollup, limit"] = (1 / parts_s / speed["rollup compacted"]).tolist()
+    figures["share of scan, seal"] = (speed["seal"] / speed["scan"]).tolist()
     return figures
+
+
+def _starts_s(days: int) -> range:
+    return range(START_S, START_S + days * 86_400, 86_400)
+
+
+def _select(
+    layout: OpenTsdb, period: tuple[int, int], reader: Reader | None = None
+) -> Callable[[], Iterator[Selected | Finding]]:
+    """The rows of the metric in [start, end), in ms."""
+    reader = reader or TableReader(TARGET)
+    return functools.partial(layout.select_metrics, [b"\0\0\1"], period[0], period[1] - 1, reader)
+
+
+def _decompress(rows: Sequence[Selected]) -> int:
+    """Decompresses the columns of archive rows, and does nothing with them; the number of points."""
+    points = 0
+    for selected in rows:
+        for cell in selected.row.cells:
+            header = parts.header_of(cell.value)
+            times = cell.value[40 : 40 + header.time_bytes]
+            values = cell.value[40 + header.time_bytes + header.arrival_bytes :]
+            is_floats = header.kind == 1 and header.decimals is None
+            columns.decompress(times, np.empty(header.points, np.uint32))
+            columns.decompress(values, np.empty(header.points, np.float64 if is_floats else np.int64))
+            points += header.points
+    return points
+
+
+def _accumulate(batches: Sequence[PointBatch]) -> int:
+    accumulator = Accumulator({3600}, ends=False)
+    for batch in batches:
+        accumulator.add(batch)
+    accumulator.take()
+    return sum(map(len, batches))
 
 
 def _selection() -> Selection:
@@ -221,11 +311,10 @@ def _downsample(layout: OpenTsdb, points: int) -> int:
 def _roll_up(layout: OpenTsdb, days: int) -> int:
     points = 0
     reader = RememberingReader(TableReader(TARGET), layout.uid_table)
-    for start_s in range(START_S, START_S + days * 86_400, 86_400):
+    for start_s in _starts_s(days):
         period = start_s * 1000, (start_s + 86_400) * 1000
-        select = functools.partial(layout.select_metrics, [b"\0\0\1"], period[0], period[1] - 1, reader)
         accumulator = Accumulator({3600}, ends=False)
-        for batch in NumberReader(layout, select, period):
+        for batch in NumberReader(layout, _select(layout, period, reader), period):
             assert isinstance(batch, PointBatch)
             points += len(batch)
             accumulator.add(batch)
@@ -236,11 +325,18 @@ def _roll_up(layout: OpenTsdb, days: int) -> int:
 def measure(folder: Path, *, days: int = 10, series: int = 40, turns: int = 3) -> bench.Cases:
     """A case for each kind of points, and one for the speed."""
     del folder
+    cli._keep_heap()  # as every command does
     kinds = ("counter", "gauge", "doubles", "flags", "sparse")
     cases: dict[str, bench.Figures] = {"examples/metrics": sizes(examples())}
     cases |= {kind: sizes([generated(kind, series // 4, days)]) for kind in kinds}
+    for kind in ("gauge, streamed", "gauge, streamed, 1 s"):
+        batch = generated(kind, series // 4, days)
+        cases[kind] = {**sizes([batch]), "arrivals, entropy, bytes/point": [entropy(batch)]}
     for kind in ("gauge", "counter"):
         cases[f"{kind}, speed"] = speeds(generated(kind, series, days), days, turns)
+    for number in (series // 10, series):
+        batch = generated("gauge", number, days)
+        cases[f"peak of a seal, {len(batch):,} points"] = {"peak, MiB": [peak_mib(batch)]}
     return cases
 
 

@@ -56,7 +56,7 @@ SUITE: dict[str, dict[str, Any]] = {
     "reads": {"points": 1_000_000, "series": [400, 20_000]},
     "trees": {"series": 20_000},
     "meta": {"points": 400_000, "repeats": 2},
-    "archive": {"days": 6, "series": 30},
+    "archive": {"days": 2, "series": 90},
     "engines": {"points": 400_000, "repeats": 1},
     "serving": {"scale": 0.2},
     "front": {"requests": 3000},

@@ -42,9 +42,10 @@ from timebeam.transforms.readers.table_reader import TableReader, read_rows
 from timebeam.transforms.rollup.touched import read_days
 
 BUFFER_BYTES = 64 << 20
-"""About the memory of the data rows that are sealed together."""
-SERIES_AT_ONCE = 100
-"""Series that are sealed together: an hour of a series may go into an archive row of 20,000 points."""
+"""About the memory of the data rows that are read before they are sealed, a few series at a time."""
+SERIES_AT_ONCE, BYTES_AT_ONCE = 100, 8 << 20
+"""Series, and about the bytes of data rows, that are sealed together: an hour of a series may go into an
+archive row of 20,000 points, and points take several times as much memory when they are decoded."""
 _ROW_BYTES, _CELL_BYTES = 500, 250  # memory of the objects, beside the value
 _ATTEMPTS = 5
 _HOUR_MS, _BLOCK_MS = HOUR_S * 1000, BLOCK_S * 1000
@@ -173,13 +174,30 @@ def _sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_s: Int
 
 
 def _by_series(entries: Sequence[_Sealable]) -> Iterator[list[_Sealable]]:
-    """The rows of `SERIES_AT_ONCE` series at a time."""
+    """The rows of up to `SERIES_AT_ONCE` series at a time, of about `BYTES_AT_ONCE`."""
     by_series: dict[SeriesKey, list[_Sealable]] = {}
     for entry in entries:
         by_series.setdefault(entry.series, []).append(entry)
-    of_series = iter(by_series.values())
-    while some := list(itertools.islice(of_series, SERIES_AT_ONCE)):
-        yield list(itertools.chain.from_iterable(some))
+    some: list[_Sealable] = []
+    series_count = size = 0
+    for of_series in by_series.values():
+        series_count += 1
+        for entry in of_series:
+            some.append(entry)
+            size += _size(entry.row)
+            if size >= BYTES_AT_ONCE:
+                yield some
+                some, series_count, size = [], 0, 0
+        if series_count == SERIES_AT_ONCE:
+            yield some
+            some, series_count, size = [], 0, 0
+    if some:
+        yield some
+
+
+def _size(row: Row) -> int:
+    """About the memory of a row, in bytes."""
+    return _ROW_BYTES + sum(_CELL_BYTES + len(cell.value) + len(cell.qualifier) for cell in row.cells)
 
 
 def _marked_hours(job: SealJob, metric: bytes) -> Int64s:
@@ -207,8 +225,7 @@ def _buffered(entries: Iterable[_Sealable]) -> Iterator[list[_Sealable]]:
             buffer, size = [], 0
         block = entry_block
         buffer.append(entry)
-        size += _ROW_BYTES
-        size += sum(_CELL_BYTES + len(cell.value) + len(cell.qualifier) for cell in entry.row.cells)
+        size += _size(entry.row)
         if size >= BUFFER_BYTES:
             yield buffer
             buffer, size = [], 0
