@@ -41,7 +41,7 @@ def page_bytes(text: bytes, file: pq.ParquetFile) -> int:
 def _pages(text: bytes, column: pq.ColumnChunkMetaData) -> Iterator[int]:
     """The size in memory of each page of a column."""
     position = column.data_page_offset
-    if column.dictionary_page_offset is not None:
+    if column.dictionary_page_offset:  # some writers say 0 for none
         position = min(position, column.dictionary_page_offset)
     end = position + column.total_compressed_size
     while position < end:

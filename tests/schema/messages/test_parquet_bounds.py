@@ -121,6 +121,17 @@ def test_damaged_page_headers_are_refused(damage: bytes) -> None:
     assert f"at byte {start:,}" in refused.message
 
 
+def test_a_dictionary_page_at_byte_0_is_none() -> None:
+    """Some writers say so of columns without a dictionary."""
+    text = written(rows(10), use_dictionary=False, write_statistics=False)
+    size = int.from_bytes(text[-8:-4], "little")
+    footer = text[-8 - size : -8].replace(b"\x26\x08\x49", b"\x26\x08\x26\x00\x29", 1)  # field 11, 0
+    text = text[: -8 - size] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    assert pq.ParquetFile(io.BytesIO(text)).metadata.row_group(0).column(0).dictionary_page_offset == 0
+    parsed = parse(text)
+    assert (len(parsed.batch), parsed.rejected) == (10, [])
+
+
 @pytest.mark.parametrize("table", [maps, values])
 def test_row_groups_of_files_are_cut_by_their_bytes(tmp_path: Path, table: Any) -> None:
     path = tmp_path / "long.parquet"
