@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.schema.layouts.plain_archive import PlainPoint, cell_of, points_of
 from timebeam.schema.layouts import LAYOUTS, Archive, Archived, Cell, Row, Selected
 from timebeam.schema.layouts.archive import keys, parts, rows
-from timebeam.schema.layouts.archive.columns import ArchiveError
+from timebeam.schema.layouts.archive.columns import ArchiveError, DecimalForm
 from timebeam.schema.layouts.archive.parts import PartPlace, PartPoints
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, series_key
 from timebeam.schema.layouts.opentsdb.keys import row_key as data_row_key
@@ -155,6 +155,13 @@ def test_every_point_comes_back_bit_for_bit(points: list[PlainPoint], lags: bool
         assert columns(read(row._replace(cells=[Cell("t", b"\0\0", 0, plain)])).batch) == columns(
             batch_of(points)
         )
+
+
+@pytest.mark.parametrize("number", [2.0**53 + 2, -(2.0**63), 1e22, math.inf, -math.nan, -0.0, 5e-324])
+def test_numbers_without_a_numerator(number: float) -> None:
+    """Those beyond 2**53 are no numerators, although they give the same floats."""
+    forms = [DecimalForm(digits, is_narrow) for digits in range(15) for is_narrow in (False, True)]
+    assert not [form for form in forms if form.numerators(np.array([1.0, number])) is not None]
 
 
 def test_decimals_and_lags_are_stored_if_they_are_shorter() -> None:

@@ -91,6 +91,15 @@ def test_rows_of_other_values_are_left_out() -> None:
     assert len(rows_read({HOST: set()}, leading)) == 100
 
 
+def test_what_is_known_of_a_metric_is_known_in_each_salt_bucket() -> None:
+    options, leading = OpenTsdbOptions(salt_width=1, salt_buckets=3), LeadingTags()
+    leading.add(METRIC, HOST, [(DC, uid(3))])
+    cut = select.scan(options, "tsdb", [METRIC], {HOST: {uid(10)}}, 0, HOUR * 1000 - 1, leading).ranges
+    other = keys.row_key(keys.series_key(options, METRIC, [(DC, uid(3)), (HOST, uid(9))]), 0)[1:]
+    keys_of_other = [bytes((salt,)) + other for salt in range(3)]
+    assert not [key for key in keys_of_other if any(start <= key < end for start, end in cut)]
+
+
 def test_ranges_stay_whole_where_too_many_would_come_of_them() -> None:
     options, leading = OpenTsdbOptions(), LeadingTags()
     hours = MOST_RANGES // 3
