@@ -49,7 +49,7 @@ _PATIENCE = 10
 """An hour that is marked all the time is rolled up after so many quiet times."""
 
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 60_000, 3_600_000
-"""How long a day waits after Bigtable has refused one of its rows; each time twice as long."""
+"""How long a day waits after Bigtable refused one of its rows: at first, and at most; the wait doubles."""
 
 _COUNTERS = "timebeam-follow"
 """The namespace of a round's counters: `lost`, and the UID of each metric with unwritten rows, in hex."""
@@ -72,10 +72,9 @@ class DueDay(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Rounds:
-    """What is done in each round.
+    """The work of each round.
 
-    It remembers since when it has seen each marked hour, and of days with refused rows how long they wait,
-    and until when.
+    Remembers when it first saw each marked hour, and how long and until when days with refused rows wait.
 
     Attributes:
       rollup: the job, without its parts.
@@ -127,9 +126,9 @@ class Rounds:
             yield HourMark(day.metric, start_s, ()), now_ms
 
     def taken(self, due: Iterable[DueDay], now_ms: int) -> dict[Lease, DueDay]:
-        """Leases the rows of days for one round, but for those that wait after a refusal.
+        """Leases the rows of days for one round, except days that wait after a refusal.
 
-        Some may have been leased by others meanwhile.
+        Leaves out days that another process has leased meanwhile.
         """
         chosen, hours = dict[bytes, DueDay](), 0
         for day in due:
@@ -161,7 +160,7 @@ class Rounds:
         return rollup.of_ranges(self._ranges(leased.values(), now_ms))
 
     def end(self, leased: Mapping[Lease, DueDay], now_ms: int, unwritten: Collection[bytes] = ()) -> int:
-        """Deletes the marks that were read and gives the leases back; how many of these were lost.
+        """Deletes the marks that were read and gives the leases back; returns how many leases were lost.
 
         Args:
           now_ms: as for `job`.
@@ -177,7 +176,7 @@ class Rounds:
         return len(lost)
 
     def refused(self, days: Iterable[DueDay], unwritten: Collection[bytes], now_ms: int) -> None:
-        """Notes the days of a round that are to wait, since Bigtable refused rows of their metrics."""
+        """Lets the days of a round wait if Bigtable refused rows of their metrics."""
         for day in days:
             key = day.day.leases.key
             before_ms, _ = self._waits_ms.pop(key, (0, 0))
@@ -226,7 +225,7 @@ class Figures(NamedTuple):
       hours: rolled up, of all metrics together.
       waiting: hours that could have been rolled up too.
       lost: leases that another process took over.
-      unwritten: hours that stay marked, since Bigtable refused rows of their metric, by metric.
+      unwritten: by metric, the hours that stay marked because Bigtable refused rows of the metric.
       refused: dead letters by reason.
       lag_seconds: how long the hour that could be rolled up first has waited, at the end of the round.
     """

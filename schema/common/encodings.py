@@ -21,7 +21,7 @@ COMPRESSED = GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def compression(data: bytes) -> str:
-    """The compression that data have by their first bytes; empty for none."""
+    """The name of the compression that the first bytes of data show; empty if they show none."""
     if data.startswith(GZIP):
         return "gzip"
     return "zstd" if data.startswith(ZSTD) else ""

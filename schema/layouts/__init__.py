@@ -108,7 +108,8 @@ class MissingCapabilityError(ValueError):
 
     def __init__(self, layout: str, capability: type[Capability]) -> None:
         able = [name for name, cls in LAYOUTS.items() if issubclass(cls, capability)]
-        hint = f"; {' and '.join(able)} {'have' if len(able) > 1 else 'has'}" if able else ""
+        names = " and ".join([", ".join(able[:-1]), able[-1]] if len(able) > 1 else able)
+        hint = f"; {names} {'have' if len(able) > 1 else 'has'}" if able else ""
         super().__init__(f"layout {layout} has no {capability.noun}{hint}")
 
 

@@ -334,7 +334,7 @@ class Compaction(UidTables):
 
 
 class DataRow(NamedTuple):
-    """What the key of a data row says: the series, and the period [start, end) of its points, in ms."""
+    """The content of a data row's key: the series, and the period [start, end) of its points, in ms."""
 
     series: SeriesKey
     start_ms: int
@@ -345,7 +345,7 @@ class Archive(Capability, Layout):
     """A layout whose closed hours can be sealed into a table of their own (docs/spec/archive.md).
 
     Attributes:
-      by_kind: whether integers, floats and other values of an instant are in different rows.
+      by_kind: whether an integer, a float and another value of one instant are stored in different rows.
     """
 
     noun = "archive"
@@ -369,7 +369,7 @@ class Archive(Capability, Layout):
     @property
     @abc.abstractmethod
     def heads(self) -> SeriesHeads:
-        """How row keys begin."""
+        """Finds the heads of row keys."""
 
     @abc.abstractmethod
     def metric_keys(self, reader: Reader) -> Mapping[str, bytes]:
@@ -385,10 +385,10 @@ class Archive(Capability, Layout):
 
     @abc.abstractmethod
     def data_row(self, key: bytes) -> DataRow:
-        """What the key of a data row says.
+        """Parses the key of a data row.
 
         Raises:
-          ValueError: no data row has such a key.
+          ValueError: the key is not that of a data row.
         """
 
     @abc.abstractmethod
@@ -400,7 +400,7 @@ class Archive(Capability, Layout):
 
     @abc.abstractmethod
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        """A data row with a cell without value at a time in s: `HourMarks.hours` tells the hour from it."""
+        """A data row with one cell, without value, at a time in s; `HourMarks.hours` finds its hour."""
 
 
 def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: SeriesKey) -> PointBatch:

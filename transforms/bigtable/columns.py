@@ -186,11 +186,11 @@ class _Table:
     """Chunks of one length, uint8[n, size], with the places of their fields.
 
     Attributes:
-      chunk: the first one, with its fields.
+      chunk: the first chunk, parsed.
 
     Raises:
-      _OtherChunksError: they differ in more than row key, qualifier, timestamp and value, have other fields
-        than those of a cell, or fields in another order.
+      _OtherChunksError: the chunks differ in more than row key, qualifier, timestamp and value, have fields
+        that cells do not have, or have their fields in another order.
     """
 
     def __init__(self, chunks: Bytes) -> None:

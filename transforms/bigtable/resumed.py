@@ -119,14 +119,14 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
 
 
 def _responses(call: Iterable[bytes], message: Any) -> Iterator[Any]:
-    """The responses of a call, as messages; small ones are joined, since an emulator sends one for each row.
+    """The responses of a call, parsed; small ones together, since an emulator sends one for each row.
 
-    Serialized messages in a row are one message with the chunks of all. As many messages may wait for the
-    next one as were given before them: the first rows come at once.
+    The bytes of several messages, joined, are one message with all their chunks. The number of responses
+    that wait to be joined begins at one and doubles, so the first rows come at once.
 
     Raises:
       InvalidChunkError: a response is not such a message.
-      RpcError: of the call, after what it has sent.
+      RpcError: the call failed; raised after all responses before the failure.
     """
     most, waiting, size = 1, list[bytes](), 0
     try:
@@ -143,7 +143,7 @@ def _responses(call: Iterable[bytes], message: Any) -> Iterator[Any]:
 
 
 def _parsed(serialized: Sequence[bytes], message: Any) -> Sequence[Any]:
-    """Responses as one message; or each as its own, if a last scanned row key has its place among them."""
+    """Responses as one message; one by one if any has a last scanned row key, whose position matters."""
     try:
         joined = message.FromString(b"".join(serialized))
         if joined.last_scanned_row_key:

@@ -62,10 +62,10 @@ def _direct_row(row: AnyRow) -> DirectRow:
 
 
 class _MarkedWriteFn(_BigTableWriteFn):
-    """Rows in; those of its table are marked before Beam's writer gets them, and again when it has sent them.
+    """Rows in; the rows of its table are marked before Beam's writer gets them, and again after it sent them.
 
-    Beam's writer sends rows when it likes until its bundle ends, and has no output, so no step behind it
-    could do this. So each `FLUSH_COUNT` rows are a bundle for it.
+    Beam's writer may send rows at any time until its bundle ends, and has no output, so no later step could
+    mark them. Therefore it gets a bundle of its own for each `FLUSH_COUNT` rows.
     """
 
     def __init__(self, target: Target, table: str, around: Around) -> None:

@@ -78,14 +78,14 @@ class GatherFn(beam.DoFn):
 
 
 def gathered(messages: PCollection[Any]) -> PCollection[list[Message]]:
-    """Lists of messages: of a source that gives single ones, or, with whole batches at hand, lists itself."""
+    """Lists of messages, from a source of single messages or of lists."""
     if messages.element_type == _LISTS:
         return messages
     return messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
 
 
 def single(messages: PCollection[Any]) -> PCollection[Message]:
-    """Messages one by one; see `gathered`."""
+    """Single messages, from a source of single messages or of lists."""
     if messages.element_type != _LISTS:
         return messages
     return messages | "Each" >> beam.FlatMap(iter).with_output_types(Message)

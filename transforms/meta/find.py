@@ -101,14 +101,14 @@ def from_keys(
 
 
 def _data_keys(target: Target, layout: SeriesIndex) -> Iterator[bytes]:
-    """The keys of all data rows; those of archive rows follow, as keys of data rows."""
+    """The keys of all data rows, then those of archive rows, each as the key of a data row of its series."""
     for spec in layout.tables():
         if spec.holds_points:
             yield from scan_keys(target, spec.name)
     sealed = find_capability(layout, Archive)
     if sealed is not None and sealed.has_archive:
         for key in scan_keys(target, sealed.archive_table):
-            with contextlib.suppress(ValueError):  # no key of the archive
+            with contextlib.suppress(ValueError):  # not a key of an archive row
                 archived = archive_keys.parse_key(sealed.heads, key)
                 yield sealed.row_at(archived.series, archived.base_s).key
 

@@ -140,7 +140,7 @@ class _Runs(NamedTuple):
     Attributes:
       numbers: the number of the series in all batches.
       starts, ends: positions of the points [start, end).
-      least, greatest: the kinds of the points lie between these.
+      least, greatest: the smallest and the largest kind of the points.
     """
 
     numbers: Int64s
@@ -196,9 +196,9 @@ def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[Series, Int64s, 
 
 
 def _are_in_order(batches: Sequence[PointBatch], runs: Sequence[_Runs]) -> bool:
-    """Whether the runs of each series, in this order, ascend in time, and are worth being cut out.
+    """Whether the runs of each series ascend in time, and joining them takes less time than sorting points.
 
-    They are if they are long enough to be joined, or if there is nothing to join.
+    Joining takes less if runs are long, or if each series has only one.
     """
     numbers, starts_ms, ends_ms = (
         np.concatenate(columns)
@@ -221,7 +221,7 @@ def _are_in_order(batches: Sequence[PointBatch], runs: Sequence[_Runs]) -> bool:
 def _joined_runs(runs: Sequence[tuple[PointBatch, int, int, int, int]]) -> tuple[Int64s, Values, int]:
     """(times of the numbers of a series, the numbers, how many other values it has).
 
-    Of a single run they are views.
+    If there is only one run, the arrays are views of its batch.
     """
     if len(runs) == 1:
         ((batch, start, end, least, greatest),) = runs

@@ -147,7 +147,7 @@ class AccumulateFn(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Starts a cache of names for the bundle: metrics have many tags in common."""
-        self._stop()  # of a bundle that failed
+        self._stop()  # a bundle that failed may still read
         self._reader = RememberingReader(TableReader(self._job.target), self._job.layout.uid_table)
 
     def process(self, numbered: NumberedChunk) -> Iterator[Any]:
@@ -172,7 +172,7 @@ class AccumulateFn(beam.DoFn):
 
 
 class _ChunkWork:
-    """Reads a chunk, whose metrics are of one kind (`RollupJob.kind`), from now on; makes its output."""
+    """Starts to read a chunk, whose metrics are of one kind (`RollupJob.kind`), and makes its output."""
 
     def __init__(
         self,

@@ -122,11 +122,11 @@ class RollupSeriesKeys:
         self._stored: dict[Series, SeriesKey] = {}
 
     def noted(self, selection: Iterable[Selected | Finding]) -> Iterator[Selected | Finding]:
-        """The rows; notes the key of each series, so that its names are not looked up.
+        """Yields the rows, and notes the key of each series, so that its names are not looked up.
 
-        If two UIDs have one name, rows of several keys have the same series. Those of the first key keep it.
-        Others get one that differs in its resources, so that each key has rollups of its own points. A thread
-        may read ahead of `single`.
+        If two UIDs have one name, rows with different keys have the same series. Rows with the first key keep
+        it. Rows with another key get a series with other resources, so that each key has rollups of its
+        points alone. A thread may read ahead of `single`.
         """
         options = self._job.layout.options
         base_at = options.salt_width + options.uid_width_metric
@@ -145,7 +145,7 @@ class RollupSeriesKeys:
     def single(self, series: Sequence[Series]) -> tuple[list[SeriesKey | None], list[Rejected]]:
         """(the key of each series, None if it has none; refusals of new series).
 
-        It is that of its rows; with `tag_raw`, that of its names with the tag of raw series.
+        The key is that of the series' rows; with `tag_raw`, that of its names and the tag of raw series.
         """
         config = self._job.config
         if not config.tag_raw:

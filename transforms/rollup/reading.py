@@ -53,13 +53,13 @@ def read_period(plan: RollupPlan, chunk: Chunk) -> tuple[int, int]:
 class NumberReader:
     """The finite numbers of rows in large batches, each instant once, and refusals of other values.
 
-    A thread reads rows from now on, some lists ahead of the caller, who decodes them as it accumulates: so
-    columns stay in its cache.
+    A thread starts to read rows at once, and stays some lists ahead. The caller's thread decodes them just
+    before it accumulates them, so that columns are still in the processor's cache.
 
     Args:
       select: yields the rows, which may have points of other times too.
       period: [start, end) in ms.
-      several_rows: see `ReadableLayout.several_rows`; both are called by that thread.
+      several_rows: see `ReadableLayout.several_rows`. The thread calls `select` and `several_rows`.
     """
 
     def __init__(

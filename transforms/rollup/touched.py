@@ -81,9 +81,9 @@ class MarkedDay(NamedTuple):
     """A row of marks.
 
     Attributes:
-      start_s: of the day, in seconds.
-      hours: those with marks.
-      leases: of those who recompute hours of the day.
+      start_s: start of the day, in seconds.
+      hours: the marked hours.
+      leases: the leases of processes that recompute hours of the day.
     """
 
     metric: bytes
@@ -233,7 +233,7 @@ def day_key(metric: bytes, time_s: int) -> bytes:
 def read_days(
     reader: Reader, layout: StoredLayout, metric: bytes = b"", start_s: int = 0, end_s: int = _LAST_S - 1
 ) -> Iterator[MarkedDay]:
-    """The rows of marks, ascending by key; of a metric with UID those that have hours in [start, end).
+    """The rows of marks, ascending by key; with a metric, its rows of days that have hours in [start, end).
 
     Args:
       metric: its UID; empty for all metrics, and for all times.
@@ -252,8 +252,8 @@ def read_days(
             if len(cell.qualifier) != _QUALIFIER_BYTES:
                 raise BigtableError(
                     f"table {row.table}: row {row.key.hex()} has column {cell.qualifier.hex() or '(empty)'}, "
-                    "which is no mark: delete the table, create it with `timebeam tables create`, and roll "
-                    "up the days again whose points changed"
+                    "which is not a mark: delete the table, create it with `timebeam tables create`, and "
+                    "roll up again the days whose points changed"
                 )
             hour_s = row_s + cell.qualifier[0] * HOUR_S
             times_ms[hour_s].append((cell.qualifier, cell.timestamp_ms))

@@ -105,8 +105,8 @@ class DeleteJob:
       newest_ms: cells with a later timestamp stay.
       checksum: of all cells that the dry run saw; None to delete what there is.
       log: how the names of the log's files begin.
-      killed: a pattern of the logs of runs that this one completes, if they have begun and are not done.
-      interrupted: the logs of these runs.
+      killed: a pattern of logs; this run completes the runs that began one and did not end it.
+      interrupted: the logs of the runs to complete.
       marker: marks changed hours for the next rollup; None if rollups stay.
       points, annotations: whether these are deleted.
       series: whether what refers to series without data rows is deleted too.
@@ -229,10 +229,10 @@ class _CompareFn(beam.DoFn):
 
 
 class _AgainFn(beam.DoFn):
-    """True in; true out, after the rows of the archive that interrupted runs have not reached are written.
+    """True in; true out, after it has rewritten the archive rows that interrupted runs have not reached.
 
-    Such a run may have deleted from the data table, and not yet from the archive. `timebeam seal` may have
-    these points in memory: it writes nothing into a row that was written since it read it.
+    Such a run may have deleted points from the data table, but not from the archive. `timebeam seal` may have
+    these points in memory; it does not write into an archive row that has changed since it read it.
     """
 
     def __init__(self, job: DeleteJob) -> None:
@@ -244,7 +244,7 @@ class _AgainFn(beam.DoFn):
             write_begun(job)
         if _has_archive(job):
             layout = capability(job.layout, Archive)
-            none = Deleted(0, -1, 0)  # what is left is deleted afterwards
+            none = Deleted(0, -1, 0)  # a later step deletes the remaining points
             sealed = SealedRemovals(job.target, layout, none)
             keys = (
                 key
@@ -258,11 +258,11 @@ class _AgainFn(beam.DoFn):
 
 
 _BEGUN, _DONE = "-begun.json", "-done.json"
-"""How the names of files end: of one that a run writes before it deletes, and of the same one afterwards."""
+"""The ends of the names of a file that a run writes before it deletes, and renames after it."""
 
 
 def interrupted_logs(job: DeleteJob) -> Sequence[str]:
-    """The logs of runs that have begun to delete, and are not done, of those that the job completes."""
+    """The logs of the runs that the job completes: those that match `killed` and are not done."""
     (matched,) = FileSystems.match([job.killed + _BEGUN])
     return sorted(file.path.removesuffix(_BEGUN) for file in matched.metadata_list)
 

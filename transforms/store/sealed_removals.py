@@ -97,8 +97,8 @@ class SealedRemovals(NamedTuple):
         return sorted(keys)
 
     def _places(self, key: bytes) -> Iterator[tuple[SeriesKey, int, int]]:
-        """(series, start, end in s) of what a deletion changes of a data row, for each block."""
-        with contextlib.suppress(ValueError):  # no seal takes such a row
+        """(series, start, end in s) of the deleted time of a data row, for each block that it overlaps."""
+        with contextlib.suppress(ValueError):  # a seal skips such a row too
             series, start_ms, end_ms = self.layout.data_row(key)
             first_ms, last_ms, _ = self.deleted
             if first_ms <= last_ms:
@@ -120,7 +120,7 @@ class SealedRemovals(NamedTuple):
 
 
 def _pieces(start_s: int, end_s: int, span_s: int) -> Iterator[tuple[int, int]]:
-    """[start, end) of a period in the spans that it overlaps."""
+    """Cuts a period at the starts of spans: [start, end) of each piece."""
     while start_s < end_s:
         next_s = start_s - start_s % span_s + span_s
         yield start_s, min(next_s, end_s)

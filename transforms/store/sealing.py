@@ -42,10 +42,10 @@ from timebeam.transforms.readers.table_reader import TableReader, read_rows
 from timebeam.transforms.rollup.touched import read_days
 
 BUFFER_BYTES = 64 << 20
-"""About the memory of the data rows that are read before they are sealed, a few series at a time."""
+"""Approximate memory of the data rows that are read before any is sealed."""
 SERIES_AT_ONCE, BYTES_AT_ONCE = 100, 8 << 20
-"""Series, and about the bytes of data rows, that are sealed together: an hour of a series may go into an
-archive row of 20,000 points, and points take several times as much memory when they are decoded."""
+"""Most series, and approximate bytes of data rows, that are sealed together: an hour of a series may go into
+an archive row of 20,000 points, and decoded points take several times the memory of their rows."""
 _ROW_BYTES, _CELL_BYTES = 500, 250  # memory of the objects, beside the value
 _ATTEMPTS = 5
 _HOUR_MS, _BLOCK_MS = HOUR_S * 1000, BLOCK_S * 1000
@@ -111,9 +111,9 @@ class _Sealable(NamedTuple):
     """A data row that can be sealed, with the cells that hold points of its closed hours.
 
     Attributes:
-      columns: that were read of it; None for all.
-      times_ms: of the cells, as in `Archive.sealable`.
-      is_busy: whether cells are left, since the row was written or marked lately.
+      columns: the columns that were read; None for all.
+      times_ms: the times of the cells, as in `Archive.sealable`.
+      is_busy: whether cells stay in the data table because the row was written or marked lately.
     """
 
     row: Row
@@ -129,7 +129,7 @@ class _Sealable(NamedTuple):
 
 
 def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
-    """Seals the rows of a metric, as in `Archive.metric_keys`; a tally for each few rows.
+    """Seals the rows of a metric, given as in `Archive.metric_keys`; yields a tally for every few rows.
 
     Raises:
       VerifyError: a row that was read back differs from what was written.
@@ -153,10 +153,10 @@ def _read(job: SealJob, metric: bytes, marked_s: Int64s) -> Iterator[_Sealable]:
 
 
 def _sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_s: Int64s) -> _Sealable:
-    """What can be sealed of a data row.
+    """Selects the cells of a data row that can be sealed.
 
     Raises:
-      ValueError: no data row has its key.
+      ValueError: the key is not that of a data row.
     """
     series = job.layout.data_row(row.key).series
     cells, times_ms = job.layout.sealable(row)
@@ -196,7 +196,7 @@ def _by_series(entries: Sequence[_Sealable]) -> Iterator[list[_Sealable]]:
 
 
 def _size(row: Row) -> int:
-    """About the memory of a row, in bytes."""
+    """The approximate memory of a row, in bytes."""
     return _ROW_BYTES + sum(_CELL_BYTES + len(cell.value) + len(cell.qualifier) for cell in row.cells)
 
 
@@ -267,7 +267,7 @@ def _seal(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) -> SealT
 
 
 def _read_again(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) -> Iterator[_Sealable]:
-    """Rows as they are now, with the points of the archive rows that they had points of."""
+    """Reads the rows again and selects the cells that can be sealed now."""
     table = job.layout.data_table
     keys_of: dict[ColumnRange | None, list[bytes]] = {}
     for entry in entries:
@@ -425,7 +425,7 @@ def _delete(
     stored: Mapping[bytes, Row],
     tally: SealTally,
 ) -> SealTally:
-    """Deletes the cells that were read of the rows whose archive rows have not changed for long enough."""
+    """Deletes the cells that were read, in rows whose archive rows have not changed for `reader_ms`."""
     latest_ms = int(job.clock() * 1000) - job.reader_ms
     settled = {
         key

@@ -22,11 +22,11 @@ class CodecMissingError(RuntimeError):
 
 
 class DecimalForm(NamedTuple):
-    """Floats as integers, each divided by a power of ten.
+    """How floats are stored as integers: each float is an integer divided by a power of ten.
 
     Attributes:
-      digits: behind the point, 0 to 14.
-      is_narrow: each quotient is rounded to 4 bytes.
+      digits: digits after the decimal point, 0 to 14.
+      is_narrow: whether each quotient is rounded to a float of 4 bytes.
     """
 
     digits: int
@@ -77,7 +77,7 @@ def compressed(numbers: Any) -> bytes:
 
 
 def compressed_floats(floats: Floats) -> tuple[bytes, DecimalForm | None]:
-    """(the shorter column of floats, how they are decimals in it)."""
+    """(the floats as they are or as decimals, whichever is shorter; the form of the decimals or None)."""
     column = compressed(floats)
     sample = floats[:: len(floats) // _SAMPLED + 1]
     for decimals in _FORMS:
@@ -90,7 +90,7 @@ def compressed_floats(floats: Floats) -> tuple[bytes, DecimalForm | None]:
 
 
 def decompress(column: bytes, numbers: Any) -> None:
-    """Fills an array with exactly as many numbers, so that no cell unpacks to more than it says.
+    """Decompresses a column that fills an array exactly, so no cell unpacks to more than its header says.
 
     Raises:
       ArchiveError: the column is damaged, or has numbers of another type.
@@ -99,7 +99,7 @@ def decompress(column: bytes, numbers: Any) -> None:
         progress = codec().simple_decompress_into(column, numbers)
     except CodecMissingError:
         raise
-    except BaseException as error:  # a panic of the Rust code is no Exception
+    except BaseException as error:  # a panic of the Rust code is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         raise ArchiveError(f"damaged: pcodec cannot read a column: {error}") from error

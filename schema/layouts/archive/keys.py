@@ -32,7 +32,7 @@ BLOCK_S = SPANS_S[BLOCK_CODE]
 HOUR_S = SPANS_S[1]
 BASE_BYTES = 4
 LAST_S = 0xFFFFFFFF
-"""The last time that keys have, in s."""
+"""The latest time that a row key can hold, in s."""
 
 _ROW_POINTS = 20_000
 """Points of a row that a span is chosen for."""
@@ -52,13 +52,13 @@ class ArchiveKey(NamedTuple):
 
 
 class SeriesHeads(Protocol):
-    """How a layout's row keys, of data rows and of the archive, begin."""
+    """Finds the head of a row key: the bytes that data rows and archive rows of a series begin with."""
 
     def head_bytes(self, key: bytes) -> int:
-        """The bytes of a key before the time of a data row, or before the span code of an archive row.
+        """The number of bytes before the time in a data row's key, or the span code in an archive row's.
 
         Raises:
-          ValueError: no row has such a key.
+          ValueError: the key is of neither kind.
         """
 
 
@@ -89,10 +89,10 @@ def parse_key(heads: SeriesHeads, key: bytes) -> ArchiveKey:
         raise ValueError(f"archive row key {key[:80].hex()} ends before the tail of its series")
     code, base_s = key[code_at], int.from_bytes(key[code_at + 1 : tail_at], "big")
     if code not in SPANS_S:
-        raise ValueError(f"archive row key {key[:80].hex()} has the span code {code}: no span has it")
+        raise ValueError(f"archive row key {key[:80].hex()} has the unknown span code {code}")
     if base_s % SPANS_S[code]:
         raise ValueError(
-            f"archive row key {key[:80].hex()} has the base time {base_s}, no multiple of its span"
+            f"archive row key {key[:80].hex()} has the base time {base_s}: not a multiple of its span"
         )
     return ArchiveKey(SeriesKey(key[:code_at], key[tail_at:]), code, base_s)
 

@@ -13,7 +13,7 @@
 | rest | the times, the arrivals unless all are the newest one, the integers, the floats: pcodec |
 
 All numbers are big-endian. The first point has the highest bit of a byte. A lag is an arrival minus the time
-of its point. In version 1, arrivals are no lags and floats no decimals.
+of its point. Version 1 has neither lags nor decimals.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PartHeader(NamedTuple):
 
     @property
     def decimals(self) -> DecimalForm | None:
-        """How the floats are decimals; None if they are stored as floats."""
+        """The form of the decimals; None if the floats are stored as floats."""
         digits = (self.value_form >> _DIGITS_SHIFT) - 1
         return DecimalForm(digits, bool(self.value_form & _NARROW)) if digits >= 0 else None
 

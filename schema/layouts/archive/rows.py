@@ -110,10 +110,10 @@ def archive_findings(
 ) -> Iterator[Finding]:
     """Rows of the archive that do not decode, or whose series has several spans in a block.
 
-    In memory is a number for each block of a series.
+    Keeps one number in memory for each block of a series.
 
     Args:
-      of_series: what is wrong with the series of a row.
+      of_series: yields the findings about the series of a row.
     """
     code_of: dict[tuple[SeriesKey, int], int] = {}
     for row in rows:
@@ -170,10 +170,11 @@ def merged(late: PointBatch, archived: PointBatch, *, by_kind: bool = False) -> 
     The later arrival wins; of equal arrivals the point of the archive.
 
     Args:
-      by_kind: of equal arrivals the later `Kind` wins first: in a layout that has kinds in different rows.
+      by_kind: if arrivals are equal, the later `Kind` wins, then the archive: for layouts that store kinds in
+        different rows.
 
     Returns:
-      The points, and bool[n], which of them are of the source.
+      The points, and bool[n], true for those of the source.
     """
     batch = join([late, archived])
     from_source = np.arange(len(batch)) < len(late)
@@ -207,7 +208,7 @@ def decode_with_archive(
     late_rows = [Selected(row, selected.series) for selected in others for row in selected.late]
     late = decode_rows(late_rows)
     damage = [entry for decoded in (alone, *sealed) for entry in decoded.damage]
-    if late.outside:  # points of other rows, which are not decoded with them
+    if late.outside:  # points of other hours, whose rows are not decoded here
         damage += [
             (late_rows[number].row, "points of another hour than the row's") for number in late.outside
         ]

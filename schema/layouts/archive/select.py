@@ -1,7 +1,7 @@
-"""Rows of the archive and of the data table that a query reads, each instant of a series in one of them.
+"""Selects rows of the archive and of the data table, so that each instant of a series comes from one row.
 
 Points of the data table in the span of an archive row are late, or were sealed and are not deleted yet: they
-are decoded with that row. The spans are those that the archive had when the read began. A row that is
+are decoded with that row. The spans are those of the archive rows when the read began. A row that is
 sealed meanwhile still has its points in the data table: `timebeam seal` deletes them only after
 `--reader_hours`.
 """
@@ -36,7 +36,7 @@ class ReadRow(NamedTuple):
     """A row that a query reads.
 
     Attributes:
-      key: of a row of the archive; None for one of the data table.
+      key: the parsed key of an archive row; None for a data row.
       period: as in `Archived`.
     """
 
@@ -49,8 +49,8 @@ class SealedSource(abc.ABC):
     """The rows of one selection in both tables.
 
     Attributes:
-      heads: of the layout.
-      window_ms: late points of such a period are in memory together; it divides a block.
+      heads: the heads of the layout's row keys.
+      window_ms: late points of this much time are in memory together; a block is a multiple of it.
     """
 
     heads: SeriesHeads
@@ -77,7 +77,7 @@ class SealedSourceWithSeries(SealedSource):
         """The series of a row; None if it is not selected.
 
         Raises:
-          ValueError: the key does not tell it.
+          ValueError: the key does not name a series.
         """
 
     def selected(self, start_ms: int, end_ms: int) -> Iterator[Selected | Finding]:
@@ -100,7 +100,7 @@ class SealedSourceWithSeries(SealedSource):
 
 
 def archived_of(selected: Selected, late: Sequence[Row], period: tuple[int, int] | None = None) -> Archived:
-    """A row of the archive with what is decoded with it."""
+    """A row of the archive, with the late rows and the period of `Archived`."""
     archived = Archived(*selected)
     archived.late, archived.period = late, period
     archived.points = count_points(selected.row)
@@ -111,7 +111,7 @@ def cell_pieces(row: Row, times_ms: Int64s, span_s: int) -> Iterator[tuple[int, 
     """A row cut by spans: (a time in s of the span, the row with its cells in it).
 
     Args:
-      times_ms: of the cells; below 0 for a cell without point, which comes with the latest points.
+      times_ms: the time of each cell; below 0 for a cell without a point, which goes into the latest span.
     """
     if not len(times_ms):
         return
@@ -126,12 +126,12 @@ def cell_pieces(row: Row, times_ms: Int64s, span_s: int) -> Iterator[tuple[int, 
 def archived_rows(
     source: SealedSource, period: tuple[int, int], late_of: dict[bytes, list[Row]]
 ) -> Iterator[ReadRow]:
-    """The rows of both tables, those of a series in the order of time if its older points are sealed.
+    """The rows of both tables; those of a series are in the order of time if its older points are sealed.
 
     Args:
       period: first and last time, in ms, both inclusive.
       late_of: takes, by the key of an archive row, the rows of the data table in its span, before the
-        archive row is yielded. In memory are those of one window.
+        archive row is yielded. It holds the rows of one window at a time.
     """
     reached_ms, last_ms = period
     for block_ms in _blocks(source, period):
@@ -190,7 +190,7 @@ def _merged(
 
 
 def _windows(source: SealedSource, start_ms: int, end_ms: int) -> Iterator[tuple[int, int]]:
-    """The windows of a part of a block, both ends inclusive."""
+    """The windows in a part of a block: (first, last time in ms), both inclusive."""
     while start_ms <= end_ms:
         next_ms = start_ms - start_ms % source.window_ms + source.window_ms
         yield start_ms, min(next_ms - 1, end_ms)
@@ -208,7 +208,7 @@ def _blocks(source: SealedSource, period: tuple[int, int]) -> Sequence[int]:
 
 
 def _keys(source: SealedSource, start_ms: int, end_ms: int) -> dict[bytes, ArchiveKey]:
-    """The keys of the rows of the archive in a period, parsed; without those that no row has."""
+    """The parsed keys of the archive rows in a period; keys that do not parse are left out."""
     rows = source.archive_rows(start_ms, end_ms, keys_only=True)
     return {row.key: key for row in rows if (key := _key(source, row.key))}
 

@@ -238,7 +238,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     def cut_at(self, key: bytes) -> bytes:
         """See `Layout.cut_at`: with an archive, all rows of a metric and tags stay together."""
-        with contextlib.suppress(ValueError):  # it lies between the rows of two series
+        with contextlib.suppress(ValueError):  # a key between the rows of two series
             return key[: self.form.head_bytes(key)] if self.archive else key
         return key
 
@@ -277,7 +277,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
     def _archive_findings(
         self, table: SeriesTable, names: ResourceNames, sealed_series: set[Series], row: Row, key: ArchiveKey
     ) -> Iterator[Finding]:
-        """What is wrong with the series of a row of the archive, which is added to those that are sealed."""
+        """Adds the series of an archive row to the sealed series; yields what is wrong with it."""
         try:
             series = names.series_of(self.form.parse(self.form.row_key(key.series, 0)))
         except ValueError as error:

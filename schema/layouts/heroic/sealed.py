@@ -21,14 +21,14 @@ from timebeam.schema.layouts.tables import Row
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Series
 
-_HEADS_AT_ONCE = 200  # each has a range of keys in the archive for each span
+_HEADS_AT_ONCE = 200  # each head has one key range in the archive for each span
 
 Bases = Mapping[bytes, tuple[int, int]]
 """First and last base, by the bytes before the base."""
 
 
 class _HeroicSource(SealedSourceWithSeries):
-    """See `SealedSourceWithSeries`; of some series."""
+    """See `SealedSourceWithSeries`; reads some series."""
 
     window_ms = DAY_MS
 

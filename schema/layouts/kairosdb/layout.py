@@ -268,7 +268,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return select.select(self.options, self.table_names, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
-        """See `Layout.cut_at`: the rows of all types stay together, by row time, or all with an archive."""
+        """See `Layout.cut_at`: rows of all types of a row time stay together; with an archive, a metric's."""
         return key.partition(b"\0")[0] if self.options.archive else keys.before_types(key)
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
@@ -311,7 +311,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
 
 def _archive_findings(sealed_series: set[SeriesKey], row: Row, key: ArchiveKey) -> Iterator[Finding]:
-    """What is wrong with the series of a row of the archive, which is added to those that are sealed."""
+    """Adds the series of an archive row to the sealed series; yields what is wrong with it."""
     sealed_series.add(key.series)
     try:
         parse_key(keys.row_key(key.series, 0, Kind.INTEGER))

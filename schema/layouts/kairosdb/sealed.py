@@ -29,7 +29,7 @@ _ROWS_AT_ONCE = 1000
 
 
 class _KairosDbSource(SealedSourceWithSeries):
-    """See `SealedSourceWithSeries`; of one metric.
+    """See `SealedSourceWithSeries`; reads one metric.
 
     Attributes:
       findings: rows of the index and of the data table that cannot be read, by key.

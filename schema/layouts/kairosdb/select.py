@@ -179,7 +179,7 @@ def selected_rows(
     reader: Reader,
     left_out: Container[str] = frozenset(),
 ) -> Iterator[Selected | Finding]:
-    """As `select`, without those of some metrics; none of an unknown metric."""
+    """Like `select`, but leaves out some metrics, and yields nothing for an unknown metric."""
 
     def takes(series: Series) -> bool:
         return selection.takes(series) and series.metric not in left_out

@@ -91,7 +91,7 @@ class OpenTsdb(
     """The layout with its options; see `OpenTsdbOptions`.
 
     Attributes:
-      leading: what its reads have learned of row keys.
+      leading: the tags before filtered ones, as its reads have seen them in row keys.
     """
 
     options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)

@@ -1,7 +1,8 @@
-"""Key ranges without rows that cannot have the tags of a filter: the service reads each row of a range.
+"""Key ranges that leave out rows without the tags of a filter, since the service reads each row of a range.
 
-A row key begins with metric and base time, and its tags are in the order of their keys: the rows of an hour
-with a value of a tag lie together for each list of tags in front of it, which rows that were read tell.
+A row key begins with metric and base time, then come the tags, sorted by tag key. So the rows of an hour that
+have one value of a tag are adjacent if they also have the same tags before it. Rows that were read show which
+tags come before it.
 Format: docs/spec/opentsdb.md §1.1.
 """
 
@@ -15,27 +16,27 @@ from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES
 from timebeam.schema.layouts.reading import prefix_range
 
 MOST_RANGES = 2000
-"""Key ranges of a scan that leaves out rows; each costs the service a seek, and more of them time to send."""
+"""Most key ranges of a scan that leaves out rows; each costs the service a seek, and time to send."""
 
 _MOST_LEADS, _MOST_LISTS = 64, 1000
 
 
 class LeadingTags:
-    """Tags in front of a tag key, in the rows of a metric that were read.
+    """The tags before a tag key, in the rows of a metric that were read.
 
-    They are a hint where to cut key ranges: how many rows the service reads depends on it, never which rows
-    a query selects.
+    They are a hint where to cut key ranges. The number of rows that the service reads depends on them; the
+    rows that a query selects do not.
     """
 
     def __init__(self) -> None:
         self._leads: dict[tuple[bytes, bytes], frozenset[bytes]] = {}
 
     def of(self, metric: bytes, key: bytes) -> Collection[bytes]:
-        """What is known to be in front of a tag key: tag UIDs, as in row keys. No tags are always known."""
+        """The known lists of tags before a tag key, as UIDs in row keys; always with the empty list."""
         return self._leads.get((metric, key)) or frozenset((b"",))
 
     def add(self, metric: bytes, key: bytes, tags: Sequence[tuple[bytes, bytes]]) -> None:
-        """Adds those of the tags of a row that are in front of a tag key, up to a bound."""
+        """Adds the tags of a row that come before a tag key, unless too many lists are known."""
         leads = self.of(metric, key)
         lead = b"".join(tag_key + value for tag_key, value in tags if tag_key < key)
         if lead in leads or len(leads) >= _MOST_LEADS:
@@ -52,10 +53,10 @@ def cut_ranges(
     leading: LeadingTags,
     salt_width: int,
 ) -> Sequence[tuple[bytes, bytes]]:
-    """Ranges without rows whose value of a tag is another one; as they are if they would become too many.
+    """Cuts rows with other values of the tags out of ranges, unless that gives more than `MOST_RANGES`.
 
     Args:
-      ranges: each of a metric and a salt, ascending.
+      ranges: one for each metric and salt, ascending.
       bases: the base times in the ranges, ascending.
     """
     filters = literal_filters(tags)
@@ -68,7 +69,7 @@ def cut_ranges(
         leads = leading.of(head[salt_width:], filters[0][0])
         if count * len(leads) > MOST_RANGES:
             leads = (b"",)
-        in_order = sorted(leads, key=lambda lead: lead + filters[0][0])  # of the rows
+        in_order = sorted(leads, key=lambda lead: lead + filters[0][0])  # the order of the rows
         for base, lead in itertools.product(bases, in_order):
             for hole_start, hole_end in _holes(head + base + lead, filters):
                 if start < hole_start:
@@ -80,17 +81,17 @@ def cut_ranges(
 
 
 def literal_filters(tags: Mapping[bytes, Collection[bytes]]) -> Sequence[tuple[bytes, Sequence[bytes]]]:
-    """The tag keys of which values are given, each with these, in the order of row keys."""
+    """(tag key, its values) of each tag key with values, in the order of row keys."""
     return sorted((key, sorted(values)) for key, values in tags.items() if values)
 
 
 def _holes(prefix: bytes, filters: Sequence[tuple[bytes, Sequence[bytes]]]) -> Iterator[tuple[bytes, bytes]]:
-    """The ranges of row keys with a prefix that no row with the tags has; ascending.
+    """The ranges of row keys with a prefix in which no row has the tags of the filters; ascending.
 
-    Tags are in the order of their keys: what follows a value of a key, or a greater key, is not that key.
+    Tags are sorted by key: a filter's key comes neither after another of its values nor after a greater key.
 
     Args:
-      prefix: of row keys, up to a tag whose key is less than those of the filters.
+      prefix: the start of row keys, up to a tag whose key is less than those of the filters.
     """
     (key, values), others = filters[0], filters[1:]
     start = prefix + key

@@ -48,8 +48,8 @@ def scan(
       metrics: their UIDs; empty for every metric, which reads the whole table.
       tags: for the UID of each tag key that a series must have, the UIDs of its values; empty for any.
       start_ms, end_ms: first and last time wanted, in ms, both inclusive.
-      leading: what is known of rows of an hour, which are left out if they have other values; None for rows
-        of another span, or to read one range for each metric and salt.
+      leading: the known tags before filtered ones, by which rows with other values are left out; None if
+        rows do not hold an hour, or to read one range for each metric and salt.
     """
     if not metrics:
         # After the rows of global annotations, whose metric is zero.
@@ -224,7 +224,7 @@ def _selected_archived(
 
 
 class _OpenTsdbSource(SealedSource):
-    """See `SealedSource`; of some metrics."""
+    """See `SealedSource`; reads some metrics."""
 
     window_ms = archive_keys.BLOCK_S * 1000
 

@@ -248,7 +248,7 @@ def test_rows_from_before_the_first_release_are_refused(store: Store, config: Pa
     write_all(store.target, table, [row._replace(table=table)])
     ran = rollup(store, config, "--touched")
     assert (ran.code, ran.out) == (1, "")
-    assert f"row {row.key.hex()} has column (empty), which is no mark: delete the table" in ran.err
+    assert f"row {row.key.hex()} has column (empty), which is not a mark: delete the table" in ran.err
     assert list(scan_table(store.target, table)) == [row._replace(table=table)]
 
 

@@ -263,7 +263,9 @@ def test_damage_is_said_and_other_places_are_refused() -> None:
     elsewhere = row._replace(key=archive_key(code=2))
     assert "checksum" in read(elsewhere).damage[0][1]
     assert "span code 9" in read(row._replace(key=row.key[:3] + b"\x09" + row.key[4:])).damage[0][1]
-    assert "no multiple of its span" in read(row._replace(key=row.key[:7] + b"\1" + row.key[8:])).damage[0][1]
+    assert (
+        "not a multiple of its span" in read(row._replace(key=row.key[:7] + b"\1" + row.key[8:])).damage[0][1]
+    )
     twice = row._replace(cells=[row.cells[0], row.cells[0]])
     assert "overlap" in read(twice).damage[0][1]
 
