@@ -6,11 +6,12 @@ import json
 import random
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.support.budget import long_after
 from tests.support.commands import ingest
-from tests.support.fault_proxy import AFTER, BEFORE
+from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, BadEntries, faulty
 from tests.support.plain.rollup_day import WRITES, Points, points_of
 from tests.support.plain.rollup_series import HOUR, Place
 from tests.support.processes.killed import run_and_kill
@@ -128,6 +129,22 @@ def test_wrong_configurations(place: Place) -> None:
     place.config.write_text(json.dumps(config))
     ran = place.rollup()
     assert (ran.code, "timebeam.preAggregates" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("place", ["kairosdb"], indirect=True)
+def test_all_marks_stay_if_bigtable_refuses_a_row(place: Place, emulator: str) -> None:
+    """The key of a rollup does not tell the metric of its points."""
+    places = [(Series.of(metric, {"host": "a"}), DAY * 1000) for metric in ("sys.a", "sys.b")]
+    place.send(dict.fromkeys(places, 1.0), 1, "--mark_touched")
+    layout = place.layout("")
+    marks = list(read_marks(place.target, layout))
+    fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: b"sys.a.1h.sum\0" in key)
+    with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
+        ran = place.rollup("--touched")
+    assert json.loads(ran.out)["refused"].keys() == {"write-refused"}
+    assert (len(marks), list(read_marks(place.target, layout))) == (2, marks)
+    assert place.rollup("--touched").code == 0
+    assert not list(read_marks(place.target, layout))
 
 
 @kairosdb
