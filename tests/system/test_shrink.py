@@ -46,9 +46,9 @@ def test_what_does_not_matter_is_left_out() -> None:
 
     smallest = shrink(history, fails, 1000)
     assert points_of(smallest) == [culprit]
-    assert [type(step) for step in smallest.steps] == [Ingest, Rollup]
-    ingest = smallest.steps[0]
+    ingest, rollup = sorted(smallest.steps, key=lambda step: isinstance(step, Rollup))
     assert isinstance(ingest, Ingest)
+    assert isinstance(rollup, Rollup)
     assert (ingest.trouble, ingest.files[0].broken, ingest.files[0].suffix) == (None, [], "")
 
 
