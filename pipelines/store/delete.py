@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import itertools
 import operator
-import os
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -285,9 +284,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         tasks = old_points(options, layout, TableReader(target), token.newest_ms)
     else:
         tasks = [DeleteTask(_selected(options, layout, TableReader(target), token.newest_ms))]
-    # Beam matches no pattern without a folder.
-    place = options.log if "://" in options.log else os.path.abspath(options.log)
-    log = f"{place}-{token}"
+    log = f"{options.log}-{token}"
     work = DeleteJob(
         target,
         layout,
@@ -296,7 +293,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         log,
         None if options.keep_rollups else marker_of(layout),
         # Each unattended run completes the last one on these tables, whatever its rules.
-        f"{place}-*-{token.options:08x}-0" if options.unattended else log,
+        (options.log, f"-*-{token.options:08x}-0") if options.unattended else (log, ""),
         token.checksum if options.token else None,
         points=not options.annotations,
         annotations=options.annotations or options.series,

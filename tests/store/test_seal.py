@@ -598,7 +598,7 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
 
 def deletion(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int, log: str) -> DeleteJob:
     question = Question("m", {"host": frozenset({host})}, (), NONE, None, start_ms, end_ms)
-    return DeleteJob(store.target, store.layout, [DeleteTask(question)], newest_ms, log, None, log)
+    return DeleteJob(store.target, store.layout, [DeleteTask(question)], newest_ms, log, None, (log, ""))
 
 
 def carry_out(job: DeleteJob) -> None:

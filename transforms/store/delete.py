@@ -47,7 +47,13 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.touched import TouchedMarker
-from timebeam.transforms.store.removals import COUNTERS, PendingRemovals, count_removal, logged_rows
+from timebeam.transforms.store.removals import (
+    COUNTERS,
+    PendingRemovals,
+    count_removal,
+    log_files,
+    logged_rows,
+)
 from timebeam.transforms.store.sealed_removals import SealedRemovals
 
 _SERIES = 100_000  # whose test of the filters is remembered
@@ -105,7 +111,8 @@ class DeleteJob:
       newest_ms: cells with a later timestamp stay.
       checksum: of all cells that the dry run saw; None to delete what there is.
       log: how the names of the log's files begin.
-      killed: a pattern of logs; this run completes the runs that began one and did not end it.
+      killed: how the names of logs begin, and the pattern of the rest; this run completes the runs that began
+        one and did not end it.
       interrupted: the logs of the runs to complete.
       marker: marks changed hours for the next rollup; None if rollups stay.
       points, annotations: whether these are deleted.
@@ -118,7 +125,7 @@ class DeleteJob:
     newest_ms: int
     log: str
     marker: TouchedMarker | None
-    killed: str
+    killed: tuple[str, str]
     checksum: int | None = None
     interrupted: Sequence[str] = ()
     points: bool = True
@@ -263,8 +270,8 @@ _BEGUN, _DONE = "-begun.json", "-done.json"
 
 def interrupted_logs(job: DeleteJob) -> Sequence[str]:
     """The logs of the runs that the job completes: those that match `killed` and are not done."""
-    (matched,) = FileSystems.match([job.killed + _BEGUN])
-    return sorted(file.path.removesuffix(_BEGUN) for file in matched.metadata_list)
+    start, rest = job.killed
+    return [path.removesuffix(_BEGUN) for path in log_files(start, rest + _BEGUN)]
 
 
 def used_s(job: DeleteJob) -> int | None:

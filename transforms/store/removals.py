@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import uuid
 from collections.abc import Iterator, Sequence
@@ -194,12 +195,22 @@ def _log_line(removal: Removal, series: Series) -> bytes:
     return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
+def log_files(start: str, rest: str) -> list[str]:
+    """The paths of the files whose paths begin so and go on as a pattern, sorted.
+
+    Beam reads all folders below a local one, and takes `[` in its name as a pattern.
+    """
+    if "://" not in start:
+        return sorted(glob.glob(glob.escape(start) + rest))
+    (matched,) = FileSystems.match([start + rest])
+    return sorted(file.path for file in matched.metadata_list)
+
+
 def logged_rows(log: str) -> Iterator[tuple[str, bytes]]:
     """(table, key) of the rows in the files of a log; a line that was not written in full is left out."""
-    for matched in FileSystems.match([f"{log}-*.jsonl"]):
-        for file in matched.metadata_list:
-            with FileSystems.open(file.path) as lines:
-                for line in lines:
-                    with contextlib.suppress(ValueError):
-                        entry = json.loads(line)
-                        yield entry["table"], bytes.fromhex(entry["row"])
+    for path in log_files(log, "-*.jsonl"):
+        with FileSystems.open(path) as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError):
+                    entry = json.loads(line)
+                    yield entry["table"], bytes.fromhex(entry["row"])
