@@ -73,7 +73,7 @@ def use_stored(
 
     Raises:
       UsageError: an option contradicts a stored setting; or the layout is not given and not stored; or the
-        tables have an archive, which the command does not take.
+        tables have an archive, which the command does not take, or which is that of another layout.
       BigtableError: a newer timebeam stored them, or they may not be read.
     """
     values = vars(options)
@@ -93,6 +93,13 @@ def use_stored(
             f"{place} says that layout {values[layout]} has an archive here: this command does not "
             "read it, so it would leave out sealed points; `query`, `serve`, `rollup`, `series`, `check`, "
             "`export` and `copy` do (docs/how-to/store/archive.md)"
+        )
+    others = [name for name, texts in rows.items() if texts.get("archive") == "true"]
+    if values.get(before + "archive") and others and not is_stored:
+        raise UsageError(
+            f"{options.origins[before + 'archive']} says archive true, but table "
+            f"{values[before + 'table_prefix']}archive is that of layout {others[0]}: choose other tables "
+            f"(--{before}table_prefix)"
         )
     contradictions = []
     for name, value in _parsed(rows.get(values[layout], {}), table).items():

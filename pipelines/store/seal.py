@@ -96,7 +96,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
     layout = layout_with(options, Archive)
     if not layout.has_archive:
         raise UsageError(
-            "these tables have no archive: make one with `timebeam tables create --archive true` and their "
+            "these tables have no archive: create one with `timebeam tables create --archive true` and their "
             "other options; a timebeam that knows no archive then refuses the tables"
         )
     if layout.read_only:

@@ -100,6 +100,17 @@ def test_each_layout_has_a_row_of_its_own(place: Place) -> None:
     contradiction(ran, f"table {place.table} has settings of heroic-readable, kairosdb: give --layout")
 
 
+def test_layouts_of_one_prefix_do_not_share_an_archive(place: Place) -> None:
+    """Each would read the rows of the other as damage."""
+    assert place.run("tables", "create", "--layout", "opentsdb", "--archive", "true").code == 0
+    create = ("tables", "create", "--layout", "kairosdb")
+    refused = place.run(*create, "--archive", "true")
+    contradiction(refused, f"table {place.prefix}archive is that of layout opentsdb", "(--table_prefix)")
+    assert list(place.rows()) == ["opentsdb"]
+    assert place.run(*create).code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--archive", "true").code == 0
+
+
 def test_a_dry_run_stores_nothing(place: Place) -> None:
     ran = place.run("tables", "create", "--layout", "opentsdb", "--dry_run")
     assert f"would create table {place.table}" in ran.out
