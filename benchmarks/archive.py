@@ -8,7 +8,7 @@
 | `…, zstd` | the same in blocks of 64 KiB of whole cells, each compressed by zstd: about what Bigtable does |
 | `share of compacted` | of `archive, zstd` in `compacted, zstd` |
 | `gauge, streamed` | gauges whose points were published one by one, within 0.1 s on average (`1 s`: evenly) |
-| `arrivals, entropy` | bytes per point that no exact code of these arrivals can do without |
+| `arrivals, entropy` | bytes per point that any exact code of these arrivals needs |
 | `query`, `downsample` | reading the points of all series; their hourly averages |
 | `rollup` | reading and accumulating hours, day by day |
 | `seal`, `scan` | sealing compacted rows; a bare scan of them |
@@ -102,7 +102,7 @@ def generated(kind: str, series: int, days: int, step_s: int = 10) -> PointBatch
 
 
 def entropy(batch: PointBatch) -> float:
-    """Bytes per point of the lags of arrivals, each drawn by itself: no exact code of them takes less."""
+    """Bytes per point of the lags of arrivals, drawn independently: any exact code needs as many."""
     shares = np.unique(batch.arrivals_ms - batch.times_ms, return_counts=True)[1] / len(batch)
     return float(-(shares * np.log2(shares)).sum() / 8)
 

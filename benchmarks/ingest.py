@@ -309,7 +309,7 @@ def measure(
     workers: int = 0,
     baseline: str = "",
 ) -> bench.Cases:
-    """All figures. Ours and the baseline take turns, so that both meet the same moods of the machine.
+    """All figures. Ours and the baseline take turns, so that other load on the machine affects both.
 
     Args:
       small: points of the other packings and of the direct writer.

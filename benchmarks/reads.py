@@ -57,7 +57,7 @@ def query(prefix: str, seconds: int) -> int:
 def messages_alone(prefix: str) -> float:
     """Processor seconds in which gRPC hands over a message for each row of the data table, twice.
 
-    A query reads about as many names as rows, for each metric anew.
+    A query reads about as many names as rows, again for each metric.
     """
     name = TARGET.table_name(f"{prefix}tsdb")
     request = DATA_API["ReadRowsRequest"](table_name=name, filter=row_filter())

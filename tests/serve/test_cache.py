@@ -179,7 +179,7 @@ def test_histories_of_rollups_and_annotations(
 def test_an_hour_that_is_marked_meanwhile_is_read_from_points(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, computed: list[Any]
 ) -> None:
-    """And one that is leased; its rollups are not used until a round has rewritten them."""
+    """So is an hour that is leased; its rollups are not used until a round has rewritten them."""
     config = config_file(tmp_path, [interval("1h", "1n")])
     store = with_tables(Store.create(bigtable, prefix, marked_since="2024-01-01"), config)
     api = with_caches(Api(store.target, store.layout, (store.layout, read_config(str(config)))))

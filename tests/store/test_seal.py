@@ -410,7 +410,7 @@ def test_marked_hours_stay_though_their_cells_are_old(store: Store, points: Poin
 
 
 @pytest.mark.parametrize("store", ["heroic"], indirect=True)
-def test_of_rows_of_weeks_marked_hours_and_busy_and_damaged_days_stay(store: Any) -> None:
+def test_marked_hours_and_busy_and_damaged_days_of_long_rows_stay(store: Any) -> None:
     values = gauge(START_S + 5 * DAY_S, 3 * 96, 900)
     put(store, {series("a"): values})
     marker, marked_ms = TouchedMarker(store.layout), int(time.time() * 1000)
@@ -655,7 +655,7 @@ def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_bac
 def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both_tables(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Else the seal would write what it has read before both; the log is in the current folder."""
+    """Otherwise the seal would write points that it read before both; the log is in the current folder."""
     write = sealing.replace_cells
     monkeypatch.chdir(tmp_path)
 

@@ -111,8 +111,8 @@ class DeleteJob:
       newest_ms: cells with a later timestamp stay.
       checksum: of all cells that the dry run saw; None to delete what there is.
       log: how the names of the log's files begin.
-      killed: how the names of logs begin, and the pattern of the rest; this run completes the runs that began
-        one and did not end it.
+      killed: `start` and `rest` of `log_files`; this run completes the runs that began such a log and did not
+        end it.
       interrupted: the logs of the runs to complete.
       marker: marks changed hours for the next rollup; None if rollups stay.
       points, annotations: whether these are deleted.

@@ -196,9 +196,9 @@ def _log_line(removal: Removal, series: Series) -> bytes:
 
 
 def log_files(start: str, rest: str) -> list[str]:
-    """The paths of the files whose paths begin so and go on as a pattern, sorted.
+    """The sorted paths of the files that begin with `start` and continue as the pattern `rest`.
 
-    Beam reads all folders below a local one, and takes `[` in its name as a pattern.
+    Beam would read all folders below a local one, and take `[` in its name as a pattern.
     """
     if "://" not in start:
         return sorted(glob.glob(glob.escape(start) + rest))

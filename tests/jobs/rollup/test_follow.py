@@ -148,7 +148,7 @@ def test_a_range_is_marked_first(store: Store, config: Path, tmp_path: Path) -> 
 def test_marks_of_a_metric_stay_if_bigtable_refuses_its_rows(
     store: Store, config: Path, tmp_path: Path, emulator: str
 ) -> None:
-    """Those of others go, also if its hours fill a round."""
+    """Marks of other metrics are deleted, even if its hours fill a round."""
     send(store, tmp_path, points(random.Random(6), 60))
     days = list(read_days(TableReader(store.target), store.layout))
     changing = {day.start_s: day.changing for day in days if day.metric == METRIC}

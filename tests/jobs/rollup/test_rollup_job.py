@@ -181,7 +181,7 @@ def test_the_rows_of_two_uids_of_one_name_are_two_series(store: Store, config: P
 
 @pytest.mark.parametrize("tag_raw", [False, True])
 def test_two_uids_of_one_name_with_the_same_instants(store: Store, tmp_path: Path, tag_raw: bool) -> None:
-    """They add up, as those of two series in a group."""
+    """Their values add up, as those of two series in a group."""
     config = tmp_path / "raw.json"
     config.write_text(json.dumps(CONFIG | {"timebeam": {**CONFIG["timebeam"], "tagRaw": tag_raw}}))
     old, new = (Series.of("sys.m", {"host": host, "dc": "d"}) for host in ("old", "new"))

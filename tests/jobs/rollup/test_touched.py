@@ -202,7 +202,7 @@ def test_every_writer_marks_before_and_after(
 
 
 def test_a_forked_process_is_a_writer_of_its_own() -> None:
-    """Else its marks could have the time, or close the request, of those of another one."""
+    """Otherwise its marks could have the times of another writer's marks, or close their request."""
     reading, writing = os.pipe()
     if not (child := os.fork()):
         os.write(writing, touched._WRITER.column(DAY))
@@ -243,7 +243,7 @@ def test_a_mark_of_a_writer_whose_clock_is_behind_stays(
     ],
 )
 def test_rows_from_before_the_first_release_are_refused(store: Store, config: Path, row: Row) -> None:
-    """One was named by an hour: read as a row of a day, it would mark other hours."""
+    """Such a row was named by an hour: read as the row of a day, it would mark other hours."""
     table = touched_table(store.layout).name
     write_all(store.target, table, [row._replace(table=table)])
     ran = rollup(store, config, "--touched")

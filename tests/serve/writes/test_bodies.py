@@ -118,7 +118,7 @@ def test_bodies_are_told_apart(numbers: list[int]) -> None:
 
 
 def test_a_body_is_answered_alike_beside_one_with_thousands_of_bad_records() -> None:
-    """Those of one message are merged beyond some thousands."""
+    """The refusals of one message are merged above some thousands."""
     form = {"format": "opentsdb-text"}
     many, few = (b"put m 1 x host=a\n" * 10_001, form), (b"put m 1 y host=a\nput m 1 z host=a\n", form)
     _, beside = parse_bodies([many, few], Formats("", {}, FORMATS))

@@ -51,7 +51,7 @@ WAITING, FREE = "waiting", "free"
 
 
 class HeldOnce(OpenTsdb):
-    """OpenTSDB's layout, by which the first process that encodes makes `WAITING` and waits for `FREE`."""
+    """OpenTSDB's layout; the first process that encodes creates `WAITING` and waits for `FREE`."""
 
     def encode(
         self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None

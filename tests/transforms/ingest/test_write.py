@@ -233,7 +233,7 @@ def test_appends_refused_for_good_are_dead_letters(store: Store, emulator: str) 
 def test_beams_writer_leaves_the_context_of_rows_once_they_are_stored(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the hours of all rows of a bundle would be in memory until its end."""
+    """Otherwise the hours of all rows of a bundle would be in memory until its end."""
     monkeypatch.setattr(beam_writer, "FLUSH_COUNT", 10)
     stored: list[int] = []
 

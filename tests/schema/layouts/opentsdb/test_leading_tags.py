@@ -1,4 +1,4 @@
-"""Key ranges without rows of other tag values: no row that matches is left out, whatever is known."""
+"""Key ranges without rows of other tag values: no row that matches is left out, whichever tags are known."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_rows_with_the_tags_stay(
 
 
 def rows_read(filters: dict[bytes, set[bytes]], leading: LeadingTags) -> set[tuple[tuple[bytes, bytes], ...]]:
-    """Of four data centers with 25 hosts each, those whose rows of three hours are in the ranges."""
+    """The tags of rows in the ranges, of four data centers with 25 hosts each and three hours."""
     options = OpenTsdbOptions()
     ranges = select.scan(options, "tsdb", [METRIC], filters, 0, 3 * HOUR * 1000 - 1, leading).ranges
     every = [{DC: uid(host % 4 + 1), HOST: uid(host), RACK: uid(9)} for host in range(10, 110)]
@@ -100,7 +100,7 @@ def test_what_is_known_of_a_metric_is_known_in_each_salt_bucket() -> None:
     assert not [key for key in keys_of_other if any(start <= key < end for start, end in cut)]
 
 
-def test_ranges_stay_whole_where_too_many_would_come_of_them() -> None:
+def test_ranges_are_not_cut_into_too_many() -> None:
     options, leading = OpenTsdbOptions(), LeadingTags()
     hours = MOST_RANGES // 3
     filters = {HOST: {uid(10), uid(51)}}
@@ -111,7 +111,7 @@ def test_ranges_stay_whole_where_too_many_would_come_of_them() -> None:
     assert select.scan(options, "tsdb", [METRIC], filters, 0, hours * HOUR * 1000 - 1, leading).ranges == cut
 
 
-def test_what_is_known_is_bounded() -> None:
+def test_the_known_tags_are_bounded() -> None:
     leading = LeadingTags()
     for number in range(1000):
         leading.add(METRIC, HOST, [(DC, uid(number))])
