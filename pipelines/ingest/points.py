@@ -19,6 +19,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.pipelines.jobs.job import Flow, Needs
 from timebeam.schema.layouts import (
+    Encoded,
     Layout,
     Packing,
     RefusedRows,
@@ -43,6 +44,7 @@ from timebeam.transforms.ingest.limits import SeriesLimiter
 from timebeam.transforms.ingest.pack import (
     EncodeFn,
     EncodePointsFn,
+    EncodeTogetherFn,
     PackFn,
     PackPortionFn,
 )
@@ -212,7 +214,11 @@ class PointsGraph:
             encoded = batches | "Encode" >> encode
             grouped = encoded.main
         else:
-            encode = refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
+            encode = (
+                refusing(EncodeTogetherFn(self.layout, self.packing), Encoded)
+                if flow.one_bundle
+                else refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
+            )
             encoded = batches | "Encode" >> encode
             group = grouping(root, one_bundle=flow.one_bundle)
             grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> group
@@ -227,7 +233,7 @@ class PointsGraph:
         return refused
 
 
-def _on_arrival(encoded: PCollection[tuple[RowKey, bytes]], flow: Flow) -> PCollection[tuple[RowKey, bytes]]:
+def _on_arrival(encoded: PCollection[Any], flow: Flow) -> PCollection[Any]:
     """Groups the points of a stream on arrival, never by their own times: nothing can be late."""
     if flow.flush_seconds is None:
         return encoded

@@ -216,7 +216,7 @@ class _WriteFn(beam.DoFn):
         else:
             _, _, cells, deleted = row
             mutations = len(cells) + len(deleted)
-            size = sum(len(cell[1]) + len(cell[3]) + _CELL_OVERHEAD for cell in cells)
+            size = sum([len(cell[1]) + len(cell[3]) for cell in cells]) + len(cells) * _CELL_OVERHEAD
         if self._mutations + mutations > MUTATIONS:
             yield from self._flush()
         self._rows.setdefault(row[0], []).append(row)

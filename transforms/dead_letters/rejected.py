@@ -84,13 +84,13 @@ def over_limit(row: Row) -> Rejected | None:
     why = None
     if not 0 < len(row.key) <= KEY_BYTES:
         why = f"row key of {len(row.key)} bytes; Bigtable takes 1 to {KEY_BYTES}"
-    for cell in row.cells:
-        if len(cell.qualifier) > QUALIFIER_BYTES:
-            why = f"qualifier of {len(cell.qualifier)} bytes; Bigtable takes at most {QUALIFIER_BYTES}"
-        elif len(cell.value) > CELL_BYTES:
-            why = f"cell of {len(cell.value)} bytes; Bigtable takes at most {CELL_BYTES}"
-        elif cell.timestamp_ms < 0:
-            why = f"cell timestamp of {cell.timestamp_ms} ms; Bigtable takes none below 0"
+    for _, qualifier, timestamp_ms, value in row.cells:
+        if len(qualifier) > QUALIFIER_BYTES:
+            why = f"qualifier of {len(qualifier)} bytes; Bigtable takes at most {QUALIFIER_BYTES}"
+        elif len(value) > CELL_BYTES:
+            why = f"cell of {len(value)} bytes; Bigtable takes at most {CELL_BYTES}"
+        elif timestamp_ms < 0:
+            why = f"cell timestamp of {timestamp_ms} ms; Bigtable takes none below 0"
     return None if why is None else refused_row(row, Reason.OVER_BIGTABLE_LIMIT, why, Stage.VALIDATE)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from apache_beam.coders import Coder, registry
 
-from timebeam.schema.layouts import Row
+from timebeam.schema.layouts import Encoded, Row
 from timebeam.schema.messages import Message
 from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.rows import EncodedRow
@@ -19,6 +19,7 @@ from timebeam.transforms.ingest.assign import KeyedBatch
 
 OVERHEAD = 100  # about the bytes of an element beside its content
 _POINT = 40  # bytes of a point in the columns of a batch
+_FRAGMENT = 1000  # about the bytes of a fragment of a row
 
 
 class RecordCoder(Coder):
@@ -52,6 +53,11 @@ class _KeyedBatchCoder(RecordCoder):
         return len(value.batch) * _POINT + OVERHEAD
 
 
+class _EncodedCoder(RecordCoder):
+    def estimate_size(self, value: Encoded) -> int:
+        return len(value.fragments) * _FRAGMENT + OVERHEAD
+
+
 class _RowCoder(RecordCoder):
     def estimate_size(self, value: Row) -> int:
         return sum(len(cell.qualifier) + len(cell.value) for cell in value.cells) + OVERHEAD
@@ -72,6 +78,7 @@ def register() -> None:
     registry.register_coder(Message, _MessageCoder)
     registry.register_coder(PointBatch, _BatchCoder)
     registry.register_coder(KeyedBatch, _KeyedBatchCoder)
+    registry.register_coder(Encoded, _EncodedCoder)
     registry.register_coder(Row, _RowCoder)
     registry.register_coder(EncodedRow, _EncodedRowCoder)
     registry.register_coder(Rejected, _RejectedCoder)

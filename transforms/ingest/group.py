@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from timebeam.schema.layouts import Encoded
 from timebeam.transforms.dead_letters.rejected import windowed
 
 RowKey = tuple[str, bytes]
@@ -28,7 +29,7 @@ def grouping(root: beam.Pipeline, *, one_bundle: bool) -> beam.PTransform[Any, A
     """Groups ((table, row key), fragment) by row, in the cheapest way that the runner allows.
 
     Args:
-      one_bundle: whether all fragments are in one bundle, in this process.
+      one_bundle: whether all fragments are in one bundle, in this process; the input is then `Encoded`.
     """
     if one_bundle:
         return GroupInBundle()
@@ -38,9 +39,12 @@ def grouping(root: beam.Pipeline, *, one_bundle: bool) -> beam.PTransform[Any, A
 
 
 class GroupInBundle(beam.PTransform):  # type: ignore[type-arg]
-    """As a GroupByKey of ((table, row key), fragment), for a run that has one bundle: nothing is encoded."""
+    """As a GroupByKey of the fragments of `Encoded`, for a run that has one bundle: nothing is shuffled.
 
-    def expand(self, encoded: PCollection[tuple[RowKey, bytes]]) -> PCollection[tuple[RowKey, list[bytes]]]:
+    To hand over each fragment would take as long as to make it.
+    """
+
+    def expand(self, encoded: PCollection[Encoded]) -> PCollection[tuple[RowKey, list[bytes]]]:
         return encoded | beam.ParDo(_GroupFn()).with_output_types(tuple[RowKey, list[bytes]])
 
 
@@ -51,9 +55,9 @@ class _GroupFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._groups = {}
 
-    def process(self, encoded: tuple[RowKey, bytes]) -> None:
-        key, packed = encoded
-        self._groups.setdefault(key, []).append(packed)
+    def process(self, encoded: Encoded) -> None:
+        for table, key, packed in encoded.fragments:
+            self._groups.setdefault((table, key), []).append(packed)
 
     def finish_bundle(self) -> Iterator[Any]:
         groups, self._groups = self._groups, {}

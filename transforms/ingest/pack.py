@@ -11,9 +11,9 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
-from timebeam.schema.layouts import Cell, Deletion, Layout, Packing, Replacing, Row, RowFragment, SeriesSpan
+from timebeam.schema.layouts import Cell, Deletion, Encoded, Layout, Packing, Replacing, Row, SeriesSpan
 from timebeam.schema.layouts.slots import CellColumns
-from timebeam.schema.layouts.tables import stored_bytes, stored_bytes_of
+from timebeam.schema.layouts.tables import stored_bytes_of
 from timebeam.schema.points import merged
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
@@ -41,17 +41,24 @@ class EncodeFn(beam.DoFn):
     def __init__(self, layout: Layout, packing: Packing) -> None:
         self._layout, self._packing = layout, packing
 
-    def process(self, keyed: KeyedBatch) -> Iterable[tuple[RowKey, Any] | RejectedOutput]:
+    def process(self, keyed: KeyedBatch) -> Iterable[Any]:
         encoded = self._layout.encode(keyed.batch, keyed.keys, self._packing)
         for rejected in merged(encoded.rejected):
             yield refuse(rejected)
         metrics.count("points_duplicate", encoded.duplicates)
         metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - len(encoded.rejected))
-        yield from self._outputs(encoded.fragments)
+        yield from self._outputs(encoded)
 
-    def _outputs(self, fragments: Iterable[RowFragment]) -> Iterable[tuple[RowKey, Any]]:
-        for table, key, packed in fragments:
+    def _outputs(self, encoded: Encoded) -> Iterable[Any]:
+        for table, key, packed in encoded.fragments:
             yield (table, key), packed
+
+
+class EncodeTogetherFn(EncodeFn):
+    """`KeyedBatch` in; `Encoded` out, for `GroupInBundle`; unstorable points to `REJECTED`."""
+
+    def _outputs(self, encoded: Encoded) -> Iterable[Any]:
+        return (encoded,)
 
 
 class EncodePointsFn(EncodeFn):
@@ -60,8 +67,8 @@ class EncodePointsFn(EncodeFn):
     As `EncodeFn` and a GroupByKey, but for one batch and without a shuffle.
     """
 
-    def _outputs(self, fragments: Iterable[RowFragment]) -> Iterable[tuple[RowKey, Any]]:
-        for table, key, packed in fragments:
+    def _outputs(self, encoded: Encoded) -> Iterable[Any]:
+        for table, key, packed in encoded.fragments:
             yield (table, key), [packed]
 
 
@@ -302,7 +309,8 @@ def mutations(rows: Iterable[Row]) -> Iterable[Row | RejectedOutput]:
             continue
         count += 1
         cells += len(row.cells)
-        size += sum([stored_bytes(row.key, cell) for cell in row.cells])
+        size += len(row.cells) * stored_bytes_of(len(row.key), 0, 0, 0)
+        size += sum([len(family) + len(name) + len(value) for family, name, _, value in row.cells])
         yield from split_row(row)
     metrics.count("rows_written", count)
     metrics.count("cells_written", cells)

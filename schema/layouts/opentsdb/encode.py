@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import histogram_cells
 from timebeam.schema.layouts.opentsdb.fragments import FAMILY, packed_rows
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_key
+from timebeam.schema.layouts.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_keys
 from timebeam.schema.layouts.writing import Encoded, Packing, RowFragment, SeriesKey
 from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, Rejected, Stage
 
@@ -64,12 +65,9 @@ def encode(
         packed = points.fragments(batch.origins)
     else:
         packed = packed_rows(elements, bounds, batch.arrivals_ms[first], *slots.origin_of(batch.origins))
-    base_s = (hours[first] * SPAN_S).tolist()
-    row_fragments = []
-    for series, base, packed_row in zip(batch.index[first].tolist(), base_s, packed, strict=True):
-        key = keys[series]
-        assert key is not None
-        row_fragments.append(RowFragment(table, row_key(key, base), packed_row))
+    series = [key for number in batch.index[first].tolist() if (key := keys[number]) is not None]
+    stored_keys = row_keys(series, hours[first] * SPAN_S)
+    row_fragments = list(map(RowFragment, itertools.repeat(table), stored_keys, packed))
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 

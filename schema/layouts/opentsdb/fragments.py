@@ -63,11 +63,6 @@ class UnpackedFragment(NamedTuple):
         """Sort key: a later fragment of a row wins over an earlier one; equal keys mean equal fragments."""
         return self.arrival_ms, self.checksum, self.offset, self.qualifiers, self.values
 
-    @property
-    def is_single(self) -> bool:
-        """Whether the fragment holds exactly one element."""
-        return len(self.qualifiers) == (4 if self.forms == _MILLISECONDS else 2)
-
     def elements(self) -> el.Elements:
         """Its elements."""
         return el.split_columns(self.qualifiers, self.values)
@@ -134,6 +129,10 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
     """
     numbers, histograms = histogram_cells.split(packed, packing)
     histogram_columns = histogram_cells.cells(histograms, FAMILY)
+    if packing is not Packing.APPEND:
+        ascending = _ascending_columns(numbers)
+        if ascending is not None:
+            return ascending + histogram_columns
     fragments = [UnpackedFragment.of(fragment) for fragment in numbers]
     if not fragments:
         return histogram_columns
@@ -141,10 +140,33 @@ def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
         newest = max(fragment.arrival_ms for fragment in fragments)
         appended = el.append_bytes(_joined(fragments).elements())
         return [Cell(FAMILY, APPEND_QUALIFIER, newest, appended), *histogram_columns]
-    if not _ascend(fragments):
-        fragments = _without_superseded(_by_arrival(fragments))
+    fragments = _without_superseded(_by_arrival(fragments))
     number_columns = [_column(column) for fragment in fragments for column in _in_columns(fragment)]
     return number_columns + histogram_columns
+
+
+def _ascending_columns(fragments: Iterable[bytes]) -> list[Cell] | None:
+    """The columns of fragments whose arrivals and points ascend, as most of a stream; None for others.
+
+    Also None for a column over Bigtable's limit. No object is made for a fragment: a row may have hundreds.
+    """
+    unpack, start = _HEADER.unpack_from, _HEADER.size
+    columns = list[tuple[int, int, bytes, bytes]]()
+    newest_ms, end_ms = -(1 << 64), -1
+    for packed in fragments:
+        arrival_ms, _, _, first_ms, last_ms, forms, size = unpack(packed)
+        if first_ms <= end_ms or arrival_ms < newest_ms:
+            return None
+        qualifiers, values = packed[start : start + size], packed[start + size :]
+        if arrival_ms == newest_ms:
+            _, earlier_forms, earlier_qualifiers, earlier_values = columns.pop()
+            forms |= earlier_forms
+            qualifiers, values = earlier_qualifiers + qualifiers, earlier_values + values
+        if len(qualifiers) > _QUALIFIER_BYTES:
+            return None
+        columns.append((arrival_ms, forms, qualifiers, values))
+        newest_ms, end_ms = arrival_ms, last_ms
+    return [_cell(*column) for column in columns]
 
 
 def columns(elements: el.Elements, timestamp_ms: int) -> list[Cell]:
@@ -166,13 +188,6 @@ def _by_arrival(fragments: Sequence[UnpackedFragment]) -> list[UnpackedFragment]
     return [_joined(by_arrival[arrival_ms]) for arrival_ms in sorted(by_arrival)]
 
 
-def _ascend(fragments: Sequence[UnpackedFragment]) -> bool:
-    """Whether each fragment has a later arrival and later points than the one before, as most of a stream."""
-    return all(
-        a.arrival_ms < b.arrival_ms and a.last_ms < b.first_ms for a, b in itertools.pairwise(fragments)
-    )
-
-
 def _without_superseded(fragments: list[UnpackedFragment]) -> list[UnpackedFragment]:
     """Fragments in the order of their arrival, without the points that a later fragment replaces."""
     if len(fragments) == 1 or _follow_each_other(sorted(fragments, key=_first_ms)):
@@ -187,11 +202,15 @@ def _without_superseded(fragments: list[UnpackedFragment]) -> list[UnpackedFragm
 
 
 def _column(fragment: UnpackedFragment) -> Cell:
+    """The cell of a fragment that fits one."""
+    return _cell(fragment.arrival_ms, fragment.forms, fragment.qualifiers, fragment.values)
+
+
+def _cell(arrival_ms: int, forms: int, qualifiers: bytes, values: bytes) -> Cell:
     """One compacted column, or a plain point: a TSD misreads a compacted column of one point."""
-    if fragment.is_single:
-        return Cell(FAMILY, fragment.qualifiers, fragment.arrival_ms, fragment.values)
-    trailer = b"\x01" if fragment.forms == _MIXED else b"\x00"
-    return Cell(FAMILY, fragment.qualifiers, fragment.arrival_ms, fragment.values + trailer)
+    if len(qualifiers) == (4 if forms == _MILLISECONDS else 2):
+        return Cell(FAMILY, qualifiers, arrival_ms, values)
+    return Cell(FAMILY, qualifiers, arrival_ms, values + (b"\x01" if forms == _MIXED else b"\x00"))
 
 
 def _in_columns(fragment: UnpackedFragment) -> list[UnpackedFragment]:
