@@ -18,7 +18,9 @@ import pytest
 
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
+from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.plain.rolled import config_file, interval, with_tables
+from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from timebeam.schema.layouts import (
     Deletion,
@@ -890,3 +892,24 @@ def test_a_server_without_the_codec_is_an_error_of_one_line(
         1,
         "timebeam serve: the archive needs pcodec: pip install 'timebeam[archive]'\n",
     )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("store", ["opentsdb", *VARIANTS], indirect=True)
+def test_seals_that_sigkill_ends_ten_times_lose_nothing(store: Any, points: Points, emulator: str) -> None:
+    """Each is killed before or after a changing call, if it makes so many; points come between them."""
+    values, first_ms = points[series("a")], min(points[series("a")])
+    command = ("seal", *store.flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0")
+    numbers, kills = itertools.count(), 0
+    while kills < 10:
+        number = next(numbers)
+        kills += run_and_kill(emulator, command, 1 + number % 4, AFTER if number % 2 else BEFORE).killed
+        check_reads(store, points)
+        late = {first_ms + 40_000 * number: number + 0.5, first_ms + 7 + number * HOUR_MS: number}
+        put(store, {series("a"): late}, ARRIVAL_MS + 1 + number)
+        values.update(late)
+    check_reads(store, points)
+    ran = timebeam(*command)
+    assert ran.code == 0, ran.err
+    assert store.rows() == []
+    check_reads(store, points)
