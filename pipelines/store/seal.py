@@ -18,7 +18,7 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import SETTLED_MS, time_of, whole_hours
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
-from timebeam.schema.common.times import utc_text
+from timebeam.schema.common.times import parse_duration, utc_text
 from timebeam.schema.layouts import Archive, UidTables, find_capability
 from timebeam.schema.layouts.archive.columns import CodecMissingError, codec
 from timebeam.schema.points import Rejected
@@ -112,7 +112,11 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
     except CodecMissingError as error:
         raise UsageError(str(error)) from error
     start_ms = time_of(options.start, now_ms) if options.start else 0
-    start_s, end_s = whole_hours(start_ms, time_of(f"{options.older_than}-ago", now_ms))
+    try:
+        end_ms = now_ms - parse_duration(options.older_than)
+    except ValueError as error:
+        raise UsageError(f"--older_than: {error}") from error
+    start_s, end_s = whole_hours(start_ms, end_ms)
     if start_s >= end_s:
         raise UsageError(f"--start {options.start} is not before the end, --older_than {options.older_than}")
     work = SealJob(

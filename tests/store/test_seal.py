@@ -482,6 +482,11 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert created.code == 0, created.err
     stored = timebeam("tables", "adopt", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
     assert stored.code == 0, stored.err
+    wrong = timebeam("seal", *flags, "--older_than=30x")
+    assert (wrong.code, wrong.err.startswith("timebeam seal: --older_than: '30x' is not a duration")) == (
+        2,
+        True,
+    )
     ran = timebeam("seal", *flags, "--older_than=9000d")
     assert "points read" in ran.out
     assert re.search(
