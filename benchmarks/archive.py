@@ -15,9 +15,16 @@
 | `share of scan, seal` | points per second of `seal` by those of `scan` |
 | `read`, `pcodec`, `accumulate` | parts of that rollup alone: rows, decompression, sums of hours |
 | `M points/s` | million points per second of processor time of this process |
+| `copy` | a copy of the times and values of all points |
 | `times` | points per second of the archive by those of compacted rows |
-| `times rollup, limit` | of a rollup that does nothing but these three parts |
+| `first` | of the first run after reads of other kinds; the other figures are of a second run |
+| `times rollup, limit` | of a rollup that does nothing but `read`, `pcodec` and `accumulate` |
+| `times query, limit` | of a query that does nothing but `read`, `pcodec` and `copy` |
 | `peak of a seal` | memory (RSS) of a process that seals this many points of one metric |
+
+A first run also asks the kernel for the memory that the reads before it gave back, which takes as long as
+decoding the archive. protobuf gives back all free memory (`malloc_trim`) whenever it has freed 10,000 blocks:
+once or more in a read of compacted rows, once in many reads of the archive.
 """
 
 from __future__ import annotations
@@ -244,15 +251,23 @@ def speeds(batch: PointBatch, days: int, turns: int) -> dict[str, list[float]]:
         timed("read", lambda: len(batch) * bool([list(_select(sealed, period)()) for period in days_ms]))
         timed("pcodec", functools.partial(_decompress, rows))
         timed("accumulate", functools.partial(_accumulate, batches))
+        timed("copy", functools.partial(_copy, batches))
         for form, layout in (("compacted", plain), ("archive", sealed)):
-            timed(f"query {form}", functools.partial(_query, layout))
-            timed(f"downsample {form}", functools.partial(_downsample, layout, len(batch)))
-            timed(f"rollup {form}", functools.partial(_roll_up, layout, days))
+            runs = {
+                "query": functools.partial(_query, layout),
+                "downsample": functools.partial(_downsample, layout, len(batch)),
+                "rollup": functools.partial(_roll_up, layout, days),
+            }
+            for name, run in runs.items():
+                timed(f"first {name} {form}", run)
+                timed(f"{name} {form}", run)
     speed = {name.removesuffix(", M points/s"): np.array(values) for name, values in figures.items()}
     for name in ("query", "downsample", "rollup"):
-        figures[f"times {name}"] = (speed[f"{name} archive"] / speed[f"{name} compacted"]).tolist()
-    parts_s = sum(1 / speed[name] for name in ("read", "pcodec", "accumulate"))
-    figures["times rollup, limit"] = (1 / parts_s / speed["rollup compacted"]).tolist()
+        for turn in (name, f"first {name}"):
+            figures[f"times {turn}"] = (speed[f"{turn} archive"] / speed[f"{turn} compacted"]).tolist()
+    for name, last in (("query", "copy"), ("rollup", "accumulate")):
+        parts_s = sum(1 / speed[part] for part in ("read", "pcodec", last))
+        figures[f"times {name}, limit"] = (1 / parts_s / speed[f"{name} compacted"]).tolist()
     figures["share of scan, seal"] = (speed["seal"] / speed["scan"]).tolist()
     return figures
 
@@ -290,6 +305,12 @@ def _accumulate(batches: Sequence[PointBatch]) -> int:
         accumulator.add(batch)
     accumulator.take()
     return sum(map(len, batches))
+
+
+def _copy(batches: Sequence[PointBatch]) -> int:
+    """Copies the columns of an answer; the number of points."""
+    columns = [(batch.times_ms.copy(), batch.bits.copy()) for batch in batches]
+    return sum(len(times_ms) for times_ms, _ in columns)
 
 
 def _selection() -> Selection:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from timebeam.schema.common.batches import join, latest_points, run_starts
 from timebeam.schema.layouts import (
@@ -30,6 +31,8 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.readers.parallel import ParallelReader
 from timebeam.transforms.readers.table_reader import read_ahead
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 BATCH_POINTS = 500_000
 
@@ -223,30 +226,23 @@ def _joined_runs(runs: Sequence[tuple[PointBatch, int, int, int, int]]) -> tuple
 
     If there is only one run, the arrays are views of its batch.
     """
-    if len(runs) == 1:
-        ((batch, start, end, least, greatest),) = runs
-        times_ms, bits, kinds = batch.times_ms[start:end], batch.bits[start:end], batch.kinds[start:end]
-    else:
-        times_ms, bits, kinds = (
-            np.concatenate(columns)
-            for columns in zip(
-                *(
-                    (batch.times_ms[start:end], batch.bits[start:end], batch.kinds[start:end])
-                    for batch, start, end, _, _ in runs
-                ),
-                strict=True,
-            )
-        )
-        *_, leasts, greatests = zip(*runs, strict=True)
-        least, greatest = min(leasts), max(greatests)
+    *_, leasts, greatests = zip(*runs, strict=True)
+    least, greatest = min(leasts), max(greatests)
+    times_ms = _joined([batch.times_ms[start:end] for batch, start, end, _, _ in runs])
+    bits = _joined([batch.bits[start:end] for batch, start, end, _, _ in runs])
     if greatest == least == _INTEGER:
         return times_ms, bits, 0
     if greatest == least == _FLOAT:
         return times_ms, bits.view(np.float64), 0
+    kinds = _joined([batch.kinds[start:end] for batch, start, end, _, _ in runs])
     is_number = kinds <= _FLOAT
     values = numbers_of(bits[is_number], kinds[is_number] == _FLOAT)
     skipped = len(kinds) - int(np.count_nonzero(is_number))
     return times_ms[is_number], values, skipped
+
+
+def _joined(pieces: Sequence[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def why_nothing(target: Target, layout: ReadableLayout) -> str:
