@@ -188,7 +188,7 @@ class Delete(Job):
         work = self.work
         if not work.dry_run:
             check_place("--log", work.log)
-        used = None if work.dry_run else used_s(work)
+        used = None if work.dry_run or work.checksum is None else used_s(work)
         if used is not None:
             raise UsageError(f"--token {self.token} was used at {utc_text(used)}: do a dry run again")
         interrupted = [] if work.dry_run else interrupted_logs(work)
