@@ -24,6 +24,7 @@ from timebeam.transforms.bigtable.merge import (
 )
 from timebeam.transforms.bigtable.message_classes import message_classes
 from timebeam.transforms.bigtable.rows import BigtableRow
+from timebeam.transforms.bigtable.wire import slices
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
@@ -164,7 +165,7 @@ def _merged(chunks: Sequence[bytes]) -> MergedRows:
     distinct = np.unique(lengths).tolist()
     numbers_by_length = [np.flatnonzero(lengths == length) for length in distinct]
     tables = [
-        _Table(_slices(content, starts[numbers], length))
+        _Table(slices(content, starts[numbers], length))
         for numbers, length in zip(numbers_by_length, distinct, strict=True)
     ]
     is_last, has_key = np.zeros((2, len(chunks)), np.bool_)
@@ -239,14 +240,6 @@ class _Table:
             raise InvalidChunkError("the row key changes within a row")
         firsts = np.flatnonzero(is_new)
         return [(row, bytes(key)) for row, key in zip(rows[firsts].tolist(), keys[firsts], strict=True)]
-
-
-def _slices(content: bytes, starts: Int64s, size: int) -> Bytes:
-    """uint8[n, size]: the bytes from each start on."""
-    if not size:
-        return np.empty((len(starts), 0), np.uint8)
-    slices = np.ndarray((len(content) - size + 1,), f"V{size}", content, 0, (1,))
-    return slices[starts].view(np.uint8).reshape(-1, size)
 
 
 def _varint_size(number: int) -> int:

@@ -137,9 +137,14 @@ def _equal(strings: Strings, size: int, numbers: Int64s) -> Bytes:
     if isinstance(strings, np.ndarray):
         return strings[numbers]
     content, starts = strings
+    return slices(content, starts[numbers], size)
+
+
+def slices(content: bytes, starts: Int64s, size: int) -> Bytes:
+    """uint8[n, size]: so many bytes of the content from each start, int64[n]."""
     if not size:
-        return np.empty((len(numbers), 0), np.uint8)
-    return _windows(content, size)[starts[numbers]].view(np.uint8).reshape(-1, size)
+        return np.empty((len(starts), 0), np.uint8)
+    return _windows(content, size)[starts].view(np.uint8).reshape(-1, size)
 
 
 def _windows(content: bytes | memoryview, size: int) -> npt.NDArray[np.void]:
