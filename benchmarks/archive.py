@@ -57,7 +57,8 @@ from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, scan_table
 from timebeam.transforms.rollup.reading import NumberReader
-from timebeam.transforms.store.sealing import SealJob, seal_metric
+from timebeam.transforms.store.sealable import SealJob
+from timebeam.transforms.store.sealing import seal_metric
 
 _SEAL = """\
 import sys

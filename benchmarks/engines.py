@@ -2,6 +2,7 @@
 
     python -m benchmarks.engines
     PRISM_LOCATION=/path/to/prism python -m benchmarks.engines --repeats 3
+    python -m benchmarks.engines --dry_points 24000000 --repeats 0
 
 | engine | is | needs |
 |---|---|---|
@@ -10,9 +11,10 @@
 | `prism` | Beam's Prism, with the processes of `worker_pool` | `prism` on PATH, or PRISM_LOCATION |
 | `flink` | Apache Flink, from `timebeam.pipelines.local.flink` | Java, and Maven the first time |
 
-With `--dry_points 20000000`, `ingest --dry_run` of so many points on the local runner's processes, which
-waits for no emulator: `dry run, CPU s of main` is what no second worker can share. Besides, each worker
-imports for about two seconds, so few points show no gain.
+`--dry_points 24000000` adds `ingest --dry_run` of so many points (two minutes), which waits for no
+emulator: by the default in one process, by two such processes of half of the files each, which is what the
+machine's cores give (`limit`), and by the local runner's processes. `CPU s of main` is what no second worker
+can share; `CPU s of workers` includes the imports, one and a half seconds in all.
 
 Starts an emulator of its own and ingests the same files into new tables for each run; after it the
 tables must hold the same cells as those of `plain` (see `table_content`); docs/explanation/engines.md
@@ -21,6 +23,7 @@ explains the figures. Linux only.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import itertools
 import json
@@ -33,7 +36,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import bench
-from benchmarks.bench import TARGET, BenchmarkError, drop, log, run_child
+from benchmarks.bench import TARGET, BenchmarkError, Child, cpu_seconds, drop, log, run_child
 from benchmarks.generate import Load, write
 from benchmarks.table_content import NamedCell, named_cells
 from benchmarks.worker_pool import WorkerPool
@@ -47,7 +50,7 @@ PLAIN = "plain"
 _STEP_S = 10
 _FILES = 4
 _SAMPLE_SECONDS = 0.2
-_WORKER_MARKS = ("sdk_worker_main", "SdkHarness", "multiprocessing.spawn")
+_WORKER_MARKS = ("sdk_worker_main", "SdkHarness", "multiprocessing.spawn", "fork_server")
 _CONFIG = {
     "aggregationIds": {"sum": 0, "count": 1, "min": 2, "max": 3},
     "intervals": [
@@ -65,11 +68,13 @@ class Turn(NamedTuple):
 
     Attributes:
       seconds: what the command times itself, without imports.
+      main_cpu: processor seconds of the process of the command, with its imports.
       worker_cpu: processor seconds of all worker processes.
       points: those that its summary counts as read.
     """
 
     seconds: float
+    main_cpu: float
     worker_cpu: float
     points: int
 
@@ -136,14 +141,13 @@ def _worker_seconds() -> dict[int, float]:
     seconds: dict[int, float] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            pid = int(folder.name)
+            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             command = (folder / "cmdline").read_bytes().decode(errors="replace")
+            if any(mark in command for mark in _WORKER_MARKS):
+                seconds[pid] = cpu_seconds(pid)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended
-        pid = int(folder.name)
-        parents[pid] = int(fields[1])
-        if any(mark in command for mark in _WORKER_MARKS):
-            seconds[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return {pid: used for pid, used in seconds.items() if _is_ours(pid, parents)}
 
 
@@ -196,7 +200,7 @@ class Bench:
                 with CpuClock() as clock:
                     child = run_child(["-m", "timebeam", name, *where, *options, *more, *flags])
                 summary = json.loads(child.output.splitlines()[-1])
-                turns[name] = Turn(summary["seconds"], clock.read(), summary["points_read"])
+                turns[name] = Turn(summary["seconds"], child.own_cpu, clock.read(), summary["points_read"])
         self._check(layout, turns, f"{engine}, {workers} workers")
         return turns
 
@@ -222,24 +226,58 @@ class Bench:
         )
 
 
-def dry_runs(folder: Path, points: int, workers: Sequence[int]) -> dict[str, dict[str, float]]:
-    """The figures of `ingest --dry_run` on the local runner's processes, by case."""
-    write(Load(points, format="opentsdb-json", step=_STEP_S), folder / "dry.json", files=2 * _FILES)
-    where = ["--layout=opentsdb", "--table_prefix=dry-"]
-    run_child(["-m", "timebeam", "tables", "create", *where])
-    options = ["--dry_run", "--format=opentsdb-json", f"--input={folder / 'dry*.json'}", "--summary=json"]
-    options += ["--auto_create_metrics", f"--dead_letters={folder / 'dead'}"]
-    cases: dict[str, dict[str, float]] = {}
-    for processes in workers:
-        with started("multi_processing", processes, folder) as flags, CpuClock() as clock:
-            child = run_child(["-m", "timebeam", "ingest", *where, *options, *flags])
-        seconds = json.loads(child.output.splitlines()[-1])["seconds"]
-        figures = {"dry run, s": seconds, "dry run, CPU s of workers": clock.read()}
-        figures["dry run, CPU s of main"] = child.cpu - clock.read()
-        first = cases.setdefault(f"dry run, {workers[0]} workers", figures)
-        figures[f"times as fast as {workers[0]} worker, dry run"] = first["dry run, s"] / seconds
-        cases[f"dry run, {processes} workers"] = figures
-    return cases
+class DryRuns:
+    """`ingest --dry_run` of the same files in several ways."""
+
+    _WHERE = ("--layout=opentsdb", "--table_prefix=dry-")
+
+    def __init__(self, points: int, folder: Path) -> None:
+        self._folder = folder
+        write(Load(points, format="opentsdb-json", step=_STEP_S), folder / "dry.json", files=2 * _FILES)
+        run_child(["-m", "timebeam", "tables", "create", *self._WHERE])
+
+    def cases(self, workers: Sequence[int]) -> bench.Cases:
+        """The figures of each way."""
+        alone = self._run("dry-*")
+        seconds = _seconds(alone)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            halves = list(pool.map(self._run, (f"dry-0000[0-{_FILES - 1}]*", f"dry-0000[{_FILES}-9]*")))
+        limit = seconds / max(map(_seconds, halves))
+        figures = {
+            f"dry run, {PLAIN}": {"dry run, s": seconds, "dry run, CPU s of main": alone.cpu},
+            "dry run, limit: two plain ones with half of the files each": {
+                "times as fast as 1, dry run": limit,
+                "dry run, s": max(map(_seconds, halves)),
+                "dry run, CPU s of main": sum(half.cpu for half in halves),
+            },
+        }
+        seconds_of_first = 0.0
+        for processes in workers:
+            with started("multi_processing", processes, self._folder) as flags:
+                child = self._run("dry-*", *flags)
+            case = {
+                "dry run, s": _seconds(child),
+                "dry run, CPU s of main": child.own_cpu,
+                "dry run, CPU s of workers": child.cpu - child.own_cpu,
+                f"times {PLAIN}, dry run": _seconds(child) / seconds,
+            }
+            if seconds_of_first:
+                case["times as fast as 1, dry run"] = faster = seconds_of_first / _seconds(child)
+                case["share of the limit, dry run"] = faster / limit
+            seconds_of_first = seconds_of_first or _seconds(child)
+            figures[f"dry run, multi_processing, {processes} workers"] = case
+        return {case: {name: [value] for name, value in row.items()} for case, row in figures.items()}
+
+    def _run(self, files: str, *flags: str) -> Child:
+        """A dry run of some files."""
+        options = ["--dry_run", "--format=opentsdb-json", "--summary=json", "--auto_create_metrics"]
+        paths = [f"--input={self._folder / files}", f"--dead_letters={self._folder / 'dead'}"]
+        return run_child(["-m", "timebeam", "ingest", *self._WHERE, *options, *paths, *flags])
+
+
+def _seconds(child: Child) -> float:
+    """What a command timed itself, without imports."""
+    return float(json.loads(child.output.splitlines()[-1])["seconds"])
 
 
 def measure(
@@ -251,15 +289,10 @@ def measure(
     engines: Sequence[str] = ("multi_processing", "prism", "flink"),
     dry_points: int = 0,
 ) -> bench.Cases:
-    """A case for each engine and number of workers; engines take turns.
-
-    With `dry_points`, those of `dry_runs` alone.
-    """
-    if dry_points:
-        cases_of_dry_runs = dry_runs(folder, dry_points, workers)
-        return {
-            case: {name: [value] for name, value in turn.items()} for case, turn in cases_of_dry_runs.items()
-        }
+    """A case for each engine and number of workers; engines take turns; `dry_points` adds `DryRuns`."""
+    dry_runs = DryRuns(dry_points, folder).cases(workers) if dry_points else {}
+    if not repeats:
+        return dry_runs
     runs = Bench(points, folder)
     for engine in engines:
         if why := missing(engine):
@@ -273,6 +306,7 @@ def measure(
             for name, turn in runs.run(engine, processes).items():
                 seconds[name, engine, processes] = turn.seconds
                 case.setdefault(f"{name}, s", []).append(turn.seconds)
+                case.setdefault(f"{name}, CPU s of main", []).append(turn.main_cpu)
                 if engine != PLAIN:
                     case.setdefault(f"{name}, CPU s of workers", []).append(turn.worker_cpu)
                     plain_s = seconds[name, PLAIN, 1]
@@ -280,7 +314,7 @@ def measure(
                 if processes == 2 and (name, engine, 1) in seconds:
                     faster = seconds[name, engine, 1] / turn.seconds
                     case.setdefault(f"times as fast as 1 worker, {name}", []).append(faster)
-    return figures
+    return {**figures, **dry_runs}
 
 
 if __name__ == "__main__":

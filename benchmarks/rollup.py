@@ -12,6 +12,8 @@ two series and a point every five minutes of a day. Rows of 1m hold `--row_span`
 | `rollup` | `timebeam rollup` of 1m, 1h, 1d and two pre-aggregates, from read to write; its own clock |
 | `again` | a second time, when everything stands there already |
 | `no write` | the same without the write: what is left is ours, the rest is the emulator taking cells |
+| `empty` | the same of a day without points: what Beam and the graph take to start and end |
+| `kernel` | processor seconds of decoding and accumulating the rows from memory, without Beam and cells |
 | `writes alone` | sending requests, made before, of those cells that need no shuffle: the emulator's share |
 | `peak` | memory of the rollup's process |
 | `naive` | a pipeline with an element for each point, which makes 1h alone, of `--naive_points` points |
@@ -22,6 +24,7 @@ two series and a point every five minutes of a day. Rows of 1m hold `--row_span`
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import itertools
 import json
@@ -47,6 +50,7 @@ from benchmarks.generate import write
 from timebeam.pipelines.commands.upkeep import ROLLUP_COMMAND
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
+from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.local.generator import Load
 from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
@@ -54,6 +58,8 @@ from timebeam.pipelines.rollup.jobs import add_rollup, opentsdb_rollup
 from timebeam.schema.layouts import Row, Selected, Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.points import PointBatch
+from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
@@ -62,7 +68,7 @@ from timebeam.transforms.ingest import coders
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.accumulate import AccumulateFn, ChunksFn
 from timebeam.transforms.rollup.job import RollupJob
-from timebeam.transforms.rollup.reading import NumberedChunk
+from timebeam.transforms.rollup.reading import NumberedChunk, NumberReader, give_back_memory
 
 START = 1_356_998_400
 _CONFIG = {
@@ -137,11 +143,13 @@ def client_scan(prefix: str) -> float:
     return time.perf_counter() - started
 
 
-def rolled_up(seconds: int, prefix: str, folder: Path, label: str = "measured") -> dict[str, float]:
+def rolled_up(
+    seconds: int, prefix: str, folder: Path, label: str = "measured", start: int = START
+) -> dict[str, float]:
     """The figures of one rollup, in a process of its own, of points of so many seconds."""
-    end = START + seconds + 86_400
+    end = start + seconds + 86_400
     command = ["-m", "benchmarks.rollup", label, "--layout=opentsdb", f"--table_prefix={prefix}"]
-    command += [f"--rollup_config={folder / 'rollups.json'}", "--summary=json", f"--start={START}"]
+    command += [f"--rollup_config={folder / 'rollups.json'}", "--summary=json", f"--start={start}"]
     child = run_child([*command, f"--end={end - end % 86_400}", f"--dead_letters={folder / 'dead'}"])
     return dict(json.loads(child.output))
 
@@ -196,7 +204,7 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     options, job = _job(arguments)
     gc.freeze()  # as `timebeam` does after its imports
     started, worked = time.perf_counter(), time.process_time()
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=CachedOptions())
     coders.register()
     write_dead_letters(add_rollup(pipeline, job, write=write_cells), options.dead_letters, 0)
     result = run_with_progress(pipeline)
@@ -209,6 +217,34 @@ def measured(arguments: list[str], write_cells: bool) -> None:
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     print(json.dumps(printed))
+
+
+def kernel(arguments: list[str]) -> None:
+    """Decodes and accumulates the rows of a rollup, read before, and prints how long that took."""
+    job = _job(arguments)[1]
+    reader = TableReader(job.target)
+    (plan,) = (part.plan for part in job.parts)
+    metrics = sorted(job.layout.metric_uids(reader).values())
+    rows = [
+        list(job.layout.select_metrics([metric], plan.start_ms, plan.end_ms - 1, reader))
+        for metric in metrics
+    ]
+    lengths = {interval.interval.seconds for interval in plan.intervals}
+    gc.freeze()
+    give_back_memory()
+    started = time.process_time()
+    for metric_rows in rows:
+        accumulator = Accumulator(lengths, ends=job.config.has_ends)
+        read = functools.partial(iter, metric_rows)
+        for batch in NumberReader(job.layout, read, (plan.start_ms, plan.end_ms)):
+            assert isinstance(batch, PointBatch)
+            accumulator.add(batch)
+            if accumulator.is_full:
+                accumulator.take()
+        accumulated = accumulator.take()
+        if accumulated is not None:
+            accumulated.by_length()
+    print(json.dumps({"seconds": time.process_time() - started}))
 
 
 def naive(points: int, prefix: str) -> float:
@@ -246,6 +282,8 @@ def figures(seconds: int, prefix: str, folder: Path, naive_points: int) -> dict[
     scan_s, rows = min(scan(prefix) for _ in range(3))
     client_s = min(client_scan(prefix) for _ in range(2))
     bare = rolled_up(seconds, prefix, folder, "no_write")
+    empty = rolled_up(0, prefix, folder, "no_write", START - 40 * 86_400)
+    in_memory = rolled_up(seconds, prefix, folder, "kernel")
     create(f"stored-{prefix}", folder)
     store = rolled_up(seconds, prefix, folder, "stored")  # before the cells are there and none is written
     first, second = rolled_up(seconds, prefix, folder), rolled_up(seconds, prefix, folder)
@@ -262,6 +300,8 @@ def figures(seconds: int, prefix: str, folder: Path, naive_points: int) -> dict[
         "scan by Google's client, s": client_s,
         "rollup, s": first["seconds"],
         "no write, s": bare["seconds"],
+        "empty, s": empty["seconds"],
+        "kernel, CPU s": in_memory["seconds"],
         "writes alone, s": store["seconds"],
         "again, s": second["seconds"],
         "CPU s/M points": first["cpu"] / points * 1e6,
@@ -341,6 +381,8 @@ class _Aggregates(beam.CombineFn):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["stored"]:
         stored(sys.argv[2:])
+    elif sys.argv[1:2] == ["kernel"]:
+        kernel(sys.argv[2:])
     elif sys.argv[1:2] in (["measured"], ["no_write"]):  # one rollup, in a process of its own
         measured(sys.argv[2:], sys.argv[1] == "measured")
     else:

@@ -62,12 +62,10 @@ class _Recording:
         self._reader, self.scans = TableReader(TARGET), list[Scan]()
 
     def scan(self, scan: Scan) -> Iterator[Row]:
-        """See `Reader.scan`."""
         self.scans.append(scan)
         return self._reader.scan(scan)
 
     def rows(self, table: str, keys: Sequence[bytes]) -> dict[bytes, Row]:
-        """See `Reader.rows`."""
         return self._reader.rows(table, keys)
 
 

@@ -1,7 +1,7 @@
 """Streams into an emulator of Bigtable: messages of 1, 10 and 1,000 points, beside a pipeline by the book.
 
     python -m benchmarks.streaming --points 100000
-    python -m benchmarks.streaming --points 1000000 --pairs 5 --baseline ../older-checkout
+    python -m benchmarks.streaming --pairs 5 --baseline ../older-checkout    # about three minutes
 
 | case | what is timed |
 |---|---|
@@ -9,9 +9,12 @@
 | pubsub | `timebeam ingest` from the emulator of Pub/Sub, until all is acknowledged; needs the gcloud SDK |
 | pull alone | the same messages pulled and acknowledged as `timebeam ingest` does, and thrown away |
 | naive memory | json.loads, one DirectRow per point, WriteToBigTable: Beam's documentation put together |
-| share of the files | processor time of `timebeam ingest` of a file with the same points; with `--pairs` |
+| share of the files | processor time of `timebeam ingest` of a file over that of a stream; with `--pairs` |
 | times the baseline | points per processor second, in pairs with the checkout that `--baseline` names |
 | naive pubsub | the same behind ReadFromPubSub on the DirectRunner, until all is stored |
+
+With `--pairs` the start is taken off: the time of a run with one point of each series, which builds the graph
+and assigns the UIDs, of files and streams alike. No turn begins after 150 s.
 
 Each case counts what is stored afterwards; a wrong count ends the program with exit code 1.
 """
@@ -28,8 +31,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.gcp.bigtableio import WriteToBigTable
@@ -63,6 +67,7 @@ SIZES = (1, 10, 1000)
 _RUN_MESSAGES = 50_000
 _NAIVE_PUBSUB_MESSAGES = 2_000
 _FILE_POINTS = 1_000_000  # at least: the start of the command is subtracted
+_PAIR_SECONDS = 150
 _BACKLOG = 50_000
 """Messages that wait in the emulator of Pub/Sub: with 200,000 each of its pulls takes 30 ms, not 5."""
 
@@ -245,37 +250,67 @@ def run_naive_pubsub(subscription: str, table: str, points: int) -> None:
 
 
 def in_pairs(folder: Path, points: int, pairs: int, baseline: str) -> bench.Cases:
-    """Processor time from memory, beside files with the same points, and beside another checkout."""
+    """Processor time from memory, beside files and another checkout; each without its start."""
     cases: dict[str, dict[str, list[float]]] = {}
     with contextlib.ExitStack() as stack:
         commands, streams = Commands(bench.ROOT, stack), {"": Streams(bench.ROOT, stack)}
         if baseline:
             streams["baseline, "] = Streams(Path(baseline).resolve(), stack)
-        file_points = max(points, _FILE_POINTS)
-        small, path = (folder / f"lines-{count}" for count in (Load.series, file_points))
+        many = max(points, _FILE_POINTS)
+        small, path = (folder / f"lines-{count}" for count in (Load.series, many))
         small.write_text("\n".join(lines_of(Load.series)))
-        path.write_text("\n".join(lines_of(file_points)))
+        path.write_text("\n".join(lines_of(many)))
         from_file(commands, small)
         for stream in streams.values():
             stream.run(Load.series, 1, Packing.COMPACTED.value)  # imports
+        last_turn = time.perf_counter() + _PAIR_SECONDS
         for turn in range(pairs):
-            file = from_file(commands, path) - from_file(commands, small)
-            file *= 1e6 / (file_points - Load.series)
+            if time.perf_counter() > last_turn:
+                break
+            file = _Cost.of(many, lambda count: from_file(commands, small if count < many else path))
+            _add(cases, "files", file.figures())
             for each, packing in itertools.product(SIZES, (Packing.POINTS.value, Packing.COMPACTED.value)):
                 # A message of one point takes ten times as long as one of ten for each point.
                 count = points if each > 1 else min(points, _RUN_MESSAGES)
-                cpu = {name: stream.run(count, each, packing) / count for name, stream in streams.items()}
-                ratios = {"share of the files, CPU": file / cpu[""] / 1e6}
+                costs = {name: _Cost.of(count, stream.run, each, packing) for name, stream in streams.items()}
+                figures = {}
                 if baseline:
-                    ratios["times the baseline, CPU"] = cpu["baseline, "] / cpu[""]
-                seconds = {f"{name}CPU s/M points": value * 1e6 for name, value in cpu.items()}
-                _add(cases, f"{each:,} points a message, `{packing}`", ratios | seconds)
-            cpu_of_one_ms = streams[""].run(points, SIZES[-1], Packing.COMPACTED.value, points) / points * 1e6
-            figures = {"share of the files, CPU": file / cpu_of_one_ms, "CPU s/M points": cpu_of_one_ms}
-            _add(cases, f"{SIZES[-1]:,} points a message, one publish time, `compacted`", figures)
-            _add(cases, "files", {"CPU s/M points": file})
+                    figures["times the baseline, CPU"] = costs["baseline, "].point / costs[""].point
+                for name, cost in costs.items():
+                    figures |= cost.figures(name)
+                _add(cases, f"{each:,} points a message, `{packing}`", figures)
+            each = SIZES[-1]
+            for case, per_ms in (("ten share", 10), ("all share", many)):
+                cost = _Cost.of(many, streams[""].run, each, packing, per_ms)
+                figures = {
+                    "share of the files, CPU": file.point / cost.point,
+                    "share of the files with starts, CPU": file.of_points(many) / cost.of_points(many),
+                }
+                name = f"{each:,} points a message, `{packing}`, {case} a publish time"
+                _add(cases, name, figures | cost.figures())
             bench.log(f"turn {turn + 1} of {pairs}")
     return cases
+
+
+class _Cost(NamedTuple):
+    """Processor time in s: of the start, with one point of each series, and of each point after it."""
+
+    start: float
+    point: float
+
+    @classmethod
+    def of(cls, points: int, run: Callable[..., float], *arguments: object) -> _Cost:
+        """The cost of so many points; `run` takes their number and the arguments, and returns s."""
+        start = run(Load.series, *arguments)
+        return cls(start, (run(points, *arguments) - start) / (points - Load.series))
+
+    def of_points(self, points: int) -> float:
+        """Processor time of a run."""
+        return self.start + self.point * (points - Load.series)
+
+    def figures(self, name: str = "") -> dict[str, float]:
+        """As figures of a case."""
+        return {f"{name}CPU s/M points": self.point * 1e6, f"{name}CPU s, start": self.start}
 
 
 def _add(cases: dict[str, dict[str, list[float]]], case: str, figures: Mapping[str, float]) -> None:

@@ -11,11 +11,10 @@ import importlib
 import importlib.metadata
 import logging
 import os
-import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from timebeam.pipelines.commands import COMMANDS, find_command
@@ -25,7 +24,6 @@ from timebeam.pipelines.output.printable import PrintableStream
 if TYPE_CHECKING:
     from timebeam.pipelines.options.command_line import Command
 
-_IN_BUCKET = re.compile(r"(^|=)gs://")
 _VERBOSITIES = ("--quiet", "--verbose")
 _UNUSED = ("bson", "pandas", "pymongo")  # half a second
 _EMULATOR_WARNING = "Connecting to Bigtable emulator"
@@ -70,6 +68,7 @@ def _main(arguments: list[str]) -> int:
     # Of worker processes too.
     os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_EMULATOR_WARNING}:RuntimeWarning")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # which warns of each attempt to connect
     try:
         return _run(command, arguments, verbosity)
     except KeyboardInterrupt:
@@ -87,7 +86,8 @@ def _take_verbosity(arguments: list[str]) -> str:
 def _run(command: str, arguments: list[str], verbosity: str) -> int:
     """Runs a command; errors that a user can fix become one line."""
     try:
-        _check_credentials(arguments)
+        if "--no_auth" not in arguments:
+            _check_buckets([*arguments, os.environ.get("TIMEBEAM_CONFIG", "")])
         with _verbosity(verbosity):
             code = _start(find_command(command), arguments)
         sys.stdout.flush()
@@ -98,7 +98,7 @@ def _run(command: str, arguments: list[str], verbosity: str) -> int:
         print(f"timebeam {command}: {text}\n(see `timebeam {command} --help`)", file=sys.stderr)
         return 2
     except _failures() as error:
-        text = str(error) if isinstance(error, RuntimeError) else one_line(str(error))
+        text = str(error) if isinstance(error, RuntimeError) else one_line(_text(error))
         print(f"timebeam {command}: {text}", file=sys.stderr)
         return 1
     return code
@@ -107,20 +107,26 @@ def _run(command: str, arguments: list[str], verbosity: str) -> int:
 def _start(command: Command, arguments: Sequence[str]) -> int:
     """Parses the options, and imports what they start only then; returns the exit code."""
     options, rest = command.parse(arguments)
+    if "--no_auth" not in arguments:  # a profile names buckets too
+        values = vars(options).values()
+        _check_buckets([text for value in values for text in (value if isinstance(value, list) else [value])])
     starts_job = command.starts_job(options)
     _keep_heap()
-    if starts_job:
-        import_beam()
-        rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
-    else:
-        gc.set_threshold(_GC_OBJECTS)
-    for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
-        _named("timebeam.pipelines.options.stored:use_stored")(
-            options, layout, start, takes_archive=command.takes_archive
-        )
-    if starts_job:
-        return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, rest)
-    return _named(command.runs)(options)
+    with contextlib.ExitStack() as stack:
+        if starts_job:
+            if any("multi_processing" in word for word in rest):  # workers import what this process does
+                stack.enter_context(_named("timebeam.pipelines.jobs.fork_server:running")())
+            import_beam()
+            rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
+        else:
+            gc.set_threshold(_GC_OBJECTS)
+        for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
+            _named("timebeam.pipelines.options.stored:use_stored")(
+                options, layout, start, takes_archive=command.takes_archive
+            )
+        if starts_job:
+            return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, rest)
+        return _named(command.runs)(options)
 
 
 def _keep_heap() -> None:
@@ -145,8 +151,12 @@ def import_beam() -> None:
 
     The garbage collector does not look through what is imported, which stays: a tenth of a short run.
     """
-    if "apache_beam" in sys.modules:
-        return
+    if "apache_beam" not in sys.modules:
+        _import_beam()
+    _named("timebeam.pipelines.jobs.signatures:remember")()
+
+
+def _import_beam() -> None:
     logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # which misses pymongo
     unused = [name for name in _UNUSED if name not in sys.modules]
     sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]  # None: as if not installed
@@ -182,30 +192,13 @@ def _verbosity(flag: str) -> Iterator[None]:
         VERBOSITY.reset(token)
 
 
-def _check_credentials(arguments: Sequence[str]) -> None:
-    """Looks for Google's credentials if a file in a bucket is named: Beam asks for them for half a minute.
-
-    Raises:
-      UsageError: there are none.
-    """
-    places = [*arguments, os.environ.get("TIMEBEAM_CONFIG", "")]
-    if "--no_auth" in arguments or not any(_IN_BUCKET.search(text) for text in places):
-        return
-    import google.auth
-    from google.auth.exceptions import DefaultCredentialsError
-
-    from timebeam.pipelines.options.parameters import UsageError
-
-    try:
-        google.auth.default()
-    except DefaultCredentialsError as error:
-        raise UsageError(
-            "no Google Cloud credentials for gs:// paths: run `gcloud auth application-default login`"
-        ) from error
+def _check_buckets(texts: Iterable[object]) -> None:
+    """See `check_buckets`, whose clients take half a second to import."""
+    if any("gs://" in str(text) for text in texts):
+        _named("timebeam.pipelines.options.buckets:check_buckets")(texts)
 
 
 def _usage_error() -> type[Exception]:
-    """The error of wrong usage."""
     from timebeam.pipelines.options.parameters import UsageError
 
     return UsageError
@@ -213,14 +206,30 @@ def _usage_error() -> type[Exception]:
 
 def _failures() -> tuple[type[Exception], ...]:
     """Errors that are failures. Asked for when there is an error: these imports take a second."""
-    from google.api_core.exceptions import GoogleAPICallError
+    from google.api_core.exceptions import GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError
+    from google.resumable_media import InvalidResponse
 
     from timebeam.pipelines.local.emulator import EmulatorError
     from timebeam.pipelines.local.pubsub import SubscriptionError
     from timebeam.schema.layouts.archive.columns import CodecMissingError
     from timebeam.transforms.bigtable.target import BigtableError
 
-    return BigtableError, CodecMissingError, EmulatorError, SubscriptionError, GoogleAPICallError, OSError
+    google = (GoogleAPIError, GoogleAuthError, InvalidResponse)
+    return BigtableError, CodecMissingError, EmulatorError, SubscriptionError, *google, OSError
+
+
+def _text(error: BaseException) -> str:
+    """What an error says; that of a refused upload, which Beam raises again, only in its response."""
+    from google.api_core.exceptions import from_http_response
+    from google.resumable_media import InvalidResponse
+
+    cause: BaseException | None = error if isinstance(error, InvalidResponse) else None
+    while cause is not None:
+        if isinstance(cause, InvalidResponse) and not isinstance(cause.response, str):
+            return str(from_http_response(cause.response))
+        cause = cause.__cause__ or cause.__context__
+    return str(error)
 
 
 def _help() -> str:

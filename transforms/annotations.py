@@ -186,13 +186,13 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
         try:
             layout = capability(self._layout, Annotations)
         except MissingCapabilityError as error:
-            return edits | "Refuse" >> beam.ParDo(_RefuseFn(str(error)))
+            return edits | "Refuse" >> beam.FlatMap(_refuse_all, str(error))
         address = _AddressFn(self._target, layout, self._uids, dry_run=self._dry_run)
         addressed = edits | "Address" >> refusing(address, tuple[tuple[bytes, bytes], list[Any]])
         groups = addressed.main
         if not self._endless:
             grouped = groups | "GroupPerAnnotation" >> beam.GroupByKey()
-            groups = grouped | "Join" >> beam.ParDo(_JoinAnnotationsFn()).with_output_types(
+            groups = grouped | "Join" >> beam.MapTuple(_joined_lists).with_output_types(
                 tuple[tuple[bytes, bytes], list[Any]]
             )
         store = _StoreAnnotationsFn(self._target, layout, dry_run=self._dry_run)
@@ -200,15 +200,10 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
         return (addressed[REJECTED], stored) | "AllRefused" >> beam.Flatten()
 
 
-class _RefuseFn(beam.DoFn):
-    """Lists of edits in; their refusals out, for layouts without annotations."""
-
-    def __init__(self, message: str) -> None:
-        self._why = RefusedError(Reason.VALUE_NOT_STORABLE, message)
-
-    def process(self, edits: Sequence[AnnotationEdit]) -> Iterator[Rejected]:
-        for edit in edits:
-            yield edit.refuse(self._why, Stage.ASSIGN)
+def _refuse_all(edits: list[AnnotationEdit], message: str) -> list[Rejected]:
+    """The refusals of edits in a layout without annotations."""
+    why = RefusedError(Reason.VALUE_NOT_STORABLE, message)
+    return [edit.refuse(why, Stage.ASSIGN) for edit in edits]
 
 
 class _AddressFn(beam.DoFn):
@@ -284,14 +279,10 @@ class _AddressFn(beam.DoFn):
         return unknown
 
 
-class _JoinAnnotationsFn(beam.DoFn):
-    """(key, lists of `AddressedEdit`) in; (key, one list) out."""
-
-    def process(
-        self, group: tuple[tuple[bytes, bytes], Iterable[list[AddressedEdit]]]
-    ) -> Iterator[tuple[tuple[bytes, bytes], list[AddressedEdit]]]:
-        key, lists = group
-        yield key, [addressed for edits in lists for addressed in edits]
+def _joined_lists(
+    key: tuple[bytes, bytes], lists: Iterable[list[AddressedEdit]]
+) -> tuple[tuple[bytes, bytes], list[AddressedEdit]]:
+    return key, [addressed for edits in lists for addressed in edits]
 
 
 class _StoreAnnotationsFn(beam.DoFn):

@@ -47,17 +47,9 @@ META_CELLS = "meta_cells_written"
 """The counter of `timebeam ingest --meta`; `timebeam meta sync` has its own in this namespace."""
 
 ANNOTATIONS_NAMESPACE = "timebeam-annotations"
-ANNOTATIONS = (
-    "annotations_read",
-    "annotations_written",
-    "annotations_deleted",
-    "others_carried",
-    "others_left_out",
-)
 """Counters of a namespace of their own, which jobs without annotations and histograms do not have."""
 
 SKIPPED_NAMESPACE = "timebeam-skipped"
-SKIPPED = ("stale_markers", "no_recorded_values", "exemplars", "metadata", "names_collided")
 """Counters of what formats leave out on purpose, in a namespace of their own: most formats have none."""
 
 ROLLUP_NAMESPACE = "timebeam-rollup"
@@ -124,7 +116,7 @@ def count_rollup(name: str, by: int) -> None:
 
 
 def count_annotations(name: str, by: int) -> None:
-    """Adds to a counter of `ANNOTATIONS`."""
+    """Adds to a counter of annotations and histograms."""
     if by:
         Metrics.counter(ANNOTATIONS_NAMESPACE, name).inc(by)
         totals[name] += by
@@ -186,7 +178,6 @@ class TallyCounters(Generic[Tally]):
         totals[name] += by
 
     def add(self, tally: Tally) -> None:
-        """Adds to all counters."""
         for name, by in zip(tally._fields, tally, strict=True):
             self.count(name, by)
 

@@ -25,7 +25,7 @@ _DECLARED = {
     "meta": ("upkeep", "create OpenTSDB's metadata from the data table"),
     "trees": ("upkeep", "build and show OpenTSDB's trees"),
     "copy": ("ingest", "copy points from one layout to another"),
-    "export": ("export", "write points as Parquet files, by day"),
+    "export": ("store", "write points as Parquet files, by day"),
     "delete": ("store", "delete points, after a dry run"),
     "reindex": ("upkeep", "rebuild index tables from the data rows"),
     "rollup": ("upkeep", "make rollups and pre-aggregates"),

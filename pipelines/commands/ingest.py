@@ -181,7 +181,6 @@ LIMITS_REGEX = r"([^=,]+=)?[0-9]{1,18}(,([^=,]+=)?[0-9]{1,18})*"
 
 
 def limit_text(text: str, most: int | None = None) -> str:
-    """The text of limits."""
     try:
         limits = parse_limits([text])
     except ValueError as error:

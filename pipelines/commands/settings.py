@@ -70,7 +70,6 @@ def init(options: argparse.Namespace) -> int:
 
 
 def _next_commands(project: str | None) -> list[str]:
-    """The next three commands."""
     first = "timebeam tables create --dry_run    # checks whether the instance can be reached"
     if project is None:
         first = "timebeam emulator &    # then run the line that it prints: export BIGTABLE_EMULATOR_HOST=..."

@@ -62,25 +62,20 @@ class IngestFiles(PortionedJob):
     steps: Steps | None
 
     def needs(self) -> Needs:
-        """See `AnyJob.needs`."""
         return dataclasses.replace(self.graph.needs(), inputs=self.patterns)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         return self.graph.from_blocks(root, ReadBlocks(self.patterns, self.framing))
 
     def blocks(self) -> Generator[Message | Rejected, None, None]:
-        """See `PortionedJob.blocks`."""
         return blocks_by_arrival(match(self.patterns), self.framing)
 
     def build_portion(
         self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
     ) -> Sequence[PCollection[Rejected]]:
-        """See `PortionedJob.build_portion`."""
         return self.graph.from_blocks(root, read, flow, self.steps)
 
     def hold(self) -> object:
-        """See `PortionedJob.hold`."""
         return None if self.steps is None else self.steps.hold()
 
 
@@ -96,7 +91,6 @@ class ReplayFiles(Job):
     files: Sequence[FileMetadata]
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         return self.graph.from_messages(root, ReadLetters(self.files), Flow(), letters=True)
 
 
@@ -114,27 +108,22 @@ class IngestMessages(StreamJob):
     steps: Steps | None
 
     def needs(self) -> Needs:
-        """See `AnyJob.needs`."""
         return dataclasses.replace(self.graph.needs(), source=self.source)
 
     @property
     def packs(self) -> bool:
-        """See `StreamJob.packs`."""
         return self.graph.packs
 
     @property
     def exactly_once(self) -> bool:
-        """See `StreamJob.exactly_once`."""
         return self.graph.exactly_once
 
     def build_stream(
         self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
     ) -> Sequence[PCollection[Rejected]]:
-        """See `StreamJob.build_stream`."""
         return self.graph.from_messages(root, read, flow, self.steps, letters=self.letters)
 
     def hold(self) -> object:
-        """See `StreamJob.hold`."""
         return None if self.steps is None else self.steps.hold()
 
 
@@ -257,11 +246,7 @@ def _marker_of(options: argparse.Namespace, layout: Layout) -> TouchedMarker | N
 
 
 def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
-    """What is written of new series.
-
-    Raises:
-      UsageError: the layout has no metadata.
-    """
+    """What is written of new series; raises UsageError if the layout has no metadata."""
     mode = MetaMode(options.meta)
     if mode is not MetaMode.OFF:
         required(layout, SeriesMeta)
@@ -292,11 +277,7 @@ def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | Ingest
 
 
 def _graph(options: argparse.Namespace, *, endless: bool) -> Graph:
-    """How the payloads of the letters are stored.
-
-    Raises:
-      UsageError: options that cannot go together.
-    """
+    """How the payloads of the letters are stored; raises UsageError if options cannot go together."""
     if options.layout == DECLARED:
         _refuse_limits(options)
         return records_graph(options)[0]

@@ -186,7 +186,6 @@ class PointsGraph:
         return refused + self._store(root, steps, flow, points)
 
     def _annotations(self, flow: Flow) -> StoreAnnotations:
-        """The step that stores annotations."""
         return StoreAnnotations(
             self.target, self.layout, self.uids, endless=flow.endless, dry_run=self.dry_run
         )
@@ -214,13 +213,13 @@ class PointsGraph:
             encoded = batches | "Encode" >> encode
             grouped = encoded.main
         else:
+            group = grouping(root, one_bundle=flow.one_bundle)
             encode = (
-                refusing(EncodeTogetherFn(self.layout, self.packing), Encoded)
-                if flow.one_bundle
-                else refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
+                refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
+                if isinstance(group, beam.GroupByKey)
+                else refusing(EncodeTogetherFn(self.layout, self.packing), Encoded)
             )
             encoded = batches | "Encode" >> encode
-            group = grouping(root, one_bundle=flow.one_bundle)
             grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> group
         packed = grouped | "Pack" >> refusing(steps.pack, steps.pack.output_type)
         refused += [encoded[REJECTED], packed[REJECTED]]

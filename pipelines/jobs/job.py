@@ -189,7 +189,6 @@ class PortionedJob(Job):
         """
 
     def hold(self) -> object:
-        """See `StreamJob.hold`."""
         return None
 
 

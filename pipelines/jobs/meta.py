@@ -42,11 +42,9 @@ class MetaSync(Job):
 
     @property
     def local_only(self) -> str:
-        """See `AnyJob.local_only`."""
         return "--purge runs on this machine: leave --runner out" if self.purge else ""
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         root | SyncMeta(self.work)
         return ()
 

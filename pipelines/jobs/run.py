@@ -9,16 +9,18 @@ import argparse
 import contextlib
 import logging
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 
+from timebeam.pipelines.jobs.fork_server import DEATH
 from timebeam.pipelines.jobs.job import (
     AnyJob,
     Flow,
@@ -30,7 +32,7 @@ from timebeam.pipelines.jobs.job import (
     write_dead_letters,
 )
 from timebeam.pipelines.jobs.portions import run_portions
-from timebeam.pipelines.jobs.runners import is_dataflow, is_in_process, is_local
+from timebeam.pipelines.jobs.runners import CachedOptions, is_dataflow, is_in_process, is_local
 from timebeam.pipelines.jobs.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
@@ -110,11 +112,14 @@ def run_job(job: AnyJob, run: Run) -> int:
             run_portions(job, run)
         summary = PointsSummary.of_totals(run.seconds, run.dry_run, run.dead_letters, {})
         return max(show(summary, run), job.finish(run))
-    pipeline = beam.Pipeline(options=PipelineOptions([*run.flags]))
-    build(pipeline, job, run)
-    if is_dataflow(run.flags):
-        return _submit(pipeline)
-    result = run_with_progress(pipeline)
+    pipeline = beam.Pipeline(options=CachedOptions(run.flags))
+    try:
+        build(pipeline, job, run)
+        if is_dataflow(run.flags):
+            return _submit(pipeline)
+        result = run_with_progress(pipeline)
+    finally:  # Beam removes the folder only of a pipeline that it has run
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
     return max(show(job.summarize(result, run), run), job.finish(run))
 
 
@@ -143,7 +148,7 @@ def _run_stream(job: StreamJob, run: Run) -> int:
     if is_dataflow(flags) and not any("streaming_mode_" in flag for flag in flags):
         mode = "exactly_once" if job.exactly_once else "at_least_once"
         flags.append(f"--dataflow_service_options=streaming_mode_{mode}")
-    pipeline = beam.Pipeline(options=PipelineOptions(flags))
+    pipeline = beam.Pipeline(options=CachedOptions(flags))
     coders.register()
     read = ReadMessages(job.source.subscription, job.source.topic)
     refused = job.build_stream(pipeline, read, Flow(endless=True, flush_seconds=job.flush_seconds))
@@ -275,5 +280,5 @@ def _worker_error(stack: str) -> Exception | None:
     if messages:
         return BigtableError(messages[-1])
     if any(text in stack for text in _WORKER_GONE):
-        return ChildProcessError("a worker process died (out of memory?); run it again to complete the work")
+        return ChildProcessError(DEATH)
     return None

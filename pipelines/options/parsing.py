@@ -65,12 +65,10 @@ class Parser(argparse.ArgumentParser):
         self._words: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """See `argparse.ArgumentParser.parse_known_args`."""
         self._values, self._words = {}, args or ()
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """See `argparse.ArgumentParser.parse_args`."""
         options, rest = self.parse_known_args(args, namespace)
         if rest:
             self.unknown(rest[0])

@@ -172,7 +172,8 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
         return
     new = {options.table_prefix + name.removeprefix(_TABLE) for name in missing}
     for table in tables_of(options) if options.layout == DECLARED or not stored else ():
-        if (options.layout != DECLARED or table.name in new) and _has_rows(target, table.name):
+        is_new = options.layout != DECLARED or table.name in new
+        if is_new and table_exists(target, table.name) and any(scan_keys(target, table.name, limit=1)):
             yield (
                 f"settings not stored: table {table.name} has rows; `timebeam tables adopt` looks at "
                 "them first"
@@ -351,11 +352,7 @@ def _rows(target: Target, table: str) -> StoredRows:
 
 
 def _only_layout(rows: StoredRows, layout: str, table: str) -> str:
-    """The layout of the only row.
-
-    Raises:
-      UsageError: there is none, or there are several.
-    """
+    """The layout of the only row; raises UsageError if there is none, or there are several."""
     if len(rows) > 1:
         raise UsageError(f"table {table} has settings of {', '.join(rows)}: give --{layout}")
     if not rows:
@@ -364,11 +361,7 @@ def _only_layout(rows: StoredRows, layout: str, table: str) -> str:
 
 
 def _parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
-    """The values of a row.
-
-    Raises:
-      BigtableError: a newer timebeam wrote it, or it is damaged.
-    """
+    """The values of a row; raises BigtableError if a newer timebeam wrote it, or it is damaged."""
     if not texts:
         return {}
     known = {*_STORED, _VERSION_COLUMN}
@@ -385,15 +378,7 @@ def _parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
         raise BigtableError(f"table {table} holds a damaged setting: {error}") from error
 
 
-def _has_rows(target: Target, table: str) -> bool:
-    """Whether a table is there and not empty."""
-    if not table_exists(target, table):
-        return False
-    return next(scan_keys(target, table, limit=1), None) is not None
-
-
 def _row(table: str, layout: str, texts: Mapping[str, str]) -> Row:
-    """The row of a layout."""
     columns = {_VERSION_COLUMN: VERSION, **texts}
     cells = [Cell(FAMILY, name.encode(), 0, text.encode()) for name, text in columns.items()]
     return Row(table, layout.encode(), cells)

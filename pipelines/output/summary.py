@@ -90,16 +90,13 @@ class TallySummary(Summary):
     read: int = 0
 
     def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
         return {**self.tally, "seconds": self.seconds, "dry_run": self.dry_run}
 
     def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
         letters = (("dead letters", path) for path in self.dead_letters[:_SHOWN])
         return [*self.rows, ("seconds", f"{self.seconds:.1f}"), *letters]
 
     def share_refused(self) -> tuple[int, int]:
-        """See `Summary.share_refused`."""
         return self.refused, self.read
 
 
@@ -199,7 +196,6 @@ class PointsSummary(Summary):
         return self.points_read - self.points_stored - self.points_duplicate - refused
 
     def share_refused(self) -> tuple[int, int]:
-        """See `Summary.share_refused`."""
         return sum(self.refused.values()), max(self.points_read, self.rows_read)
 
     @property
@@ -208,7 +204,6 @@ class PointsSummary(Summary):
         return self.bytes_written / self.points_stored if self.points_stored else 0.0
 
     def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
         figures = dataclasses.asdict(self)
         del figures["why_nothing"], figures["failed"]
         return figures | {
@@ -227,7 +222,6 @@ class PointsSummary(Summary):
         ]
 
     def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
         lines = [
             *([("rows read", f"{self.rows_read:,}")] if self.rollup else []),
             ("points read", f"{self.points_read:,}"),

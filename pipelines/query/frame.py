@@ -93,7 +93,6 @@ class _Arguments(CommandParser):
     """Options as on a command line; what is wrong is an error of the caller."""
 
     def error(self, message: str) -> NoReturn:
-        """See `argparse.ArgumentParser.error`."""
         raise UsageError(message)
 
 
@@ -106,11 +105,7 @@ def _need_pandas() -> None:
 
 
 def _text(value: object) -> str:
-    """An argument as an option takes it.
-
-    Raises:
-      ValueError: a datetime without a time zone.
-    """
+    """An argument as an option takes it; raises ValueError for a datetime without a time zone."""
     if not isinstance(value, datetime.datetime):
         return setting_text(value)
     if value.tzinfo is None:

@@ -32,6 +32,7 @@ from timebeam.schema.layouts import (
     Selection,
     UnknownNameError,
 )
+from timebeam.schema.layouts.reading import AmbiguousNameError
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import all_of, by_start
 from timebeam.schema.query.downsample import Downsampling
@@ -70,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
         hint = f"; did you mean {near}?" if near else ""
         print(f"timebeam query: {printable(error.args[0] + hint)}", file=sys.stderr)
         return 1
-    except StoppedError as error:
-        print(f"timebeam query: {error}", file=sys.stderr)
+    except (StoppedError, AmbiguousNameError) as error:
+        print(f"timebeam query: {printable(str(error))}", file=sys.stderr)
         return 1
 
 

@@ -119,11 +119,7 @@ def check_storable(form: Names, text: str) -> None:
 
 
 def _uses_meta(options: argparse.Namespace, target: Target, layout: SeriesMeta) -> bool:
-    """Whether the meta table is asked.
-
-    Raises:
-      BigtableError: it is to be asked, and is not there.
-    """
+    """Whether the meta table is asked; raises BigtableError if it is to be asked, and is not there."""
     if options.source == "data":
         return False
     spec = meta_table(layout.options.table_prefix)

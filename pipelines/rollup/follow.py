@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
 from timebeam.pipelines.jobs.run import build, clock_ms, run_with_progress
+from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.jobs.stream import Signals
 from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.output.printable import printable
@@ -309,7 +309,7 @@ class FollowedRollup(AnyJob):
         if leased:
             place = run.dead_letters_option or ""
             run = dataclasses.replace(run, run_ms=now_ms, dead_letters=dead_letters_of(place, now_ms))
-            pipeline = beam.Pipeline(options=PipelineOptions([*run.flags]))
+            pipeline = beam.Pipeline(options=CachedOptions(run.flags))
             build(pipeline, rounds.job(leased, now_ms), run)
             result = run_with_progress(pipeline)
             summary, counters = summary_of(result, run), counted(result, _COUNTERS)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from timebeam.pipelines.serve.cache import Caches
 from timebeam.schema.layouts import ReadableLayout, Reader, RollupTables
+from timebeam.schema.layouts.reading import AmbiguousNameError
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
+from timebeam.transforms.query.evaluate import Evaluated
 from timebeam.transforms.readers.table_reader import TableReader
 
 
@@ -47,6 +49,23 @@ class Api:
         """Counts what an answer holds, in points; raises as `Meter.check` does."""
         if self.meter is not None:
             self.meter.add_shown(count)
+
+    def with_names(self, evaluate: Callable[[], Evaluated]) -> Evaluated:
+        """An answer; once more, with names that are read again, if two UIDs seem to have one name.
+
+        Since names are kept for a while, they seem so if one was renamed and a new one has its name.
+
+        Raises:
+          AmbiguousNameError: two UIDs have one name.
+        """
+        try:
+            return evaluate()
+        except AmbiguousNameError:
+            if self.caches is None or self.meter is None:
+                raise
+            self.caches.forget_names()
+            self.meter.uids = self.caches.uids
+            return evaluate()
 
     def for_request(self, meter: Meter) -> Api:
         """The same for one request."""

@@ -54,13 +54,18 @@ class Gate:
         self._most = most
         self.running = self.queued = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next one has to wait."""
+        return self._semaphore.locked()
+
     async def enter(self) -> None:
         """Waits for its turn.
 
         Raises:
           ApiError: too many wait already: 503, with the time to wait before the next try.
         """
-        if self._semaphore.locked() and self.queued >= self._waiting:
+        if self.is_full and self.queued >= self._waiting:
             raise overloaded(f"{self._most} queries run and {self._waiting} wait")
         self.queued += 1
         try:
@@ -327,6 +332,9 @@ class _Server:
           ApiError: too many wait, or it has waited too long: 503.
           AbandonedError: the client has gone.
         """
+        if not self._gate.is_full:
+            await self._gate.enter()
+            return
         entering = asyncio.create_task(self._gate.enter())
         try:
             await asyncio.wait(
@@ -356,13 +364,13 @@ class _Server:
         work.add_done_callback(lambda _: self._gate.leave())
         gone.add_done_callback(lambda _: meter.set())
         try:
-            patience = self._limits.budget.seconds + _GRACE_SECONDS
-            response = await asyncio.wait_for(asyncio.shield(work), patience)
-        except TimeoutError:
-            work.add_done_callback(lambda done: done.exception())  # nobody asks for it any more
-            raise
+            await asyncio.wait((work,), timeout=self._limits.budget.seconds + _GRACE_SECONDS)
         finally:
             meter.set()
+        if not work.done():
+            work.add_done_callback(lambda done: done.exception())  # nobody asks for it any more
+            raise TimeoutError
+        response = work.result()
         for line in api.skipped[:_LOGGED_LINES]:
             _LOG.warning("skipped: %s", line)
         return response

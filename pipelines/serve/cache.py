@@ -112,7 +112,12 @@ class Caches:
     """
 
     def __init__(self, layout: StoredLayout, most_bytes: int) -> None:
-        with_uids = find_capability(layout, UidTables)
-        self.uids = None if with_uids is None else UidCache(with_uids.uid_table, TimedCache[Row](MOST_UIDS))
+        self._with_uids = find_capability(layout, UidTables)
+        self.forget_names()
         self.lists = TimedCache[Any](MOST_LISTS)
         self.answers = AnswerCache(most_bytes)
+
+    def forget_names(self) -> None:
+        """Lets the rows of the UID table be read again."""
+        table = None if self._with_uids is None else self._with_uids.uid_table
+        self.uids = None if table is None else UidCache(table, TimedCache[Row](MOST_UIDS))

@@ -35,6 +35,9 @@ class TimedProtocol(H11Protocol):
     """HTTP/1.1 with a time limit on headers; the limit on a body is that of its handler.
 
     Without one, connections that send nothing, or a byte a second, use up those that a process takes.
+
+    It sends what it has at once, also on a socket that several processes share, for which asyncio leaves
+    Nagle's algorithm on: the body of an answer would wait 40 ms for the client to confirm its headers.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -42,6 +45,7 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """See asyncio.Protocol."""
         super().connection_made(transport)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 from timebeam.pipelines.serve.api import Api
 from timebeam.schema.annotations import Annotation
-from timebeam.schema.api.gexp import MOST_ARGUMENTS, parse_expression
-from timebeam.schema.api.gexp_functions import Indexed
+from timebeam.schema.api.gexp import MOST_ARGUMENTS, Indexed, parse_expression
 from timebeam.schema.api.query_answer import Answered, answer_body
 from timebeam.schema.api.request import ApiError, Request
 from timebeam.schema.api.ts_query import SubQuery, TsQuery, checked, json_query
@@ -107,7 +106,8 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
     try:
         question, pre_aggregate = _question(api, asked, asked.queries[index])
         if raw.percentiles or raw.has_buckets:
-            evaluated = evaluate_histograms(
+            compute = functools.partial(
+                evaluate_histograms,
                 api.target,
                 _with_histograms(api),
                 question,
@@ -117,7 +117,8 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
                 with_annotations=annotates,
             )
         else:
-            evaluated = _evaluated(api, asked, asked.queries[index], question, now_ms)
+            compute = functools.partial(_evaluated, api, asked, asked.queries[index], question, now_ms)
+        evaluated = api.with_names(compute)
     except UnknownNameError as error:
         raise ApiError(error.args[0], details=error.args[0]) from error
     except ValueError as error:

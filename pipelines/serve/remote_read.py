@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 
@@ -15,16 +16,28 @@ from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
 from timebeam.transforms.query.evaluate import evaluate
 
+_SHOWN = 3
+"""Places that could not be read, in an error."""
+
 
 def remote_read(api: Api, request: Request) -> bytes:
     """The answer to /api/v1/read; an unknown metric or tag has no series.
 
     Raises:
-      ApiError: the request is wrong.
+      ApiError: the request is wrong, or not everything that it asks for could be read. Prometheus does not
+        look at headers, so an answer without it would pass for the whole.
     """
     now_ms = int(time.time() * 1000)
     queries = read_request(request.body, api.ignored_labels)
-    return read_response([list(_series(api, query, now_ms)) for query in queries])
+    results = [list(_series(api, query, now_ms)) for query in queries]
+    if api.skipped:
+        count = f"{len(api.skipped):,} place{'s' * (len(api.skipped) > 1)}"
+        raise ApiError(
+            f"{count} could not be read: {'; '.join(api.skipped[:_SHOWN])}; repair them (`timebeam check`), "
+            "or leave out their series by matchers",
+            500,
+        )
+    return read_response(results)
 
 
 def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]:
@@ -42,7 +55,9 @@ def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]
             metric, query.tags, (), NONE, downsampling, query.start_ms, query.end_ms, matches=query.passes
         )
         try:
-            evaluated = evaluate(api.target, api.layout, question, rollups, now_ms, api.meter)
+            evaluated = api.with_names(
+                functools.partial(evaluate, api.target, api.layout, question, rollups, now_ms, api.meter)
+            )
         except UnknownNameError:
             continue
         except ValueError as error:

@@ -115,7 +115,7 @@ def _last_point(api: Api, series: Series, end_ms: int, hours: int) -> Iterator[t
     first_ms = max(0, (end_ms // _HOUR_MS - hours) * _HOUR_MS)
     last_ms = end_ms // _HOUR_MS * _HOUR_MS + _HOUR_MS - 1
     tags = {key: frozenset({value}) for key, value in series.tags}
-    selection = Selection(series.metric, tags, first_ms, last_ms)
+    selection = Selection(series.metric, tags, first_ms, last_ms, explicit_tags=True)
     found, damage, _ = find_series(
         api.target, api.layout, selection, lambda other: other == series, meter=api.meter
     )

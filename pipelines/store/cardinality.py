@@ -92,11 +92,7 @@ def producers(letters: Iterable[Rejected], most: int) -> list[Rank]:
 
 
 def _letters(patterns: Sequence[str]) -> Iterator[Rejected]:
-    """The dead letters in files.
-
-    Raises:
-      UsageError: there is no such file, or it holds anything else.
-    """
+    """The dead letters in files; raises UsageError if there is no such file, or it holds anything else."""
     try:
         files = match(patterns)
     except OSError as error:
@@ -122,7 +118,6 @@ def _json(counts: Cardinality, since_ms: int, ranks: Ranks) -> dict[str, Any]:
 
 
 def _tables(ranks: Ranks) -> Iterator[str]:
-    """A table of each kind."""
     for kind, of_kind in ranks.items():
         headings = ("refused",) if kind == "producers" else ("series", "new", "values")
         lines = ["".join(f"{heading:>12} " for heading in headings) + f" {_HEADINGS[kind]}"]

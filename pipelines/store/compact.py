@@ -54,12 +54,10 @@ class Compact(Job):
     work: CompactJob
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         root | CompactRows(self.work)
         return ()
 
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
-        """See `Job.summarize`."""
         tally = COUNTERS.tally(result)
         return TallySummary(
             tally=tally._asdict(),

@@ -38,7 +38,7 @@ from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.existing import check_tables
-from timebeam.transforms.copy.carry import CarryAttached, ComparedAttached, compare_attached
+from timebeam.transforms.copy.carry import CarryAttached, CarryJob, ComparedAttached, compare_attached
 from timebeam.transforms.copy.points import Compared, ReadPoints, compare
 from timebeam.transforms.copy.translate import (
     ComparedRows,
@@ -94,13 +94,12 @@ class Copy(Job):
         return self.verify(_RefusedByCopy(), as_json=run.as_json) if self.verify_only else None
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         graph, period = self.graph, (self.start_ms, self.end_ms)
         carry = None
         annotated = find_capability(self.source, Annotations)
         if annotated is not None:
             carry = CarryAttached(
-                graph.target, annotated, graph.layout, graph.uids, period, dry_run=graph.dry_run
+                CarryJob(graph.target, annotated, graph.layout, graph.uids, *period, graph.dry_run)
             )
         refused = graph.from_points(root, ReadPoints(graph.target, self.source, *period), carry)
         if self.translate is not None:

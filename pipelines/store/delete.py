@@ -33,6 +33,7 @@ from timebeam.schema.layouts import (
     Annotations,
     Archive,
     Finding,
+    HourMarks,
     Packing,
     ReadableLayout,
     Reader,
@@ -49,15 +50,13 @@ from timebeam.transforms.bigtable.existing import check_tables, table_exists
 from timebeam.transforms.query.evaluate import question_of_tsuids
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.rollup.touched import TouchedMarker
 from timebeam.transforms.store.delete import (
     DeleteJob,
     DeletePoints,
     DeleteTask,
-    interrupted_logs,
-    marker_of,
-    use_up,
-    used_s,
 )
+from timebeam.transforms.store.delete_log import interrupted_logs, used_s, write_done
 from timebeam.transforms.store.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.store.stale import delete_rows, stale_rows
 
@@ -124,7 +123,6 @@ class DeleteSummary(Summary):
         return tables
 
     def figures(self) -> dict[str, Any]:
-        """See `Summary.figures`."""
         rules: dict[str, dict[str, Any]] = {}
         for (rule, table), figures in self.by_rule.items():
             if rule:
@@ -141,7 +139,6 @@ class DeleteSummary(Summary):
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """See `Summary.lines`."""
         verb = "to delete" if self.dry_run else "deleted"
         lines = []
         for (rule, table), figures in self.by_rule.items():
@@ -172,7 +169,6 @@ class Delete(Job):
 
     @property
     def local_only(self) -> str:
-        """See `AnyJob.local_only`."""
         if self.work.series:
             return "--series reads and deletes what refers to the series on this machine: leave --runner out"
         if not self.work.dry_run and "://" not in self.work.log:
@@ -188,10 +184,10 @@ class Delete(Job):
         work = self.work
         if not work.dry_run:
             check_place("--log", work.log)
-        used = None if work.dry_run or work.checksum is None else used_s(work)
+        used = None if work.dry_run or work.checksum is None else used_s(work.log)
         if used is not None:
             raise UsageError(f"--token {self.token} was used at {utc_text(used)}: do a dry run again")
-        interrupted = [] if work.dry_run else interrupted_logs(work)
+        interrupted = [] if work.dry_run else interrupted_logs(*work.killed)
         marker = work.marker
         if marker is not None and not table_exists(work.target, marker.table.name):
             marker = None
@@ -210,12 +206,10 @@ class Delete(Job):
             time.sleep(wait_ms / 1000)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         root | DeletePoints(self.work)
         return ()
 
     def summarize(self, result: PipelineResult, run: Run) -> DeleteSummary:
-        """See `Job.summarize`."""
         tally, by_rule = COUNTERS.tally(result), figures_by_table(result)
         work = self.work
         if work.series and not work.dry_run and not tally.changed:
@@ -225,7 +219,7 @@ class Delete(Job):
             for table, figures in delete_rows(work.target, stale, dry_run=False).items():
                 by_rule["", table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
             if not tally.refused:
-                use_up(work)
+                write_done(work.log, work.interrupted)
         token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
         return DeleteSummary(
             by_rule=by_rule,
@@ -291,7 +285,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         tasks,
         token.newest_ms,
         log,
-        None if options.keep_rollups else marker_of(layout),
+        None if options.keep_rollups else _marker_of(layout),
         # Each unattended run completes the last one on these tables, whatever its rules.
         (options.log, f"-*-{token.options:08x}-0") if options.unattended else (log, ""),
         token.checksum if options.token else None,
@@ -303,6 +297,12 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     rolled = sorted({task.rolled.name for task in tasks if task.rolled})
     tables = [*layout.tables(), *(TableSpec(name, {FAMILY: 1}, holds_points=True) for name in rolled)]
     return Delete(target, tables, work, token._replace(options=digest))
+
+
+def _marker_of(layout: ReadableLayout) -> TouchedMarker | None:
+    """What marks the hours that a deletion changes; None if the layout has no such marks."""
+    marking = find_capability(layout, HourMarks)
+    return None if marking is None else TouchedMarker(marking)
 
 
 def _selected(options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int) -> Question:
@@ -328,11 +328,7 @@ def _selection(question: Question) -> Selection:
 
 
 def _question(options: argparse.Namespace, now_ms: int) -> Question:
-    """What the options select.
-
-    Raises:
-      UsageError: an option is wrong.
-    """
+    """What the options select; raises UsageError if an option is wrong."""
     if (options.metric is None) == (not options.tsuid):
         raise UsageError("give METRIC, --tsuid or --keep_days; METRIC before options with several values")
     if options.start is None:

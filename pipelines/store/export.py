@@ -44,7 +44,6 @@ class Export(Job):
 
     @property
     def local_only(self) -> str:
-        """See `AnyJob.local_only`."""
         if "://" in self.work.folder:
             return ""
         return f"--output {self.work.folder} would be on the workers' own disks: give gs://BUCKET/FOLDER"
@@ -74,11 +73,9 @@ class Export(Job):
         return self
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         return (root | ExportPoints(self.work),)
 
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
-        """See `Job.summarize`."""
         assert run.dead_letters is not None
         read = PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters, adds_up=False)
         tally, refused = COUNTERS.tally(result), sum(read.refused.values())

@@ -99,7 +99,6 @@ def _capacity_line(capacity: UidCapacity) -> str:
 
 
 def _rename(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
-    """Renames a name."""
     kind, old, new = _kind_and_names(options)
     now_ms = int(time.time() * 1000)
     try:

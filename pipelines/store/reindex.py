@@ -25,12 +25,10 @@ class RebuildIndex(Job):
     work: ReindexJob
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         root | Reindex(self.work)
         return ()
 
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
-        """See `Job.summarize`."""
         tally = COUNTERS.tally(result)
         stored = tally.index_rows - tally.rows_refused
         return TallySummary(

@@ -16,6 +16,7 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import SETTLED_MS, time_of, whole_hours
+from timebeam.pipelines.options.stored import read_rows, settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.common.times import parse_duration, utc_text
@@ -25,7 +26,7 @@ from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.store.seal import COUNTERS, SealRows
-from timebeam.transforms.store.sealing import SealJob
+from timebeam.transforms.store.sealable import SealJob
 
 _HOUR_MS = 3_600_000
 
@@ -36,18 +37,33 @@ class Seal(Job):
 
     Attributes:
       older_than: the option.
+      settings: the table of the stored settings.
     """
 
     work: SealJob
     older_than: str
+    settings: str
+
+    def planned(self) -> Job | None:
+        """See `AnyJob.planned`: the settings say whose the archive is, and only one layout can store that.
+
+        Raises:
+          UsageError: the archive is not stored as that of this layout.
+        """
+        name = self.work.layout.name
+        texts = read_rows(self.work.target, self.settings).get(name, {})
+        if texts.get("archive") != "true" and not self.work.dry_run:
+            raise UsageError(
+                f"table {self.settings} does not say that the archive is that of layout {name}: store it "
+                f"with `timebeam tables adopt --layout {name} --archive true` and the tables' other options"
+            )
+        return self
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         root | SealRows(self.work)
         return ()
 
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
-        """See `Job.summarize`."""
         tally = COUNTERS.tally(result)
         per_point = tally.bytes_archived / max(1, tally.points_archived)
         return TallySummary(
@@ -129,4 +145,5 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
         int(options.reader_hours * _HOUR_MS),
         options.dry_run,
     )
-    return Seal(work.target, layout.tables(), work, options.older_than)
+    settings = settings_table(options.table_prefix).name
+    return Seal(work.target, layout.tables(), work, options.older_than, settings)

@@ -45,11 +45,7 @@ def load_of(options: argparse.Namespace) -> SizingLoad:
 
 
 def _layout_of(options: argparse.Namespace) -> Layout:
-    """The layout that the options describe.
-
-    Raises:
-      UsageError: it cannot be planned for.
-    """
+    """The layout that the options describe; raises UsageError if it cannot be planned for."""
     if options.layout == DECLARED:
         raise UsageError(
             f"layout {DECLARED}: `timebeam layout check FILE` estimates the sizes of declared tables, "

@@ -124,7 +124,6 @@ def _create(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _show(options: argparse.Namespace) -> int:
-    """Shows trees."""
     layout, target, table = places_of(options)
     trees, complete = stored_trees(table, options.tree)
     names = UidNames(layout, TableReader(target))

@@ -38,11 +38,9 @@ class TreesSync(Job):
     all_used: bool
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         return [root | SyncTrees(self.work)]
 
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
-        """See `Job.summarize`."""
         assert run.dead_letters is not None
         tally, letters = COUNTERS.tally(result), letter_files(run.dead_letters)
         done = "to write" if self.work.dry_run else "written"

@@ -133,11 +133,7 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def _long(value: bytes, offset: int) -> tuple[int, int]:
-    """(a positive long, where it ends).
-
-    Raises:
-      IndexError: the bytes end inside it.
-    """
+    """(a positive long, where it ends); raises IndexError if the bytes end inside it."""
     number = 0
     for place in range(8):
         number |= (value[offset + place] & 0x7F) << (7 * place)

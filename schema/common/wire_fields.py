@@ -128,13 +128,17 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
             active, position, limits = active[unfinished], field_ends[unfinished], limits[unfinished]
     odd.append(active)
     odd_positions.append(position)
-    single, bad, large = _read_singly(text, np.concatenate(odd), np.concatenate(odd_positions), ends)
-    if len(large):
-        raise DamagedMessagesError(starts[large], f"a message of more than {MOST_FIELDS} fields")
-    damaged.append(bad)
+    single = _SingleMessages(text)
+    messages = np.concatenate(odd)
+    spans = np.stack((messages, np.concatenate(odd_positions), ends[messages]), axis=1)
+    for message, first, end in spans.tolist():
+        single.read(message, first, end)
+    if single.large:
+        raise DamagedMessagesError(starts[single.large], f"a message of more than {MOST_FIELDS} fields")
+    damaged.append(np.array(single.damaged, np.int64))
     if any(map(len, damaged)):
         raise DamagedMessagesError(starts[np.unique(np.concatenate(damaged))])
-    return _ordered(steps, counts, single, starts)
+    return _ordered(steps, counts, single.columns(), starts)
 
 
 def varints(text: bytes, firsts: Int64s, ends: Int64s) -> Int64s:
@@ -245,72 +249,84 @@ def _lengths(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> tuple[Int64s,
     )
 
 
-def _read_singly(
-    text: bytes, messages: Int64s, positions: Int64s, ends: Int64s
-) -> tuple[tuple[Int64s, Int64s, Int64s, Int64s], Int64s, Int64s]:
-    """((message, tag, content begins, ends) int64[k] of fields, damaged messages, too large ones)."""
-    runs: list[tuple[int, int, int]] = []  # (message, tag, number of the first field) of fields with one tag
-    field_firsts, field_ends = array("q"), array("q")
-    damaged: list[int] = []
-    large: list[int] = []
-    needed = _REPEATS
-    for message, position in zip(messages.tolist(), positions.tolist(), strict=True):
-        end = int(ends[message])
-        tag, run_count, field_count = _NONE, len(runs), len(field_ends)
+class _SingleMessages:
+    """The fields of messages that are read one by one.
+
+    Attributes:
+      damaged, large: the numbers of damaged messages, and of those with too many fields.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._runs: list[tuple[int, int, int]] = []
+        """(message, tag, number of the first field) of adjacent fields with one tag."""
+        self._firsts, self._ends = array("q"), array("q")
+        self._needed = _REPEATS
+        self.damaged: list[int] = []
+        self.large: list[int] = []
+
+    def read(self, message: int, position: int, end: int) -> None:
+        """Reads the fields of a message from a position on."""
+        text, runs, firsts, ends = self._text, self._runs, self._firsts, self._ends
+        run_count, field_count = len(runs), len(ends)
         try:
             while position < end:
-                if len(runs) - run_count > MOST_RUNS or len(field_ends) - field_count > MOST_FIELDS:
-                    large.append(message)
-                    del runs[run_count:], field_firsts[field_count:], field_ends[field_count:]
-                    position = end
-                    break
-                # A list of messages: all with one tag and a length of at most two bytes.
-                until = min(end, position + MOST_FIELDS)
-                last_size = repeats = 0
-                while position < until and text[position] == tag:
-                    start = position
-                    size = text[position + 1]
-                    first = position + 2
-                    if size > 0x7F:
-                        high = text[first]
-                        if high > 0x7F:
-                            break
-                        first += 1
-                        size += (high << 7) - 0x80
-                    position = first + size
-                    field_firsts.append(first)
-                    field_ends.append(position)
-                    if size != last_size:
-                        last_size, repeats = size, 0
-                    elif repeats < needed:
-                        repeats += 1
-                    else:
-                        firsts = _alike(text, start, first, position, until)
-                        field_firsts.frombytes(firsts.tobytes())
-                        field_ends.frombytes((firsts + size).tobytes())
-                        position += len(firsts) * (position - start)
-                        repeats, needed = 0, _REPEATS if len(firsts) > _REPEATS else 2 * needed
-                if position >= end:
-                    break
                 tag, position = varint(text, position)
                 first, position = end_of(text, tag, position, end)
                 if tag >> 3 > 0x1FFFFFFF:
                     raise ProtoError("a field number of more than 29 bits")
-                runs.append((message, tag, len(field_ends)))
-                field_firsts.append(first)
-                field_ends.append(position)
-                if tag & 7 != _BYTES or tag > 0x7F:
-                    tag = _NONE
+                runs.append((message, tag, len(ends)))
+                firsts.append(first)
+                ends.append(position)
+                if position >= end:
+                    break
+                if len(runs) - run_count > MOST_RUNS or len(ends) - field_count > MOST_FIELDS:
+                    self.large.append(message)
+                    del runs[run_count:], firsts[field_count:], ends[field_count:]
+                    return
+                if text[position] == tag and tag & 7 == _BYTES and tag <= 0x7F:
+                    position = self._read_list(tag, position, min(end, position + MOST_FIELDS))
         except (ProtoError, IndexError):
-            damaged.append(message)
+            self.damaged.append(message)
         else:
             if position != end:
-                damaged.append(message)
-    owners, tags, first_fields = np.array(runs, np.int64).reshape(-1, 3).T
-    counts = np.diff(np.append(first_fields, len(field_ends)))
-    fields = np.repeat(owners, counts), np.repeat(tags, counts)
-    columns = (*fields, np.frombuffer(field_firsts, np.int64), np.frombuffer(field_ends, np.int64))
-    return columns, np.array(damaged, np.int64), np.array(large, np.int64)
+                self.damaged.append(message)
+
+    def _read_list(self, tag: int, position: int, until: int) -> int:
+        """Reads adjacent messages that all have one tag and a length of at most two bytes; where they end."""
+        text, append_first, append_end = self._text, self._firsts.append, self._ends.append
+        last_size = repeats = 0
+        while position < until and text[position] == tag:
+            start = position
+            size = text[position + 1]
+            first = position + 2
+            if size > 0x7F:
+                high = text[first]
+                if high > 0x7F:
+                    break
+                first += 1
+                size += (high << 7) - 0x80
+            position = first + size
+            append_first(first)
+            append_end(position)
+            if size != last_size:
+                last_size, repeats = size, 0
+            elif repeats < self._needed:
+                repeats += 1
+            else:
+                firsts = _alike(text, start, first, position, until)
+                self._firsts.frombytes(firsts.tobytes())
+                self._ends.frombytes((firsts + size).tobytes())
+                position += len(firsts) * (position - start)
+                repeats, self._needed = 0, _REPEATS if len(firsts) > _REPEATS else 2 * self._needed
+        return position
+
+    def columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """(message, tag, where the content begins, where it ends) int64[k] of the fields."""
+        owners, tags, first_fields = np.array(self._runs, np.int64).reshape(-1, 3).T
+        counts = np.diff(np.append(first_fields, len(self._ends)))
+        spans = np.frombuffer(self._firsts, np.int64), np.frombuffer(self._ends, np.int64)
+        return np.repeat(owners, counts), np.repeat(tags, counts), *spans
 
 
 def _alike(text: bytes, start: int, first: int, end: int, until: int) -> Int64s:

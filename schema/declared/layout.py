@@ -99,19 +99,16 @@ class DeclaredTables(ReadableLayout, RefusedRows):
                 yield from _selected(table, row, series_by_name)
 
     def full_scan(self, selection: Selection) -> str:
-        """See `ReadableLayout.full_scan`."""
         for table in self._tables_of(selection):
             if not table.plan.served and table.plan.ranges:
                 return scan_reason(table.layout, [*selection.tags])
         return ""
 
     def decode(self, row: Row, series: Series) -> Decoded:
-        """See `ReadableLayout.decode`."""
         decoded = self.decode_rows([Selected(row, series)])
         return Decoded(decoded.batch, [text for _, text in decoded.damage], decoded.skipped)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
-        """See `ReadableLayout.decode_rows`."""
         layouts = {layout.table: layout for layout in self._readable()}
         by_table = itertools.groupby(rows, key=lambda selected: selected.row.table)
         decoded = [points.decode_points(layouts[table], [*same]) for table, same in by_table]
@@ -177,7 +174,6 @@ class DeclaredTables(ReadableLayout, RefusedRows):
                 yield from _audit_day(dataclasses.replace(layout, table=name), day, read(name))
 
     def with_existing(self, names: Callable[[], Sequence[str]]) -> DeclaredTables:
-        """See `ReadableLayout.with_existing`."""
         return dataclasses.replace(self, existing=names)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
@@ -221,7 +217,6 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         return next(layout for layout in self._readable() if layout.table == name or layout.name in sources)
 
     def _readable(self) -> list[TableLayout]:
-        """The layouts with points."""
         return [layout for layout in self.declaration.all_layouts if layout.points is not None]
 
     def _tables_of(self, selection: Selection) -> list[_TableSelection]:

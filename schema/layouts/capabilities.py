@@ -26,21 +26,11 @@ import abc
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-import numpy as np
-
-from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.option import Option
 from timebeam.schema.layouts.archive.keys import SeriesHeads
+from timebeam.schema.layouts.opentsdb.key_ranges import LeadingTags
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.reading import (
-    Decoded,
-    Finding,
-    ReadableLayout,
-    Reader,
-    Scan,
-    Selected,
-    Selection,
-)
+from timebeam.schema.layouts.reading import Finding, ReadableLayout, Reader, Scan, Selected, Selection
 from timebeam.schema.layouts.tables import Cell, Row, StoredLayout, UidSpec
 from timebeam.schema.layouts.writing import Packing, SeriesKey, WritableLayout
 from timebeam.schema.points import Int64s, PointBatch, Series
@@ -133,7 +123,6 @@ class SeriesIndex(Capability, ReadableLayout):
         """
 
     def key_error(self, key: bytes) -> str:
-        """See `ReadableLayout.key_error`."""
         try:
             self.entry_of(key)
         except ValueError as error:
@@ -228,10 +217,12 @@ class UidTables(Capability, Layout):
 
     Attributes:
       options: they define, for example, the fields of a row key.
+      leading: the tags before filtered ones, as its reads have seen them in row keys.
     """
 
     noun = "UID tables"
     options: OpenTsdbOptions
+    leading: LeadingTags
 
     @property
     @abc.abstractmethod
@@ -401,45 +392,3 @@ class Archive(Capability, Layout):
     @abc.abstractmethod
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
         """A data row with one cell, without value, at a time in s; `HourMarks.hours` finds its hour."""
-
-
-def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: SeriesKey) -> PointBatch:
-    """The points of a decoded row, after a check that this layout writes them into this row.
-
-    Raises:
-      ValueError: it does not, or the row is damaged.
-    """
-    if decoded.damage:
-        raise ValueError(decoded.damage[0])
-    batch = decoded.batch
-    for series in batch.series if len(batch) else ():
-        refusal = layout.refuse(series)
-        if refusal is not None:
-            raise refusal
-    encoded = layout.encode(batch, [key])
-    if encoded.rejected:
-        raise ValueError(encoded.rejected[0].message)
-    if any((fragment.table, fragment.key) != (row.table, row.key) for fragment in encoded.fragments):
-        raise ValueError("its points belong into another row")
-    return batch
-
-
-_HOURS = 1 << 42
-"""More than the hours since 1970 of any int64 in ms."""
-
-
-def hours_of(
-    metrics: Sequence[str], bases_ms: Sequence[int], counts: Sequence[int], offsets_ms: Int64s
-) -> set[tuple[bytes, int]]:
-    """`HourMarks.hours` for n points in m rows.
-
-    Args:
-      metrics, bases_ms, counts: metric, base time and number of points of each row.
-      offsets_ms: int64[n], of each point since the base of its row.
-    """
-    numbers: dict[str, int] = {}
-    indexes = np.array([numbers.setdefault(metric, len(numbers)) for metric in metrics], np.int64)
-    times_ms = np.repeat(np.array(bases_ms, np.int64), counts) + offsets_ms
-    pairs = distinct((np.repeat(indexes, counts) * _HOURS + times_ms // 3_600_000)[times_ms >= 0])
-    names = [metric.encode() for metric in numbers]
-    return {(names[pair // _HOURS], pair % _HOURS * 3600) for pair in pairs.tolist()}

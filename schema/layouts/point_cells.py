@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.batches import join
+from timebeam.schema.common.batches import distinct, join
 from timebeam.schema.layouts.reading import Decoded, DecodedRows, Selected, join_decoded
 from timebeam.schema.layouts.tables import Cell, Row
 from timebeam.schema.points import Bools, Bytes, Int64s, PointBatch, Series
@@ -173,3 +173,24 @@ def _read(
     is_read = np.zeros(len(selected_rows), np.bool_)
     is_read[numbers[good_rows]] = True
     return batch, row_of, is_read
+
+
+_HOURS = 1 << 42
+"""More than the hours since 1970 of any int64 in ms."""
+
+
+def hours_of(
+    metrics: Sequence[str], bases_ms: Sequence[int], counts: Sequence[int], offsets_ms: Int64s
+) -> set[tuple[bytes, int]]:
+    """`HourMarks.hours` for n points in m rows.
+
+    Args:
+      metrics, bases_ms, counts: metric, base time and number of points of each row.
+      offsets_ms: int64[n], of each point since the base of its row.
+    """
+    numbers: dict[str, int] = {}
+    indexes = np.array([numbers.setdefault(metric, len(numbers)) for metric in metrics], np.int64)
+    times_ms = np.repeat(np.array(bases_ms, np.int64), counts) + offsets_ms
+    pairs = distinct((np.repeat(indexes, counts) * _HOURS + times_ms // 3_600_000)[times_ms >= 0])
+    names = [metric.encode() for metric in numbers]
+    return {(names[pair // _HOURS], pair % _HOURS * 3600) for pair in pairs.tolist()}

@@ -75,18 +75,27 @@ class Selection:
       metric: None for every metric.
       tags: for each tag key that a series must have, the values it may have; empty for any.
       start_ms, end_ms: first and last time, in ms, both inclusive.
+      explicit_tags: whether a series may have no other tag keys than those of `tags`.
+      tsuids: the only series, of one metric and in place of `tags`; for a layout with TSUIDs alone.
+      refuse_ambiguous: whether rows of two TSUIDs with the names of a series are an `AmbiguousNameError`;
+        None for no series.
     """
 
     metric: str | None
     tags: Mapping[str, frozenset[str]]
     start_ms: int
     end_ms: int
+    explicit_tags: bool = False
+    tsuids: frozenset[bytes] | None = None
+    refuse_ambiguous: Callable[[Series], bool] | None = None
 
     def takes(self, series: Series) -> bool:
         """Whether a series is selected."""
         if self.metric is not None and series.metric != self.metric:
             return False
         tags = dict(series.tags)
+        if self.explicit_tags and tags.keys() != self.tags.keys():
+            return False
         return all(key in tags and (not values or tags[key] in values) for key, values in self.tags.items())
 
 
@@ -121,6 +130,10 @@ class UnknownNameError(LookupError):
         return [
             by_lower[name] for name in difflib.get_close_matches(self._name.lower(), by_lower, cutoff=0.7)
         ]
+
+
+class AmbiguousNameError(ValueError):
+    """The tables have two series of the same names, which no answer by names can keep apart."""
 
 
 class Selected(NamedTuple):

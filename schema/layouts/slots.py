@@ -9,7 +9,7 @@ the points of one batch in one row.
 | 4, 4 | number of points n; number of slots of 2**32 or more, which come last |
 | 4, 4 | number of arrivals, number of sizes: n, or 1 if all are the same |
 | 8 each | arrivals in ms |
-| 4 n | slots, modulo 2**32, ascending, each once |
+| 4 n | slots, modulo 2**32, each once |
 | 4 each | sizes of the values |
 | rest | values |
 
@@ -24,6 +24,7 @@ import struct
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from timebeam.schema.layouts.tables import Cell
 from timebeam.schema.points import Int64s, Origins, source_checksum
@@ -35,6 +36,7 @@ Strings = tuple[bytes, Int64s]
 """n byte strings: concatenated, and int64[n + 1], the start of each, and the end."""
 
 _HEADER = struct.Struct("<IQIIII")
+_ARRIVAL = struct.Struct("<q")
 _SLOT_BITS = 33
 
 
@@ -119,13 +121,8 @@ class SlotPoints:
             return self
         return self.take(newest(keys, self.arrivals_ms))
 
-    def fragments(self, origins: Origins | None) -> list[bytes]:
-        """A fragment of each row; the points of a row ascend by slot, one of each.
-
-        Args:
-          origins: of the batch.
-        """
-        checksum, offset = origin_of(origins)
+    def fragments(self, checksum: int, offset: int) -> list[bytes]:
+        """A fragment of each row, one point of each slot, those of 2**32 or more last; see `origin_of`."""
         content, starts = self.values
         sizes = np.diff(starts)
         raw_slots = self.slots.astype("<u4").tobytes()
@@ -178,6 +175,15 @@ class SlotPoints:
         all_sizes = _repeated(np.frombuffer(b"".join(sizes), "<u4"), points, size_counts)
         bounds = starts_of(points)[[0, *counts]]
         return cls(bounds, all_slots, all_arrivals, (b"".join(values), starts_of(all_sizes)))
+
+
+def fragment_of(
+    origin: tuple[int, int], arrival_ms: int, slots: npt.NDArray[np.uint32], sizes: Int64s, values: bytes
+) -> bytes:
+    """The fragment of points of one arrival in one row; see the module's table and `origin_of`."""
+    n = len(slots)
+    header = _HEADER.pack(*origin, n, 0, 1, n) + _ARRIVAL.pack(arrival_ms)
+    return b"".join((header, slots.astype("<u4").tobytes(), sizes.astype("<u4").tobytes(), values))
 
 
 def newest(keys: Int64s, arrivals_ms: Int64s) -> Int64s:
@@ -250,7 +256,10 @@ def _repeated(numbers: Int64s, counts: Int64s, stored: Int64s) -> Int64s:
     return np.repeat(numbers.astype(np.int64), np.repeat(np.where(stored == 1, counts, 1), stored))
 
 
-def _order(fragment: bytes) -> tuple[int, int, bytes]:
-    """Sort key: a later fragment of a row wins over an earlier one; equal keys mean equal fragments."""
+def _order(fragment: bytes) -> tuple[int, int, int, bytes]:
+    """Sort key: a later fragment of a row wins over an earlier one; equal keys mean equal fragments.
+
+    The first arrival only has the points of most streams ascend, so that they need no sorting.
+    """
     checksum, offset, *_ = _HEADER.unpack_from(fragment)
-    return checksum, offset, fragment
+    return checksum, offset, *_ARRIVAL.unpack_from(fragment, _HEADER.size), fragment

@@ -5,9 +5,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.layouts.reading import Decoded
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import Row, StoredLayout, UidSpec
 from timebeam.schema.points import Floats, PointBatch, RefusedError, Rejected, Series
@@ -48,7 +49,7 @@ class Encoded:
     """An encoded batch.
 
     Attributes:
-      fragments: one for each row (and arrival time) that the batch touches.
+      fragments: of the rows that the batch touches.
       rejected: the points that the layout cannot hold.
       duplicates: number of points dropped since a later point of the batch has the same instant.
     """
@@ -117,13 +118,38 @@ class WritableLayout(StoredLayout):
         """
 
     @abc.abstractmethod
-    def point_cells(self, rows: Sequence[tuple[bytes, Iterable[bytes]]]) -> CellColumns:
-        """The cells of rows in packing `points`: (row key, its fragments, in any order) for each row."""
+    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
+        """The cells of rows: (row key, its fragments, in any order) for each row."""
 
-    def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
+    def packs_together(self, packed: Sequence[bytes], packing: Packing) -> bool:
+        """Whether the fragments of a row are packed with those of other rows, since it has many cells."""
+        return packing is Packing.POINTS
+
+    def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
         """One row mutation from the fragments of one row, whatever their order."""
-        return Row(table, key, self.point_cells([(key, packed)]).cells(0))
+        return Row(table, key, self.packed_cells([(key, packed)], packing).cells(0))
 
     def stored_floats(self, floats: Floats) -> Floats:
         """float64[n]: floats as the layout stores them; unchanged if it stores 8 bytes."""
         return floats
+
+
+def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: SeriesKey) -> PointBatch:
+    """The points of a decoded row, after a check that this layout writes them into this row.
+
+    Raises:
+      ValueError: it does not, or the row is damaged.
+    """
+    if decoded.damage:
+        raise ValueError(decoded.damage[0])
+    batch = decoded.batch
+    for series in batch.series if len(batch) else ():
+        refusal = layout.refuse(series)
+        if refusal is not None:
+            raise refusal
+    encoded = layout.encode(batch, [key])
+    if encoded.rejected:
+        raise ValueError(encoded.rejected[0].message)
+    if any((fragment.table, fragment.key) != (row.table, row.key) for fragment in encoded.fragments):
+        raise ValueError("its points belong into another row")
+    return batch

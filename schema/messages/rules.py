@@ -169,7 +169,6 @@ class Refusals:
             self._runs.append(_RefusalRun(start, end, why.with_traceback(None), limit, points))
 
     def rejected(self) -> Sequence[Rejected]:
-        """The refusals."""
         return [self._rejected(run) for run in self._runs]
 
     def _neighbours(self, run: _RefusalRun, start: int) -> bool:

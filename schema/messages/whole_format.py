@@ -175,7 +175,6 @@ class WholeFormat(MessageFormat):
 
 
 def _time_error(time_ms: int) -> RefusedError:
-    """Why a time in ms is refused."""
     if time_ms <= 0:
         return RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {time_ms} ms: it must be above 0")
     return RefusedError(

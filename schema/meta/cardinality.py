@@ -88,7 +88,6 @@ class Cardinality:
 
 
 def _add(counts: dict, name: object, series: int, new: int) -> None:  # type: ignore[type-arg]
-    """Adds to the counts of a name."""
     count = counts.get(name)
     if count is None:
         counts[name] = [series, new]

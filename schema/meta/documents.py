@@ -32,7 +32,6 @@ _COUNTER_BYTES = 8
 
 
 def meta_table(prefix: str) -> TableSpec:
-    """The meta table."""
     return TableSpec(prefix + TABLE, {FAMILY: 1}, holds_points=False)
 
 

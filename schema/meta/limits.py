@@ -195,11 +195,7 @@ class SeriesCount:
 
 
 def _sketch(raw: bytes) -> Any:
-    """A stored sketch.
-
-    Raises:
-      ValueError: it is damaged.
-    """
+    """A stored sketch; raises ValueError if it is damaged."""
     from datasketches import hll_sketch
 
     try:

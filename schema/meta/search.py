@@ -173,11 +173,7 @@ def _listed(
 
 
 def _with_meta(row: Row, series: Series) -> Listed:
-    """A series with the metadata of its row.
-
-    Raises:
-      ValueError: a cell is damaged.
-    """
+    """A series with the metadata of its row; raises ValueError if a cell is damaged."""
     cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == documents.FAMILY}
     document, counter = cells.get(documents.DOCUMENT), cells.get(documents.COUNTER)
     created_s = None if document is None else documents.TsMeta.from_bytes(row.key, document).created

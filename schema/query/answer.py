@@ -111,7 +111,6 @@ def answer(
 
 
 def _aggregated(question: Question, members: Sequence[Member], check: Callable[[], object]) -> Points:
-    """The points of a group."""
     if question.aggregator == NONE:
         (member,) = members
         return Points(member.times_ms, member.values)

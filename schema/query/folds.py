@@ -137,7 +137,6 @@ class _SumFold(FoldColumns):
         self._counts[places] += is_number
 
     def add_all(self, samples: Exact) -> None:
-        """See `FoldColumns.add_all`."""
         if samples.dtype == np.float64 and np.isnan(samples.min(initial=0.0)):
             super().add_all(samples)
             return
@@ -174,7 +173,6 @@ class _Extremes(FoldColumns):
         self._extremes[places] = self._choose(self._extremes[places], samples)
 
     def add_all(self, samples: Exact) -> None:
-        """See `FoldColumns.add_all`."""
         self.add(slice(None), self._choose.reduce(samples, axis=0))
 
     def result(self) -> Exact:
@@ -193,7 +191,6 @@ class _Products(FoldColumns):
         self._products[places] *= samples
 
     def result(self) -> Exact:
-        """See `FoldColumns.result`."""
         return self._products
 
 
@@ -207,7 +204,6 @@ class _EndFold(FoldColumns):
         self._has_first, self._has_second = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
 
     def add(self, places: Places, samples: Exact) -> None:
-        """See `FoldColumns.add`."""
         had_first = self._has_first[places]
         self._firsts[places] = np.where(had_first, self._firsts[places], samples)
         self._lasts[places] = samples

@@ -168,6 +168,7 @@ class Question:
       filters: of tag values, beside `tags`, which holds their keys too (`literals_of`).
       explicit_tags: whether a series may have no other tag keys than those of `tags`.
       series: the only series that pass; None for all of the metric.
+      tsuids: theirs; None if the question does not name series by TSUIDs.
       matches: what else a series must pass; None for nothing.
     """
 
@@ -182,6 +183,7 @@ class Question:
     filters: Sequence[TagFilter] = ()
     explicit_tags: bool = False
     series: frozenset[Series] | None = None
+    tsuids: frozenset[bytes] | None = None
     matches: Callable[[Series], bool] | None = None
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,15 @@ class RowSpan:
         if self.unit == "h":
             return times_s - times_s % (self.count * 3600)
         return _seconds(times_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]))
+
+    def bases_between(self, first_s: int, last_s: int) -> Sequence[int]:
+        """The base times of the rows from that of one time to that of another, ascending."""
+        first, last = self.bases(np.array([first_s, last_s], np.int64)).tolist()
+        if self.unit == "h":
+            return range(first, last + 1, self.step_s)
+        dates = np.array([first, last]).astype("datetime64[s]").astype(_CALENDAR[self.unit])
+        bases: list[int] = _seconds(np.arange(dates[0], dates[1] + 1)).tolist()
+        return bases
 
     def ends(self, bases_s: Int64s) -> Int64s:
         """int64[n]: the ends of the rows with these base times, where the next rows begin."""

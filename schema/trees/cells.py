@@ -111,7 +111,6 @@ def branch_json(path: Sequence[str]) -> bytes:
 
 
 def leaf_json(leaf: Leaf) -> bytes:
-    """A leaf."""
     return f'{{"displayName":{json_text(leaf.name)},"tsuid":"{leaf.tsuid}"}}'.encode()
 
 

@@ -1,11 +1,13 @@
-"""Random queries of each layout, and through rollups: API, `timebeam query` and a plain evaluation agree."""
+"""Random queries of each layout, sealed, and through rollups: API, command and a plain evaluation agree."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import random
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,21 +30,34 @@ from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.layouts import ReadableLayout
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.points import Series as TimeSeries
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget, Meter
+from timebeam.transforms.query.evaluate import tsuids_of
+from timebeam.transforms.readers.table_reader import TableReader
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
 SPAN_S = 3 * 3600
-ROLLED_UP = "opentsdb, rolled up"
+ROLLED_UP, SEALED = ", rolled up", ", sealed"
 ROLLED = ["sum", "count", "min", "max", "first", "last", "avg"]
 """Functions that rollups serve."""
 
-VARIANTS = [ROLLED_UP, "opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
+VARIANTS = [
+    "opentsdb",
+    "opentsdb, rolled up",
+    "opentsdb-salted, rolled up",
+    "opentsdb, sealed",
+    "opentsdb-salted, sealed",
+    "heroic",
+    "heroic-readable, sealed",
+    "kairosdb-milliseconds",
+    "kairosdb-milliseconds, sealed",
+]
 DOUBLES = {"heroic", "heroic-readable"}
 """Layouts that store every value as a float."""
 
-QUERIES = 60
+QUERIES = 45
 POINTS = 120
 LITERAL = {"host": ["a", "b", "c", "d"], "dc": ["x", "y"]}
 ORDERED = {"first", "last", "diff"}
@@ -93,10 +108,23 @@ def store(
     request: pytest.FixtureRequest, bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Stored:
     name = request.param.partition(",")[0]
-    made = AnyStore.create(bigtable, f"api-{VARIANTS.index(request.param)}-", name)
+    options = {"archive": True} if request.param.endswith(SEALED) else {}
+    made = AnyStore.create(bigtable, f"api-{VARIANTS.index(request.param)}-", name, **options)
     folder, config = tmp_path_factory.mktemp("api"), None
-    send(folder, [*made.flags, *made.auto_create], SERIES)
-    if request.param == ROLLED_UP:
+    flags = [*made.flags, *made.auto_create]
+    if request.param.endswith(SEALED):
+        send(folder, flags, [(tags, wrong(points)) for tags, points in SERIES])
+        age_h = math.ceil((time.time() - BASE_S - 7200) / 3600)  # the last hour is not sealed
+        sealed = timebeam(
+            *("seal", *made.flags, f"--older_than={age_h}h", "--quiet_hours=0"),
+            *("--delete_source", "--reader_hours=0", "--summary=json"),
+        )
+        assert sealed.code == 0, sealed.err
+        assert json.loads(sealed.out)["points_archived"]
+        send(folder, flags, [(tags, points[::2]) for tags, points in SERIES], FIRST_MS + 1000)
+    else:
+        send(folder, flags, SERIES)
+    if request.param.endswith(ROLLED_UP):
         config = config_file(folder, [interval("10m", "1d"), interval("1h", "1n")])
         assert isinstance(made.layout, OpenTsdb)
         tables = with_tables(Store(made.target, made.layout), config)
@@ -104,7 +132,12 @@ def store(
     return Stored(request.param, made.target, made.layout, made.flags, config)
 
 
-def send(folder: Path, flags: Sequence[str], series: Series) -> None:
+def wrong(points: Dps) -> Dps:
+    """The points without every fourth one; of the others every second one has another value."""
+    return [(time_ms, value if i % 2 else value + 1) for i, (time_ms, value) in enumerate(points) if i % 4]
+
+
+def send(folder: Path, flags: Sequence[str], series: Series, arrival_ms: int = FIRST_MS) -> None:
     """Ingests the points of some series."""
     lines = [
         f"put sys.load {time_ms // 1000} {value} " + " ".join(f"{key}={text}" for key, text in tags.items())
@@ -113,7 +146,7 @@ def send(folder: Path, flags: Sequence[str], series: Series) -> None:
     ]
     path = folder / "points.txt"
     path.write_text("".join(line + "\n" for line in lines))
-    os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))
+    os.utime(path, (arrival_ms / 1000, arrival_ms / 1000))
     assert ingest(folder, *flags, "--format=opentsdb-text", "--input", path).letters == []
 
 
@@ -148,23 +181,26 @@ def expected_body(query: PlainQuery, series: Series) -> list[dict[str, Any]]:
     ]
 
 
-def url(query: PlainQuery, literal: Mapping[str, Sequence[str]]) -> str:
+def url(query: PlainQuery, literal: Mapping[str, Sequence[str]], explicit: bool, tsuids: str = "") -> str:
     words = [query.aggregator]
     if query.downsample:
         count, unit, function, fill, _ = query.downsample
         words.append(f"{count}{unit}-{function}-{fill}")
     if query.is_rate:
         words.append("rate{dropcounter}" if query.is_counter else "rate")
+    words += ["explicit_tags"] if explicit else []
     grouping = ",".join(f"{key}=*" for key in query.group_by)
     filters = ",".join(f"{key}=literal_or({'|'.join(values)})" for key, values in literal.items())
     braces = f"{{{grouping}}}{{{filters}}}" if grouping or filters else ""
-    m = quote(":".join([*words, "sys.load" + braces]))
-    return f"/api/query?start={query.start_ms}ms&end={query.end_ms}ms&ms=true&m={m}"
+    asked = "tsuid=" + quote(":".join([*words, tsuids]))
+    if not tsuids:
+        asked = "m=" + quote(":".join([*words, "sys.load" + braces]))
+    return f"/api/query?start={query.start_ms}ms&end={query.end_ms}ms&ms=true&{asked}"
 
 
 def test_random_queries(store: Stored) -> None:
     series: Series = SERIES
-    if store.variant in DOUBLES:
+    if store.variant.partition(",")[0] in DOUBLES:
         series = [(tags, [(time, float(value)) for time, value in points]) for tags, points in SERIES]
     check_queries(store, series)
 
@@ -206,32 +242,46 @@ def check_queries(store: Stored, series: Series) -> None:
     functions = ROLLED if store.config else sorted(AGGREGATORS)
     keys = sorted({key for tags, _ in series for key in tags})
     answered, api = 0, store.api
+    tsuid_of: dict[str, str] = {}
+    if isinstance(store.layout, OpenTsdb):
+        named = [TimeSeries.of("sys.load", tags) for tags, _ in series]
+        found = tsuids_of(store.layout, named, TableReader(store.target))
+        tsuid_of = {dict(member.tags)["host"]: tsuid.hex() for member, tsuid in found.items()}
     for number in range(QUERIES):
         query = random_query(chance, functions, keys)
         literal = {key: values for key, values in LITERAL.items() if chance.random() < 0.3}
         literal = {key: chance.sample(values, chance.randint(1, 2)) for key, values in literal.items()}
-        response = respond(api, request_of("GET", url(query, literal)))
-        body = json.loads(json.dumps(response.body))
-        assert response.status == 200, (query, body)
+        explicit = {*query.group_by} <= literal.keys() and bool(literal) and chance.random() < 0.5
         selected = [
             (tags, points)
             for tags, points in series
             if all(tags.get(key) in values for key, values in literal.items())
+            and not (explicit and tags.keys() != literal.keys())
         ]
+        by_tsuid = bool(tsuid_of and selected) and chance.random() < 0.2
+        if by_tsuid:  # instead of the filters
+            query = dataclasses.replace(query, group_by=())
+        tsuids = ",".join(tsuid_of[tags["host"]] for tags, _ in selected) if by_tsuid else ""
+        response = respond(api, request_of("GET", url(query, literal, explicit and not by_tsuid, tsuids)))
+        body = json.loads(json.dumps(response.body))
+        assert response.status == 200, (query, body)
         expected = expected_body(query, selected)
         for result in (*body, *expected):
             result.pop("annotations", None)
         assert differences(normal(body), normal(expected)) == [], query
         answered += any(result["dps"] for result in body)
-        if number % 10 == 0:
-            check_command(store, query, literal, [result for result in body if result["dps"]])
+        if number % 9 == 0 and not by_tsuid:
+            shown = [result for result in body if result["dps"]]
+            check_command(store, query, literal, shown, explicit)
     assert answered > QUERIES // 2
     meter = Meter(Budget(10_000, 10_000, 10_000, 1 << 20, 60.0))
     whole = PlainQuery(
         BASE_S * 1000, (BASE_S + SPAN_S) * 1000 - 1, "sum", (), (3600, "s", "sum", "none", None)
     )
-    assert respond(api.for_request(meter), request_of("GET", url(whole, {}))).status == 200
-    assert meter.points == (len(SERIES) * SPAN_S // 3600 if store.config else len(SERIES) * POINTS)
+    assert respond(api.for_request(meter), request_of("GET", url(whole, {}, False))).status == 200
+    assert store.variant.endswith(SEALED) or meter.points == (
+        len(SERIES) * SPAN_S // 3600 if store.config else len(SERIES) * POINTS
+    )
 
 
 @pytest.mark.parametrize(
@@ -308,7 +358,11 @@ def test_remote_read_of_intervals(store: Stored) -> None:
 
 
 def check_command(
-    store: Stored, query: PlainQuery, literal: Mapping[str, Sequence[str]], body: list[dict[str, Any]]
+    store: Stored,
+    query: PlainQuery,
+    literal: Mapping[str, Sequence[str]],
+    body: list[dict[str, Any]],
+    explicit: bool,
 ) -> None:
     """`timebeam query` gives the same in seconds, without the results that have no points."""
     flags = [f"--start={query.start_ms}", f"--end={query.end_ms}", f"--aggregator={query.aggregator}"]
@@ -319,6 +373,7 @@ def check_command(
         flags.append("--rate=rate{dropcounter}" if query.is_counter else "--rate=rate")
     flags += ["--group_by", *query.group_by] if query.group_by else []
     flags += ["--tag", *(f"{key}={'|'.join(values)}" for key, values in literal.items())] if literal else []
+    flags += ["--explicit_tags"] if explicit else []
     flags += ["--rollup_config", str(store.config)] if store.config else []
     ran = timebeam("query", "sys.load", *store.flags, "--output=json", *flags)
     assert ran.code == 0, ran.err

@@ -13,11 +13,12 @@ from unittest import mock
 import pytest
 
 from tests.support.any_store import VARIANTS, AnyStore
-from tests.support.commands import ingest
+from tests.support.commands import ingest, timebeam
 from tests.support.inputs import annotations
 from tests.support.plain.rolled import (
     DAY,
     HOUR,
+    Points,
     config_file,
     follow,
     interval,
@@ -247,6 +248,21 @@ def test_rows_of_the_uid_table_and_lists_are_kept_for_a_minute(
     assert seen()[1:] == (["sys.load"], 1)
     api = with_caches(api)  # as after a minute
     assert seen() == ({}, ["sys.load", "sys.memory"], 2)
+
+
+def test_a_name_that_was_freed_by_a_rename_is_not_that_of_two_uids(
+    bigtable: tuple[str, str], tmp_path: Path
+) -> None:
+    store = Store.create(bigtable, "cache_renamed_")
+    points: Points = {(Series.of("sys.load", {"host": "a"}), DAY): 1}
+    send(store, tmp_path, points)
+    api = with_caches(Api(store.target, store.layout))
+    query = f"/api/query?start={DAY}&end={DAY + HOUR}&m=none:sys.load"
+    assert [result["tags"] for result in answer(api, query)[1]] == [{"host": "a"}]
+    assert timebeam("names", "rename", *store.flags, "tagv", "a", "b", "--yes").code == 0
+    send(store, tmp_path, points)
+    status, body, _, _ = answer(api, query)
+    assert (status, [result["tags"] for result in body]) == (200, [{"host": "a"}, {"host": "b"}])
 
 
 def test_what_is_kept_by_time_is_dropped_by_time_and_number() -> None:

@@ -31,7 +31,7 @@ from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.delete import remove_annotations, remove_points
 from timebeam.schema.layouts.opentsdb.rows import Winner
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
-from timebeam.transforms.store.removals import log_files, logged_rows
+from timebeam.transforms.store.delete_log import log_files, logged_rows
 
 NEVER = 1 << 40
 BASE_MS = 1_356_998_400_000
@@ -55,9 +55,11 @@ def test_the_files_of_a_log_are_those_of_its_folder(tmp_path: Path) -> None:
     (folder / "log-b").mkdir(parents=True)
     for name in ("log-2.jsonl", "log-1.jsonl", "log-1.json", "other-1.jsonl", "log-b/1.jsonl"):
         (folder / name).write_text('{"table": "t", "row": "00"}\n')
-    assert log_files(f"{folder}/log", "-*.jsonl") == [f"{folder}/log-{number}.jsonl" for number in (1, 2)]
+    assert list(log_files(f"{folder}/log", "-*.jsonl")) == [
+        f"{folder}/log-{number}.jsonl" for number in (1, 2)
+    ]
     assert list(logged_rows(f"{folder}/log")) == [("t", b"\0")] * 2
-    assert log_files(f"{folder}/log-1.json", "") == [f"{folder}/log-1.json"]
+    assert list(log_files(f"{folder}/log-1.json", "")) == [f"{folder}/log-1.json"]
 
 
 def test_a_compacted_column_is_rewritten_and_a_plain_one_deleted() -> None:

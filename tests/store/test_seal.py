@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import os
 import random
 import re
 import sys
@@ -44,11 +45,13 @@ from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.touched import TouchedMarker
 from timebeam.transforms.store import delete as delete_module
-from timebeam.transforms.store import sealing
+from timebeam.transforms.store import sealable, sealing
 from timebeam.transforms.store.delete import DeleteChunk, DeleteJob, DeleteTask
+from timebeam.transforms.store.delete_log import interrupted_logs
 from timebeam.transforms.store.removals import PendingRemovals
+from timebeam.transforms.store.sealable import SealJob
 from timebeam.transforms.store.sealed_removals import SealedRemovals
-from timebeam.transforms.store.sealing import SealJob, SealTally, VerifyError, seal_metric
+from timebeam.transforms.store.sealing import SealTally, VerifyError, seal_metric
 
 START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025
 HOUR_MS, DAY_S = 3_600_000, 86_400
@@ -233,7 +236,7 @@ def test_archive_rows_of_few_series_are_in_memory_together(
 
     put(store, {series("c"): gauge(START_S + 29 * DAY_S, 300, 100)})
     monkeypatch.setattr(sealing, "read_rows", noted)
-    monkeypatch.setattr(sealing, "SERIES_AT_ONCE", 1)
+    monkeypatch.setattr(sealable, "SERIES_AT_ONCE", 1)
     seal(store, delete_source=True)
     assert (most, store.rows()) == (1, [])
 
@@ -299,7 +302,7 @@ def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_sealed(
     elif why == "later":
         changes = {"end_s": START_S + 3600}
     else:
-        monkeypatch.setattr(sealing, "BUFFER_BYTES", 1)
+        monkeypatch.setattr(sealable, "BUFFER_BYTES", 1)
 
     def stored() -> Points:
         [found], _, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
@@ -482,6 +485,17 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert created.code == 0, created.err
     stored = timebeam("tables", "adopt", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
     assert stored.code == 0, stored.err
+    settings = f"{store.layout.options.table_prefix}timebeam"
+    store.remove_row(settings, b"opentsdb")
+    refused = timebeam("seal", *store.flags, "--older_than=1d")  # another layout could say the same
+    assert (refused.code, f"table {settings} does not say that the archive is that of" in refused.err) == (
+        2,
+        True,
+    )
+    assert timebeam("seal", *store.flags, "--older_than=1d", "--dry_run").code == 0
+    assert archive(store) == []
+    stored = timebeam("tables", "adopt", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
+    assert stored.code == 0, stored.err
     wrong = timebeam("seal", *flags, "--older_than=30x")
     assert (wrong.code, wrong.err.startswith("timebeam seal: --older_than: '30x' is not a duration")) == (
         2,
@@ -557,6 +571,7 @@ def test_the_command_seals_other_layouts_and_other_commands_read_them(store: Any
 
 def test_without_stored_settings_the_option_tells_that_there_is_an_archive(store: Store) -> None:
     """Else `names free` would take UIDs of sealed points for unused ones."""
+    store.remove_row(f"{store.layout.options.table_prefix}timebeam", b"opentsdb")
     for command in (["names", "free", "--yes"], ["names", "fix"]):
         refused = timebeam(*command, *store.flags)
         assert refused.code == 2
@@ -635,8 +650,8 @@ def delete_after_kill(store: Store, host: str, monkeypatch: pytest.MonkeyPatch) 
             patch.setattr(SealedRemovals, "carry_out", killed)
             carry_out(job)
         Path(folder, "log-torn.jsonl").write_text('{"table": "t')
-        delete_module.write_begun(job)
-        resumed = dataclasses.replace(job, interrupted=delete_module.interrupted_logs(job))
+        delete_module._begin(job)
+        resumed = dataclasses.replace(job, interrupted=interrupted_logs(*job.killed))
         assert resumed.is_begun
         assert list(delete_module._AgainFn(resumed).process(True)) == [True]
         carry_out(job)
@@ -662,7 +677,10 @@ def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_bac
 def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both_tables(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Otherwise the seal would write points that it read before both; the log is in the current folder."""
+    """Otherwise the seal would write points that it read before both; the log is in the current folder.
+
+    The log stays until it is certain that the first run has ended: it could go on, and be killed then.
+    """
     write = sealing.replace_cells
     monkeypatch.chdir(tmp_path)
 
@@ -678,7 +696,11 @@ def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both
         assert [path.name[-11:] for path in tmp_path.glob("*.json")] == ["-begun.json"]
         ran = timebeam(*command)
         assert ran.code == 0, ran.err
-        assert [path.name[-10:] for path in tmp_path.glob("*.json")] == ["-done.json"] * 2
+        assert sorted(path.name[-10:] for path in tmp_path.glob("*.json")) == ["-done.json", "begun.json"]
+        for path in tmp_path.iterdir():
+            os.utime(path, (0, 0))
+        assert timebeam(*command).code == 0
+        assert {path.name[-10:] for path in tmp_path.glob("*.json")} == {"-done.json"}
         return write(*args)
 
     monkeypatch.setattr(sealing, "replace_cells", paused)
@@ -882,9 +904,9 @@ def test_every_random_history_reads_as_its_model(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(sealing, "BUFFER_BYTES", 1)
+        monkeypatch.setattr(sealable, "BUFFER_BYTES", 1)
     elif seed % 3:
-        monkeypatch.setattr(sealing, "SERIES_AT_ONCE", 1)
+        monkeypatch.setattr(sealable, "SERIES_AT_ONCE", 1)
     _History(store, seed, monkeypatch).run(12)
 
 

@@ -38,7 +38,8 @@ from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.readers.table_reader import TableReader, scan_table, within
 from timebeam.transforms.rollup.touched import read_marks, touched_table
-from timebeam.transforms.store.sealing import SealJob, seal_metric
+from timebeam.transforms.store.sealable import SealJob
+from timebeam.transforms.store.sealing import seal_metric
 
 DAY_S, HOUR_MS = 86_400, 3_600_000
 BLOCK_START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025

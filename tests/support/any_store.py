@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.support.model import Content, SeriesName
+from tests.support.stored import store_archive
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.schema.layouts import LAYOUTS, Layout, Row, Selected, Selection
 from timebeam.transforms.bigtable.tables import create_tables
@@ -63,6 +64,7 @@ class AnyStore:
         store = cls(Target(*bigtable), LAYOUTS[name].from_options({**defaults, **options}), options)
         for _ in create_tables(store.target, store.layout.tables(), dry_run=False):
             pass
+        store_archive(store.target, store.layout)
         return store
 
     @property

@@ -8,17 +8,31 @@ from typing import Any
 from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCell
 
 from tests.support.data_client import open_table
-from timebeam.schema.layouts import Name, Row
+from timebeam.pipelines.options.stored import FAMILY, VERSION, settings_table
+from timebeam.schema.layouts import Archive, Cell, Layout, Name, Row, find_capability
 from timebeam.schema.layouts.opentsdb import annotation_cells, select
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 
 CellBytes = tuple[bytes, bytes, int, bytes]
 """(row key, qualifier, timestamp in ms, value)."""
+
+
+def store_archive(target: Target, layout: Layout) -> None:
+    """Stores that the archive is that of a layout, as `tables adopt` does; nothing for one without."""
+    sealed = find_capability(layout, Archive)
+    if sealed is None or not sealed.has_archive:
+        return
+    spec = settings_table(sealed.archive_table.removesuffix("archive"))
+    list(create_tables(target, [spec], dry_run=False))
+    columns = {b"version": VERSION.encode(), b"archive": b"true"}
+    cells = [Cell(FAMILY, name, 0, value) for name, value in columns.items()]
+    write_all(target, spec.name, [Row(spec.name, layout.name.encode(), cells)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +63,7 @@ class Store:
         ]
         for _ in create_tables(store.target, tables, dry_run=False):
             pass
+        store_archive(store.target, store.layout)
         return store
 
     @property

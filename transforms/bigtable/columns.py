@@ -79,7 +79,6 @@ class ColumnMerger(Merger[MergedRows]):
 
     @property
     def message(self) -> Any:
-        """See `Merger.message`."""
         return chunks_class()
 
     def take(self, response: Any) -> list[MergedRows]:
@@ -94,7 +93,6 @@ class ColumnMerger(Merger[MergedRows]):
         return complete
 
     def end(self) -> list[MergedRows]:
-        """See `Merger.end`."""
         self._merge()
         super().end()
         complete, self._complete = self._complete, []
@@ -150,16 +148,11 @@ class ColumnMerger(Merger[MergedRows]):
 
 
 def _parsed(chunk: bytes) -> Any:
-    """A chunk with its fields."""
     return chunk_class().FromString(chunk)
 
 
 def _merged(chunks: Sequence[bytes]) -> MergedRows:
-    """The columns of complete rows.
-
-    Raises:
-      _OtherChunksError: they are no tables.
-    """
+    """The columns of complete rows; raises _OtherChunksError if they are no tables."""
     lengths = np.fromiter(map(len, chunks), np.int64, len(chunks))
     content, starts = b"".join(chunks), np.cumsum(lengths) - lengths
     distinct = np.unique(lengths).tolist()

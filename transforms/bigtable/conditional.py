@@ -285,7 +285,6 @@ def _outcome(future: grpc.Future) -> bool | exceptions.GoogleAPICallError:
 
 
 def _request(name: str, profile: str, call: _Call) -> Any:
-    """A call as a message."""
     request = DATA_API["CheckAndMutateRowRequest"](table_name=name, app_profile_id=profile, row_key=call.key)
     request.predicate_filter.CopyFrom(call.predicate)
     mutations = request.true_mutations if call.if_passed else request.false_mutations

@@ -138,7 +138,6 @@ class RowMerger(Merger[RowType]):
         self._table, self._row_type, self._cell_type = table, row_type, cell_type
 
     def take(self, response: Any) -> list[RowType]:
-        """See `Merger.take`."""
         if response.last_scanned_row_key:
             self._scanned(response.last_scanned_row_key)
         key, sent_family, family, qualifier, micros, labels, cells, fragments = self._open or _NO_ROW
@@ -193,7 +192,6 @@ class QualifierMerger(Merger[tuple[bytes, list[bytes]]]):
     """
 
     def take(self, response: Any) -> list[tuple[bytes, list[bytes]]]:
-        """See `Merger.take`."""
         if response.last_scanned_row_key:
             self._scanned(response.last_scanned_row_key)
         key: Any = None

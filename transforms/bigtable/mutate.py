@@ -107,7 +107,6 @@ def _attempt(
 
 
 def _error(status: Any) -> Exception:
-    """The exception of a status."""
     code = next((code for code in grpc.StatusCode if code.value[0] == status.code), grpc.StatusCode.UNKNOWN)
     error: Exception = exceptions.from_grpc_status(code, status.message)
     return error

@@ -158,10 +158,10 @@ def _request(target: Target, read_request: ReadRequest, last: bytes, row_count: 
 
     A request without keys and ranges would read the whole table.
     """
-    keys = [key for key in read_request.keys if key > last] if last else read_request.keys
+    row_keys = [key for key in read_request.keys if key > last] if last else read_request.keys
     following = last + b"\0" if last else b""
-    ranges = [(start, end) for start, end in read_request.ranges if not end or max(start, following) < end]
-    if (not keys and not ranges) or 0 < read_request.limit <= row_count:
+    ranges = [keys for keys in read_request.ranges if not keys[1] or keys[0] < keys[1] > following]
+    if (not row_keys and not ranges) or 0 < read_request.limit <= row_count:
         return None
     request = _REQUEST(
         table_name=target.table_name(read_request.table),
@@ -169,7 +169,7 @@ def _request(target: Target, read_request: ReadRequest, last: bytes, row_count: 
         filter=read_request.row_filter,
         rows_limit=read_request.limit - row_count if read_request.limit else 0,
     )
-    request.rows.row_keys.extend(keys)
+    request.rows.row_keys.extend(row_keys)
     new_range = request.rows.row_ranges.add
     for start, end in ranges:
         key_range = new_range()

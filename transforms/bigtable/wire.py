@@ -121,7 +121,6 @@ def _mutations(family: str, qualifiers: Bytes, micros: Bytes, values: Bytes) -> 
 
 
 def _table_of(strings: Strings) -> Strings:
-    """Strings of one size as a table."""
     if isinstance(strings, np.ndarray):
         return strings
     content, starts = strings
@@ -223,7 +222,6 @@ def request_bytes(table_name: str, app_profile: str, rows: Iterable[RowMutation]
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of bytes."""
     return _head(number, len(content)) + content
 
 

@@ -63,7 +63,7 @@ def read_attached(layout: Annotations, reader: Reader, start_ms: int, end_ms: in
     """The rows with annotations or histograms in a time range, both ends inclusive."""
     options = layout.options
     selection = Selection(None, {}, start_ms, end_ms)
-    for selected in select.select(options, layout.data_table, layout.uid_table, selection, reader, COLUMNS):
+    for selected in select.select(layout, layout.data_table, selection, reader, COLUMNS):
         if isinstance(selected, Finding):
             continue  # reported by the reader of the points
         base_s = keys.parse_key(options, selected.row.key).base_s
@@ -140,55 +140,49 @@ def _without_tsuid(cell: Cell) -> bytes:
     return dataclasses.replace(parse_stored(cell.value), tsuid="").stored()
 
 
-class CarryAttached(beam.PTransform):  # type: ignore[type-arg]
-    """Copies annotations and histograms of a time range: a pipeline in, `Rejected` rows out.
+@dataclasses.dataclass(frozen=True, slots=True)
+class CarryJob:
+    """What is carried where.
 
-    Args:
+    Attributes:
       start_ms, end_ms: first and last time, in ms, both inclusive.
       dry_run: read and count, and write nothing.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        source: Annotations,
-        sink: Layout,
-        uids: UidOptions,
-        period: tuple[int, int],
-        *,
-        dry_run: bool,
-    ) -> None:
+    target: Target
+    source: Annotations
+    sink: Layout
+    uids: UidOptions
+    start_ms: int
+    end_ms: int
+    dry_run: bool
+
+
+class CarryAttached(beam.PTransform):  # type: ignore[type-arg]
+    """Copies annotations and histograms of a time range: a pipeline in, `Rejected` rows out."""
+
+    def __init__(self, job: CarryJob) -> None:
         super().__init__()
-        self._fn = _CarryFn(target, source, sink, uids, period, dry_run=dry_run)
+        self._job = job
 
     def expand(self, root: PBegin) -> PCollection[Rejected]:
         once = root | "Once" >> beam.Create([None], reshuffle=False)
-        return once | "Carry" >> beam.ParDo(self._fn)
+        return once | "Carry" >> beam.ParDo(_CarryFn(self._job))
 
 
 class _CarryFn(beam.DoFn):
     """Anything in; refused rows out, after all others are copied."""
 
-    def __init__(
-        self,
-        target: Target,
-        source: Annotations,
-        sink: Layout,
-        uids: UidOptions,
-        period: tuple[int, int],
-        *,
-        dry_run: bool,
-    ) -> None:
-        self._target, self._source, self._sink, self._period = target, source, sink, period
-        self._keys = SeriesKeys(target, sink, uids, dry_run=dry_run)
-        self._dry_run = dry_run
+    def __init__(self, job: CarryJob) -> None:
+        self._job = job
+        self._keys = SeriesKeys(job.target, job.sink, job.uids, dry_run=job.dry_run)
 
     def setup(self) -> None:
         self._keys.open()
 
     def process(self, _: None) -> Iterator[Rejected]:
-        batch: list[AttachedCells] = []
-        for attached in read_attached(self._source, TableReader(self._target), *self._period):
+        job, batch = self._job, list[AttachedCells]()
+        for attached in read_attached(job.source, TableReader(job.target), job.start_ms, job.end_ms):
             for text in attached.damage:
                 metrics.count("points_read")
                 yield refused_row(attached.row._replace(cells=()), Reason.CORRUPT_FILE, text, Stage.READ)
@@ -201,7 +195,7 @@ class _CarryFn(beam.DoFn):
 
     def _carry(self, batch: Sequence[AttachedCells]) -> Iterator[Rejected]:
         """Writes rows to the other layout; the refused ones."""
-        sink = find_capability(self._sink, Annotations)
+        sink = find_capability(self._job.sink, Annotations)
         if sink is None:
             metrics.count_annotations("others_left_out", sum(len(attached.cells) for attached in batch))
             return
@@ -218,8 +212,8 @@ class _CarryFn(beam.DoFn):
             elif attached.cells:
                 rows.append(_translated(sink, attached, key))
         metrics.count_annotations("others_carried", sum(len(row.cells) for row in rows))
-        if rows and not self._dry_run:
-            yield from write_batch(self._target, sink.data_table, rows)
+        if rows and not self._job.dry_run:
+            yield from write_batch(self._job.target, sink.data_table, rows)
 
 
 def _translated(sink: Annotations, attached: AttachedCells, key: SeriesKey | None) -> Row:

@@ -114,18 +114,11 @@ class ExportPoints(beam.PTransform):  # type: ignore[type-arg]
         days = (
             root
             | "Days" >> beam.Create(list(self._work.days_ms()), reshuffle=False)
-            | "Plan" >> beam.ParDo(_PlanFn()).with_output_types(int)
+            | "Plan" >> beam.FlatMap(lambda day_ms: metrics.planned([day_ms])).with_output_types(int)
             | "SpreadDays" >> beam.Reshuffle()
         )
         refused: PCollection[Rejected] = (days | "Export" >> refusing(_ExportFn(self._work), int))[REJECTED]
         return refused
-
-
-class _PlanFn(beam.DoFn):
-    """Days in and out, counted as planned work."""
-
-    def process(self, day_ms: int) -> Iterator[int]:
-        return metrics.planned([day_ms])
 
 
 class _ExportFn(beam.DoFn):

@@ -226,7 +226,6 @@ def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: WritableLayout) ->
 def _points_by_series(
     target: Target, layout: ReadableLayout, start_ms: int, end_ms: int
 ) -> dict[Series, _SeriesPoints]:
-    """The points of each series."""
     batches_by_series: dict[Series, list[_SeriesPoints]] = {}
     for batch in read_points(layout, ParallelReader(target), start_ms, end_ms):
         if isinstance(batch, Rejected):

@@ -48,7 +48,7 @@ class RollupReader:
         pending: list[tuple[Series, DecodedRollups]] = []
         size = 0
         layout = self.layout
-        for selected in select.select(layout.options, self.table, layout.uid_table, selection, reader):
+        for selected in select.select(layout, self.table, selection, reader):
             if isinstance(selected, Finding):
                 source = f"row of table {selected.table}"
                 yield Rejected(selected.key, Reason.CORRUPT_FILE, selected.text, Stage.READ, source)

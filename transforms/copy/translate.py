@@ -99,21 +99,16 @@ class CopyTranslated(beam.PTransform):  # type: ignore[type-arg]
         return (
             root
             | "Tables" >> beam.Create(self._job.tables, reshuffle=False)
-            | "Ranges" >> beam.ParDo(_TableRangesFn(self._job.target))
+            | "Ranges" >> beam.FlatMap(_table_ranges, self._job.target)
             | "SpreadRanges" >> beam.Reshuffle()
             | "Translate" >> beam.ParDo(_TranslateFn(self._job))
         )
 
 
-class _TableRangesFn(beam.DoFn):
-    """`TablePair` in, (`TablePair`, key range) out."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    def process(self, tables: TablePair) -> Iterator[tuple[TablePair, KeyRange]]:
-        for keys in ranges_between(split_keys(self._target, tables.source)):
-            yield tables, keys
+def _table_ranges(tables: TablePair, target: Target) -> Iterator[tuple[TablePair, KeyRange]]:
+    """The tables with each key range of the source."""
+    for keys in ranges_between(split_keys(target, tables.source)):
+        yield tables, keys
 
 
 class _TranslateFn(beam.DoFn):
@@ -185,7 +180,6 @@ class Translator:
             )
 
     def _series(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RefusedError]]:
-        """Rows of the meta table."""
         tsuids = self._tsuids([row.key for row in rows])
         for row in rows:
             tsuid = tsuids[row.key]
@@ -200,7 +194,6 @@ class Translator:
                 yield row, Row(tables.sink, tsuid, cells)
 
     def _metadata(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RefusedError]]:
-        """The metadata in rows of the UID table."""
         cells = [
             (row.key, cell, KINDS[cell.qualifier])
             for row in rows
@@ -248,7 +241,6 @@ class Translator:
         }
 
     def _series_keys(self, tsuids: Sequence[bytes]) -> Mapping[bytes, SeriesKey | RefusedError]:
-        """The key of each series in the sink."""
         keys: dict[bytes, SeriesKey | RefusedError] = {}
         named: dict[bytes, Series] = {}
         for tsuid, series in self._names.series(tsuids).items():
@@ -272,11 +264,7 @@ class Translator:
 
 
 def _document(key: bytes, cell: Cell, tsuid: bytes) -> Cell:
-    """A cell of the meta table, with the TSUID of the sink.
-
-    Raises:
-      ValueError: it is damaged.
-    """
+    """A cell of the meta table, with the TSUID of the sink; raises ValueError if it is damaged."""
     if cell.qualifier != DOCUMENT:
         return cell
     return cell._replace(

@@ -40,7 +40,7 @@ class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
             | "Files" >> beam.Create([self._files])
             | "Plan" >> beam.FlatMap(_planned).with_output_types(str)
             | "SpreadFiles" >> beam.Reshuffle()
-            | "Lines" >> beam.ParDo(_LinesFn()).with_output_types(Message)
+            | "Lines" >> beam.FlatMap(_lines).with_output_types(Message)
         )
 
 
@@ -50,21 +50,19 @@ def _planned(files: Sequence[FileMetadata]) -> list[str]:
     return [file.path for file in files]
 
 
-class _LinesFn(beam.DoFn):
-    """File names in; a `Message` for each line out."""
-
-    def process(self, path: str) -> Iterator[Message]:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            compression = CompressionTypes.detect_compression_type(path)
-            lines: BinaryIO | CompressedFile = file
-            if compression != CompressionTypes.UNCOMPRESSED:
-                lines = CompressedFile(file, compression, read_size=_COMPRESSED_BYTES)
-            before = 0
-            for line in iter(lines.readline, b""):
-                yield Message(line, int(time.time() * 1000), path)
-                position = file.tell()  # compressed bytes of a compressed file
-                metrics.work_done(position - before)
-                before = position
+def _lines(path: str) -> Iterator[Message]:
+    """A `Message` for each line of a file."""
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        compression = CompressionTypes.detect_compression_type(path)
+        lines: BinaryIO | CompressedFile = file
+        if compression != CompressionTypes.UNCOMPRESSED:
+            lines = CompressedFile(file, compression, read_size=_COMPRESSED_BYTES)
+        before = 0
+        for line in iter(lines.readline, b""):
+            yield Message(line, int(time.time() * 1000), path)
+            position = file.tell()  # compressed bytes of a compressed file
+            metrics.work_done(position - before)
+            before = position
 
 
 def open_letters(target: Target, layout: RefusedRows) -> Any:

@@ -12,7 +12,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, BinaryIO, NamedTuple
 
 import apache_beam as beam
@@ -197,7 +197,7 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
         self._place, self._run_ms, self._in_process = place, run_ms, in_process
 
     def expand(self, rejected: PCollection[Rejected]) -> object:
-        lines = rejected | "AsJson" >> beam.ParDo(_LetterFn(self._run_ms)).with_output_types(str)
+        lines = rejected | "AsJson" >> beam.Map(_line, self._run_ms).with_output_types(str)
         if TOPIC.fullmatch(self._place):
             messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
             return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
@@ -222,15 +222,10 @@ def write_letter(place: str, rejected: Rejected) -> None:
         file.write(line.encode() + b"\n")
 
 
-class _LetterFn(beam.DoFn):
-    """`Rejected` in, counted; lines of JSON out."""
-
-    def __init__(self, run_ms: int | None) -> None:
-        self._run_ms = run_ms
-
-    def process(self, rejected: Rejected) -> Iterable[str]:
-        metrics.count_refused(rejected)
-        yield to_json(rejected, int(time.time() * 1000) if self._run_ms is None else self._run_ms)
+def _line(rejected: Rejected, run_ms: int | None) -> str:
+    """A line of JSON; counts the refusal."""
+    metrics.count_refused(rejected)
+    return to_json(rejected, int(time.time() * 1000) if run_ms is None else run_ms)
 
 
 class _BundleFileFn(beam.DoFn):

@@ -24,7 +24,7 @@ from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, S
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.ingest.pack import merged_rows, mutations
-from timebeam.transforms.input.line_cutter import LINE_BYTES
+from timebeam.transforms.input.cutters import LINE_BYTES
 from timebeam.transforms.input.parse import parse_portions, refused_message
 
 _HEADERS = 1000  # files whose headers are cached
@@ -68,11 +68,7 @@ class RecordRowsFn(beam.DoFn):
         yield from _stored(self._declaration, batch, rejected, message)
 
     def _read(self, message: Message) -> Read:
-        """The records of a block.
-
-        Raises:
-          ValueError: the file has no valid header.
-        """
+        """The records of a block; raises ValueError if the file has no valid header."""
         if self._encoding is RecordEncoding.CSV:
             return read_csv(message, None if message.offset == 0 else self._headers.header(message.source))
         return read_avro(message) if self._encoding is RecordEncoding.AVRO else read_json(message)
@@ -100,7 +96,6 @@ class RecordMessagesFn(beam.DoFn):
         return Framing.LINES if self._encoding is RecordEncoding.JSON else Framing.NONE
 
     def _rows(self, messages: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
-        """The rows of unpacked messages."""
         batches: list[tuple[RecordBatch, Sequence[Rejected]]] = []
         if self._encoding is RecordEncoding.JSON and messages:
             batches.append(_read_together(messages))
@@ -155,11 +150,7 @@ def _read_together(messages: Sequence[Message]) -> tuple[RecordBatch, list[Rejec
 def _read_alone(
     message: Message, encoding: RecordEncoding, header: Sequence[str] | None
 ) -> tuple[RecordBatch, list[Rejected]]:
-    """The records of one message.
-
-    Raises:
-      ValueError: it has no valid header.
-    """
+    """The records of one message; raises ValueError if it has no valid header."""
     if encoding is RecordEncoding.CSV:
         batch, rejected = read_csv(message, header)
     else:

@@ -230,36 +230,34 @@ class ReadUidSnapshot(beam.PTransform):  # type: ignore[type-arg]
 
     def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
         super().__init__()
-        self._fn = _SnapshotFn(target, layout, options)
+        self._target, self._layout, self._options = target, layout, options
 
     def expand(self, root: PBegin) -> PCollection[list[tuple[Name, bytes]]]:
-        once = [] if self._fn.layout.uids is None else [None]
+        once = [] if self._layout.uids is None else [None]
         return (
             root
             | "Once" >> beam.Create(once, reshuffle=False)
-            | "ReadUids" >> beam.ParDo(self._fn).with_output_types(list)
+            | "ReadUids"
+            >> beam.FlatMap(_snapshot, self._target, self._layout, self._options).with_output_types(list)
         )
 
 
-class _SnapshotFn(beam.DoFn):
-    """Anything in; lists of (name, UID) out, at most `snapshot_size` pairs."""
-
-    def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
-        self._target, self.layout, self._options = target, layout, options
-
-    def process(self, _: None) -> Iterable[list[tuple[Name, bytes]]]:
-        chunk: list[tuple[Name, bytes]] = []
-        remaining = self._options.snapshot_size
-        for pair in UidTable(self._target, self.layout).snapshot():
-            if remaining == 0:
-                break
-            remaining -= 1
-            chunk.append(pair)
-            if len(chunk) == _CHUNK:
-                yield chunk
-                chunk = []
-        if chunk:
+def _snapshot(
+    _: None, target: Target, layout: Layout, options: UidOptions
+) -> Iterator[list[tuple[Name, bytes]]]:
+    """Lists of (name, UID), at most `snapshot_size` pairs."""
+    chunk: list[tuple[Name, bytes]] = []
+    remaining = options.snapshot_size
+    for pair in UidTable(target, layout).snapshot():
+        if remaining == 0:
+            break
+        remaining -= 1
+        chunk.append(pair)
+        if len(chunk) == _CHUNK:
             yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 class AssignFn(beam.DoFn):
@@ -269,7 +267,6 @@ class AssignFn(beam.DoFn):
         self._keys = keys
 
     def hold(self) -> object:
-        """See `SeriesKeys.hold`."""
         return self._keys.hold()
 
     def setup(self) -> None:

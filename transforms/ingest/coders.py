@@ -59,13 +59,10 @@ class _EncodedCoder(RecordCoder):
 
 
 class _RowCoder(RecordCoder):
-    def estimate_size(self, value: Row) -> int:
+    def estimate_size(self, value: Row | EncodedRow) -> int:
+        if isinstance(value, EncodedRow):
+            return len(value.mutations) + OVERHEAD
         return sum(len(cell.qualifier) + len(cell.value) for cell in value.cells) + OVERHEAD
-
-
-class _EncodedRowCoder(RecordCoder):
-    def estimate_size(self, value: EncodedRow) -> int:
-        return len(value.mutations) + OVERHEAD
 
 
 class _RejectedCoder(RecordCoder):
@@ -80,5 +77,5 @@ def register() -> None:
     registry.register_coder(KeyedBatch, _KeyedBatchCoder)
     registry.register_coder(Encoded, _EncodedCoder)
     registry.register_coder(Row, _RowCoder)
-    registry.register_coder(EncodedRow, _EncodedRowCoder)
+    registry.register_coder(EncodedRow, _RowCoder)
     registry.register_coder(Rejected, _RejectedCoder)

@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,14 +23,19 @@ RowKey = tuple[str, bytes]
 _SPOOL_BYTES = 32 << 20
 """Bytes of fragments that are grouped in memory before they are written."""
 
+_PARTITIONS = 256
+"""Into which the rows of a run are divided; one at a time is in the memory of a worker."""
+
 _PLACE = struct.Struct(">QI")
 
 
 def grouping(root: beam.Pipeline, *, one_bundle: bool) -> beam.PTransform[Any, Any]:
-    """Groups ((table, row key), fragment) by row, in the cheapest way that the runner allows.
+    """Groups fragments by row, in the cheapest way that the runner allows.
+
+    The input is ((table, row key), fragment) for a GroupByKey, and `Encoded` for the others.
 
     Args:
-      one_bundle: whether all fragments are in one bundle, in this process; the input is then `Encoded`.
+      one_bundle: whether all fragments are in one bundle, in this process.
     """
     if one_bundle:
         return GroupInBundle()
@@ -65,25 +71,26 @@ class _GroupFn(beam.DoFn):
 
 
 class GroupOnDisk(beam.PTransform):  # type: ignore[type-arg]
-    """As a GroupByKey of ((table, row key), fragment), for several processes of one machine.
+    """As a GroupByKey of the fragments of `Encoded`, for several processes of one machine.
 
     All that a GroupByKey groups passes through the process of the runner, which copies each byte about
     fifteen times, and groups while the workers wait. So each worker writes fragments to a file in the
-    temporary folder of the pipeline, and only their places are grouped.
+    temporary folder of the pipeline, divided into partitions by row key, and only the places of partitions
+    are grouped. The worker that gets a partition groups its rows.
     """
 
-    def expand(self, encoded: PCollection[tuple[RowKey, bytes]]) -> PCollection[tuple[RowKey, list[bytes]]]:
+    def expand(self, encoded: PCollection[Encoded]) -> PCollection[tuple[RowKey, list[bytes]]]:
         folder = encoded.pipeline.local_tempdir
         return (
             encoded
-            | "Spool" >> beam.ParDo(_SpoolFn(folder)).with_output_types(tuple[RowKey, bytes])
+            | "Spool" >> beam.ParDo(_SpoolFn(folder)).with_output_types(tuple[int, bytes])
             | beam.GroupByKey()
             | "Unspool" >> beam.ParDo(_UnspoolFn()).with_output_types(tuple[RowKey, list[bytes]])
         )
 
 
 class _SpoolFn(beam.DoFn):
-    """((table, row key), fragment) in; ((table, row key), place of some of its fragments) out."""
+    """`Encoded` in; (partition, place of some of its fragments) out."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -97,12 +104,11 @@ class _SpoolFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._groups, self._bytes = {}, 0
 
-    def process(self, encoded: tuple[RowKey, bytes]) -> Iterator[tuple[RowKey, bytes]]:
-        key, packed = encoded
-        self._groups.setdefault(key, []).append(packed)
-        self._bytes += len(packed)
-        if self._bytes >= _SPOOL_BYTES:
-            yield from self._spooled()
+    def process(self, encoded: Encoded) -> Iterable[tuple[int, bytes]]:
+        for table, key, packed in encoded.fragments:
+            self._groups.setdefault((table, key), []).append(packed)
+            self._bytes += len(packed)
+        return self._spooled() if self._bytes >= _SPOOL_BYTES else ()
 
     def finish_bundle(self) -> Iterator[Any]:
         return windowed(self._spooled())
@@ -110,34 +116,37 @@ class _SpoolFn(beam.DoFn):
     def teardown(self) -> None:
         self._file.close()
 
-    def _spooled(self) -> list[tuple[RowKey, bytes]]:
-        """Writes the fragments; their places by row."""
-        groups, self._groups, self._bytes = self._groups, {}, 0
+    def _spooled(self) -> list[tuple[int, bytes]]:
+        """Writes the fragments; their places by partition."""
+        partitions: dict[int, dict[RowKey, list[bytes]]] = {}
+        for row_key, fragments in self._groups.items():
+            partitions.setdefault(zlib.crc32(row_key[1]) % _PARTITIONS, {})[row_key] = fragments
+        self._groups, self._bytes = {}, 0
         places, offset = [], self._file.tell()
-        for key, fragments in groups.items():
-            size = self._file.write(pickle.dumps(fragments, pickle.HIGHEST_PROTOCOL))
-            places.append((key, _PLACE.pack(offset, size) + os.fsencode(self._path)))
+        for partition, rows in partitions.items():
+            size = self._file.write(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
+            places.append((partition, _PLACE.pack(offset, size) + os.fsencode(self._path)))
             offset += size
         self._file.flush()
         return places
 
 
 class _UnspoolFn(beam.DoFn):
-    """((table, row key), places) in; ((table, row key), fragments) out."""
+    """(partition, places) in; ((table, row key), fragments) out, for each row of the partition."""
 
     def __init__(self) -> None:
         self._files: dict[bytes, int] = {}
 
-    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterator[tuple[RowKey, list[bytes]]]:
-        key, places = group
-        fragments: list[bytes] = []
-        for place in places:
+    def process(self, group: tuple[int, Iterable[bytes]]) -> Iterable[tuple[RowKey, list[bytes]]]:
+        rows: dict[RowKey, list[bytes]] = {}
+        for place in group[1]:
             path = place[_PLACE.size :]
             if path not in self._files:
                 self._files[path] = os.open(path, os.O_RDONLY)
             offset, size = _PLACE.unpack_from(place)
-            fragments += pickle.loads(os.pread(self._files[path], size, offset))
-        yield key, fragments
+            for row_key, fragments in pickle.loads(os.pread(self._files[path], size, offset)).items():
+                rows.setdefault(row_key, []).extend(fragments)
+        return rows.items()
 
     def teardown(self) -> None:
         for file in self._files.values():

@@ -153,22 +153,17 @@ class Reindex(beam.PTransform):  # type: ignore[type-arg]
         return (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.ParDo(_IndexRangesFn(self._job)).with_output_types(tuple[str, KeyRange])
+            | "Ranges" >> beam.FlatMap(_ranges, self._job).with_output_types(tuple[str, KeyRange])
             | "SpreadRanges" >> beam.Reshuffle()
             | "WriteIndex" >> beam.ParDo(_WriteIndexFn(self._job)).with_output_types(None)
         )
 
 
-class _IndexRangesFn(beam.DoFn):
-    """Anything in; (data table, key range) out, which together are all data tables."""
-
-    def __init__(self, job: ReindexJob) -> None:
-        self._job = job
-
-    def process(self, _: object) -> Iterator[tuple[str, KeyRange]]:
-        for table in data_tables(self._job.layout):
-            for keys in metrics.planned(ranges_between(split_keys(self._job.target, table))):
-                yield table, keys
+def _ranges(_: None, job: ReindexJob) -> Iterator[tuple[str, KeyRange]]:
+    """(data table, key range), which together are all data tables."""
+    for table in data_tables(job.layout):
+        for keys in metrics.planned(ranges_between(split_keys(job.target, table))):
+            yield table, keys
 
 
 class _WriteIndexFn(beam.DoFn):

@@ -233,11 +233,7 @@ class SeriesLimiter:
             state.counts[key] = count
 
     def _add(self, count: SeriesCount, key: bytes, cells: Sequence[Cell]) -> None:
-        """Adds what a row of the table has counted.
-
-        Raises:
-          BigtableError: it is damaged.
-        """
+        """Adds what a row of the table has counted; raises BigtableError if it is damaged."""
         try:
             count.merge(cells)
         except ValueError as error:

@@ -55,7 +55,7 @@ class EncodeFn(beam.DoFn):
 
 
 class EncodeTogetherFn(EncodeFn):
-    """`KeyedBatch` in; `Encoded` out, for `GroupInBundle`; unstorable points to `REJECTED`."""
+    """`KeyedBatch` in; `Encoded` out, to be grouped without a GroupByKey; unstorable points to `REJECTED`."""
 
     def _outputs(self, encoded: Encoded) -> Iterable[Any]:
         return (encoded,)
@@ -75,8 +75,8 @@ class EncodePointsFn(EncodeFn):
 class PackFn(beam.DoFn):
     """((table, row key), fragments) in; mutations out, rows over a limit to `REJECTED`.
 
-    They are `Row`, or `EncodedRow` in packing `points`, in which each point becomes a cell: the cells of many
-    rows are encoded together, since an object for each takes ten times as long.
+    They are `Row`, or `EncodedRow` if each point or each arrival becomes a cell: the cells of many rows are
+    encoded together, since an object for each takes ten times as long.
     """
 
     def __init__(self, layout: Layout, packing: Packing) -> None:
@@ -90,7 +90,7 @@ class PackFn(beam.DoFn):
 
     @property
     def output_type(self) -> Any:
-        """The type of the mutations."""
+        """The type of the mutations of files."""
         return EncodedRow if self._packing is Packing.POINTS else Row
 
     def start_bundle(self) -> None:
@@ -99,9 +99,9 @@ class PackFn(beam.DoFn):
 
     def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[AnyRow | RejectedOutput]:
         (table, key), packed = group
-        if self._packing is not Packing.POINTS:
-            return mutations((self._layout.pack(table, key, packed, self._packing),))
         fragments = list(packed)
+        if not self._layout.packs_together(fragments, self._packing):
+            return mutations((self._layout.pack(table, key, fragments, self._packing),))
         self._rows.setdefault(table, []).append((key, fragments))
         self._bytes += sum(map(len, fragments))
         return self._buffered() if self._bytes >= _BYTES_AT_ONCE else ()
@@ -111,10 +111,10 @@ class PackFn(beam.DoFn):
         return windowed(self._buffered())
 
     def _buffered(self) -> Iterator[EncodedRow | RejectedOutput]:
-        """The mutations of the buffered rows."""
         rows, self._rows, self._bytes = self._rows, {}, 0
         for table, group in rows.items():
-            yield from _encoded_rows(table, [key for key, _ in group], self._layout.point_cells(group))
+            cells = self._layout.packed_cells(group, self._packing)
+            yield from _encoded_rows(table, [key for key, _ in group], cells)
 
 
 class _Spans:

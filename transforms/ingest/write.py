@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
@@ -105,7 +105,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
 
         for table in self._tables:
             write_with_beam(rows, self._target, table, around=None if self._marker is None else around)
-        return rows | "RowsOfOtherTables" >> beam.ParDo(_OtherTablesFn(self._tables))
+        return rows | "RowsOfOtherTables" >> beam.FlatMap(_refuse_others, frozenset(self._tables))
 
 
 def data_tables(layout: StoredLayout) -> list[str]:
@@ -113,16 +113,11 @@ def data_tables(layout: StoredLayout) -> list[str]:
     return [spec.name for spec in layout.tables() if spec.holds_points]
 
 
-class _OtherTablesFn(beam.DoFn):
-    """Rows in, refusals of rows of unknown tables out."""
-
-    def __init__(self, tables: Sequence[str]) -> None:
-        self._tables = frozenset(tables)
-
-    def process(self, row: AnyRow) -> Iterable[Rejected]:
-        if row.table not in self._tables:
-            why = f"table {row.table!r} is not a table of this run"
-            yield refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
+def _refuse_others(row: AnyRow, tables: frozenset[str]) -> Iterator[Rejected]:
+    """The refusal of a row of none of the tables."""
+    if row.table not in tables:
+        why = f"table {row.table!r} is not a table of this run"
+        yield refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
 
 
 def _observe(rows: Sequence[AnyRow]) -> None:

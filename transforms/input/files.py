@@ -28,10 +28,9 @@ from timebeam.schema.messages.parquet.parquet_format import BATCH_ROWS
 from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
-from timebeam.transforms.input import line_cutter
-from timebeam.transforms.input.delimited_cutter import DelimitedCutter
+from timebeam.transforms.input import cutters
+from timebeam.transforms.input.cutters import Cutter, DelimitedCutter, LineCutter
 from timebeam.transforms.input.json_cutter import JsonCutter, starts_document
-from timebeam.transforms.input.line_cutter import Cutter, LineCutter
 
 
 class AvroCutter:
@@ -185,7 +184,7 @@ def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
     if framing is not Framing.JSON or file.size_in_bytes <= LARGEST:
         return framing is Framing.JSON
     with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as opened:
-        return starts_document(opened.read(line_cutter.LINE_BYTES + 1))
+        return starts_document(opened.read(cutters.LINE_BYTES + 1))
 
 
 def blocks_by_arrival(
@@ -255,7 +254,6 @@ def _row_group_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Reje
 
 
 def _cutter(span: FileSpan, framing: Framing) -> Cutter:
-    """The cutter of a whole file."""
     if framing is Framing.AVRO:
         return AvroCutter(span.path, span.modified_ms)
     if framing in (Framing.DELIMITED, Framing.PROTOBUF):
@@ -302,7 +300,7 @@ def _whole_file_blocks(span: FileSpan, file: BinaryIO, cutter: Cutter) -> Iterat
         reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
         message = f"{error}: records before byte {cutter.offset} are stored; the rest is not"
         yield Rejected(
-            cutter.rest[: line_cutter.LINE_BYTES], reason, message, Stage.READ, span.path, cutter.offset
+            cutter.rest[: cutters.LINE_BYTES], reason, message, Stage.READ, span.path, cutter.offset
         )
 
 
@@ -320,16 +318,11 @@ def _skip_line(file: BinaryIO, limit: int) -> int | None:
     return None
 
 
-class _SpansFn(beam.DoFn):
-    """Lists of file patterns in; `FileSpan` out."""
-
-    def __init__(self, framing: Framing) -> None:
-        self._framing = framing
-
-    def process(self, patterns: list[str]) -> Iterable[FileSpan]:
-        for file in match(patterns):
-            metrics.plan_work(file.size_in_bytes)
-            yield from spans(file, self._framing)
+def _planned_spans(patterns: list[str], framing: Framing) -> Iterator[FileSpan]:
+    """The spans of the files of some patterns, counted as planned work."""
+    for file in match(patterns):
+        metrics.plan_work(file.size_in_bytes)
+        yield from spans(file, framing)
 
 
 def counted(blocks: Iterable[Message | Rejected]) -> Iterator[Message | RejectedOutput]:
@@ -371,7 +364,7 @@ class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
         return (
             root
             | "Patterns" >> beam.Create([self.patterns], reshuffle=False)
-            | "FindFiles" >> beam.ParDo(_SpansFn(self.framing)).with_output_types(FileSpan)
+            | "FindFiles" >> beam.FlatMap(_planned_spans, self.framing).with_output_types(FileSpan)
             | "SpreadParts" >> beam.Reshuffle()
             | "ReadBlocks" >> refusing(_BlocksFn(self.framing), Message)
         )

@@ -15,8 +15,8 @@ import numpy as np
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Bytes, Int64s, Reason, Rejected
-from timebeam.transforms.input import line_cutter
-from timebeam.transforms.input.line_cutter import LineCutter, refusal
+from timebeam.transforms.input import cutters
+from timebeam.transforms.input.cutters import LineCutter, refusal
 
 RECORD_BYTES = 16 << 20
 """Longest element of a document, and longest document that is one object: these are parsed at once."""
@@ -48,7 +48,7 @@ def starts_document(head: bytes) -> bool:
         if second == "]" or _value(second) == (len(second), False):
             return False
     end, is_cut = _value(text)
-    return "\n" in text[:end] or (is_cut and len(head) > line_cutter.LINE_BYTES)
+    return "\n" in text[:end] or (is_cut and len(head) > cutters.LINE_BYTES)
 
 
 def _value(text: str) -> tuple[int, bool]:
@@ -180,9 +180,9 @@ class JsonCutter:
         while self._text:
             if self._scan is None:
                 self._skip(len(self._text) - len(self._text.lstrip()))
-                if not self._text or not (is_all or len(self._text) > line_cutter.LINE_BYTES):
+                if not self._text or not (is_all or len(self._text) > cutters.LINE_BYTES):
                     return
-                if not starts_document(self._text[: line_cutter.LINE_BYTES + 1]):
+                if not starts_document(self._text[: cutters.LINE_BYTES + 1]):
                     self._lines = LineCutter(dataclasses.replace(self._origin, offset=self._offset))
                     text, self._text = self._text, b""
                     yield from self._lines.add(text)
@@ -236,5 +236,5 @@ class JsonCutter:
         )
         payload, self._text = self._text, b""
         if reason is Reason.LINE_TOO_LONG:
-            payload = payload[: line_cutter.LINE_BYTES]
+            payload = payload[: cutters.LINE_BYTES]
         return refusal(self._origin, reason, message, payload, self._offset)

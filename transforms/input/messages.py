@@ -214,7 +214,6 @@ class ParseMessagesFn(beam.DoFn):
     def _parse(
         self, messages: Sequence[Message]
     ) -> Iterator[PointBatch | RejectedOutput | AnnotationsOutput]:
-        """The points of unpacked messages."""
         assert self._formats is not None
         by_format: dict[FormatKey, list[Message]] = {}
         contents: dict[str, list[Parsed]] = {}

@@ -21,8 +21,8 @@ from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, me
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, windowed
+from timebeam.transforms.input.cutters import LINES, LineCutter, count_newlines, refusal
 from timebeam.transforms.input.json_cutter import JsonCutter
-from timebeam.transforms.input.line_cutter import LINES, LineCutter, count_newlines, refusal
 from timebeam.transforms.input.opening import ReadMessage
 
 Output = TypeVar("Output")
@@ -109,7 +109,6 @@ class _MessagePortion:
         self._size = self._lines = 0
 
     def add(self, message: Message) -> None:
-        """Adds a message."""
         text = message.text
         self.messages.append(message)
         self._size += len(text)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from timebeam.schema.annotations import Annotation
 from timebeam.schema.common.simple_histogram import Histogram, NotASimpleHistogramError, decode
-from timebeam.schema.layouts import Annotations, Finding, Histograms, Row, Selection
+from timebeam.schema.layouts import Annotations, Finding, Histograms, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.annotation_cells import offset_ms
@@ -20,6 +20,7 @@ from timebeam.schema.query.downsample import first_whole_ms
 from timebeam.schema.query.question import Question
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
+from timebeam.transforms.query.points import selection_of
 from timebeam.transforms.readers.table_reader import TableReader
 
 
@@ -39,9 +40,8 @@ def series_annotations(
     damage: list[str] = []
     by_series: dict[Series, list[Annotation]] = {}
     within, reader = question.range, metered(TableReader(target), meter)
-    selection = Selection(question.metric, question.tags, within.first_ms, within.until_ms - 1)
-    tables = (layout.data_table, layout.uid_table)
-    for selected in select.select(layout.options, *tables, selection, reader, cells.COLUMNS):
+    selection = selection_of(question, within.first_ms, within.until_ms)
+    for selected in select.select(layout, layout.data_table, selection, reader, cells.COLUMNS):
         if isinstance(selected, Finding):
             damage.append(f"row {selected.key.hex()}: {selected.text}")
         elif question.passes(selected.series) and (notes := _notes(layout, selected.row, damage)):
@@ -72,7 +72,6 @@ def global_annotations(
 
 
 def _notes(layout: Annotations, row: Row, damage: list[str]) -> Sequence[Annotation]:
-    """The annotations of a row."""
     stored = list(cells.read_annotations(layout.options, row))
     damage += [f"row {row.key.hex()}: {one.damage}" for one in stored if one.note is None]
     return [one.note for one in stored if one.note is not None]
@@ -99,9 +98,8 @@ def find_histograms(
     damage: list[str] = []
     by_series: dict[Series, dict[int, Histogram]] = {}
     first_ms, until_ms = _span_ms(question)
-    selection = Selection(question.metric, question.tags, first_ms, until_ms - 1)
-    tables, reader = (layout.data_table, layout.uid_table), metered(TableReader(target), meter)
-    for selected in select.select(layout.options, *tables, selection, reader, COLUMNS):
+    selection, reader = selection_of(question, first_ms, until_ms), metered(TableReader(target), meter)
+    for selected in select.select(layout, layout.data_table, selection, reader, COLUMNS):
         if isinstance(selected, Finding):
             damage.append(f"row {selected.key.hex()}: {selected.text}")
             continue

@@ -82,11 +82,20 @@ def question_of_tsuids(
     with_uids = find_capability(layout, UidTables)
     if with_uids is None:
         raise ValueError(f"Layout {layout.name} has no TSUIDs; query by metric and tags")
-    series = frozenset(series_of_tsuids(with_uids, texts, reader).values())
+    by_tsuid = series_of_tsuids(with_uids, texts, reader)
+    series = frozenset(by_tsuid.values())
     metrics = sorted({member.metric for member in series})
     if len(metrics) > 1:
         raise ValueError(f"One or more TSUIDs did not share the same metric [{metrics[0]}] [{metrics[1]}]")
-    return dataclasses.replace(question, metric=metrics[0], tags={}, group_by=(), filters=(), series=series)
+    return dataclasses.replace(
+        question,
+        metric=metrics[0],
+        tags={},
+        group_by=(),
+        filters=(),
+        series=series,
+        tsuids=frozenset(by_tsuid),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

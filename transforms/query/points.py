@@ -26,6 +26,7 @@ from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import Values
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.schema.query.partials import Intervals
+from timebeam.schema.query.question import Question
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
@@ -83,6 +84,19 @@ def read_decoded(
         yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
 
 
+def selection_of(question: Question, first_ms: int, until_ms: int) -> Selection:
+    """The selection of what a question reads in [first_ms, until_ms), its filters by name aside."""
+    return Selection(
+        question.metric,
+        question.tags,
+        first_ms,
+        until_ms - 1,
+        question.explicit_tags,
+        question.tsuids,
+        question.passes,
+    )
+
+
 def find_series(
     target: Target,
     layout: ReadableLayout,
@@ -102,6 +116,7 @@ def find_series(
 
     Raises:
       UnknownNameError: a name is in no table.
+      AmbiguousNameError: see `Selection`.
     """
     damage: list[str] = []
     skipped_cells = 0

@@ -17,7 +17,6 @@ from timebeam.schema.layouts import (
     Reader,
     RollupTables,
     Row,
-    Selection,
     UnknownNameError,
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
@@ -42,7 +41,7 @@ from timebeam.schema.rollup.opentsdb_rollup import columns_of, decode_rollups
 from timebeam.schema.rollup.plan import LAST_MS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
-from timebeam.transforms.query.points import find_series
+from timebeam.transforms.query.points import find_series, selection_of
 from timebeam.transforms.readers.table_reader import TableReader
 
 MOST_READS = 16
@@ -96,7 +95,7 @@ def find_points(
     """
     span = SourceSpan(question.range.first_ms, question.range.until_ms)
     series, damage, skipped = find_series(
-        target, layout, _selection(question, span), _passes(question), meter, question.downsampling
+        target, layout, selection_of(question, *span), _passes(question), meter, question.downsampling
     )
     return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)], skipped > 0)
 
@@ -216,19 +215,28 @@ class _RollupQuery:
     def _rows(self, source: RollupSource, damage: list[str]) -> Iterator[tuple[Row, Series]]:
         """The rows of a rollup table, each with its series, or group, as a query names it."""
         layout, config, question = self.layout, self.config, self.question
-        tags = dict(question.tags)
+        table, passes = _table(layout, source), _passes(question)
+
+        def asked_for(stored: Series) -> bool:
+            series = _named(config, source, stored)
+            return series is not None and question.passes(series)
+
+        selection = selection_of(question, source.first_ms, source.until_ms)
+        selection = dataclasses.replace(selection, refuse_ambiguous=asked_for)
         if source.group is not None:
-            tags[config.agg_tag_key] = frozenset((source.aggregator.upper(),))
-        first_ms, last_ms, columns = source.first_ms, source.until_ms - 1, None
+            tags = {**question.tags, config.agg_tag_key: frozenset((source.aggregator.upper(),))}
+            selection = dataclasses.replace(selection, tags=tags, tsuids=None)
+        elif config.tag_raw:  # rows have one more tag
+            selection = dataclasses.replace(selection, explicit_tags=False, tsuids=None)
+        columns, bases_s = None, None
         if source.ids:
-            edges_s = np.array([first_ms, last_ms], np.int64) // 1000
-            first_ms, last_ms = (source.interval.row_span.bases(edges_s) * 1000).tolist()
+            first_s, last_s = selection.start_ms // 1000, selection.end_ms // 1000
+            bases_s = source.interval.row_span.bases_between(first_s, last_s)
+            selection = dataclasses.replace(selection, start_ms=bases_s[0] * 1000, end_ms=bases_s[-1] * 1000)
             ids = config.aggregation_ids
             # A sum beyond the floats is in no cell, where a count says that there are points.
             columns = columns_of([*source.ids, ids["count"]] if ids["sum"] in source.ids else source.ids)
-        selection = Selection(question.metric, tags, first_ms, last_ms)
-        table, uids, passes = _table(layout, source), layout.uid_table, _passes(question)
-        for selected in select.select(layout.options, table, uids, selection, self.reader, columns):
+        for selected in select.select(layout, table, selection, self.reader, columns, bases_s):
             if isinstance(selected, Finding):
                 damage.append(f"row {selected.key.hex()}: {selected.text}")
                 continue
@@ -248,7 +256,7 @@ class _RollupQuery:
         missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
         for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
             raw_series, unread, _ = find_series(
-                self.target, self.layout, _selection(question, span), _passes(question), self.meter
+                self.target, self.layout, selection_of(question, *span), _passes(question), self.meter
             )
             damage += unread
             for raw in raw_series:
@@ -302,10 +310,6 @@ def _row_rollups(
 def _passes(question: Question) -> Callable[[Series], bool] | None:
     """What is asked of the names of a series; None for nothing."""
     return question.passes if question.filters_by_name else None
-
-
-def _selection(question: Question, span: SourceSpan) -> Selection:
-    return Selection(question.metric, question.tags, span.start_ms, span.end_ms - 1)
 
 
 def _table(layout: RollupTables, source: RollupSource) -> str:

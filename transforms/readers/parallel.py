@@ -100,12 +100,14 @@ class ParallelReader:
     def scan(self, scan: Scan) -> Iterator[Row]:
         """See `Reader.scan`. An error in a thread is raised instead of its next row."""
         start_s, processor_start_s = time.perf_counter(), time.process_time()
-        can_be_cut = ascend(scan.ranges)
+        can_be_cut = True
         rows = scan_rows(self._target, scan)
         for row in rows:
             yield row
             if can_be_cut and _has_waited(start_s, processor_start_s):
-                break
+                can_be_cut = ascend(scan.ranges)
+                if can_be_cut:
+                    break
         else:
             return
         splits = self._splits(scan_within(scan, (row.key + b"\0", b"")))
@@ -116,7 +118,6 @@ class ParallelReader:
             yield from rows
 
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
-        """See `Reader.rows`."""
         return read_rows(self._target, table, keys)
 
     def _splits(self, scan: Scan) -> list[Scan]:
@@ -155,7 +156,6 @@ def in_turn(reads: Iterable[Callable[[], Iterable[Row]]]) -> Iterator[Row]:
 
 
 def _lists(read: Callable[[], Iterable[Row]]) -> Iterator[list[Row]]:
-    """The rows of a read, in lists."""
     rows: list[Row] = []
     size = 0
     for row in read():

@@ -44,11 +44,9 @@ class TableReader:
         self._target = target
 
     def scan(self, scan: Scan) -> Iterator[Row]:
-        """See `Reader.scan`."""
         return scan_rows(self._target, scan)
 
     def rows(self, table: str, keys: Sequence[bytes]) -> dict[bytes, Row]:
-        """See `Reader.rows`."""
         return read_rows(self._target, table, keys)
 
 
@@ -108,11 +106,9 @@ class RememberingReader:
         self._rows: dict[tuple[str, bytes], Row] = {}
 
     def scan(self, scan: Scan) -> Iterable[Row]:
-        """See `Reader.scan`."""
         return self._reader.scan(scan)
 
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
-        """See `Reader.rows`."""
         if self._table not in (None, table):
             return self._reader.rows(table, keys)
         rows = {key: row for key in keys if (row := self._rows.get((table, key))) is not None}
@@ -145,7 +141,6 @@ class RangeReader:
         self._reader, self._whole, self._within = reader, whole, within
 
     def scan(self, scan: Scan) -> Iterator[Row]:
-        """See `Reader.scan`."""
         if scan.table not in self._whole and self._within != WHOLE_TABLE:
             scan = scan_within(scan, self._within)
             if not scan.ranges:
@@ -153,7 +148,6 @@ class RangeReader:
         yield from self._reader.scan(scan)
 
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
-        """See `Reader.rows`."""
         if table not in self._whole:
             start, end = self._within
             keys = [key for key in keys if start <= key and (not end or key < end)]

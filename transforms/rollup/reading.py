@@ -19,10 +19,11 @@ from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.parallel import Ahead
 from timebeam.transforms.readers.table_reader import read_ahead
 
-_READS_AHEAD = 8  # lists of about a megabyte: while a chunk is encoded, the next one is read
+_POINTS_AT_ONCE = 200_000  # numpy takes most of the time then, not Python
+_READS_AHEAD = 8  # lists of about two megabytes: while a chunk is encoded, the next one is read
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
-_MAPPED_BYTES, _KEPT_BYTES = 2 << 20, 32 << 20
+_MAPPED_BYTES, _KEPT_BYTES = 4 << 20, 32 << 20
 
 
 class NumberedChunk(NamedTuple):
@@ -110,7 +111,7 @@ def _reads(
 ) -> Iterator[list[Selected] | Finding]:
     """The rows in lists that are decoded together."""
     apart = {series: _SeveralRows() for series in several_rows()}
-    for rows in read_ahead(select()):
+    for rows in read_ahead(select(), _POINTS_AT_ONCE):
         if isinstance(rows, Finding) or not apart:
             yield rows
             continue
@@ -139,11 +140,11 @@ def _decoded(layout: ReadableLayout, rows: list[Selected], start_ms: int, end_ms
 
 @functools.cache
 def give_back_memory() -> None:
-    """Makes this process return freed memory: blocks of a megabyte or more, and all that is above 8 MB.
+    """Makes this process return freed memory: blocks of 4 MiB or more, and all that is above 32 MiB.
 
     By default glibc raises the first limit to 32 MB when a block of that size is freed, and then keeps up to
     twice as much in each arena (about one per thread). Numpy's arrays are such blocks, so a worker would hold
-    several times the memory that it uses. If the second limit were a megabyte too, the pages of most smaller
+    several times the memory that it uses. If the limits were a megabyte, the pages of most smaller
     arrays would be given back and asked for again, which takes a third of the time of decoding. Without glibc
     (musl, macOS) this does nothing.
     """

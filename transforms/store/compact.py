@@ -13,6 +13,7 @@ from timebeam.schema.layouts import Archive, Cell, Compaction, Packing, Row, cap
 from timebeam.schema.layouts.archive.keys import SPANS_S, archive_key
 from timebeam.schema.layouts.opentsdb import select
 from timebeam.schema.layouts.opentsdb.compact import compact_row
+from timebeam.schema.layouts.opentsdb.key_ranges import Wanted
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
 from timebeam.schema.layouts.tables import stored_bytes
 from timebeam.schema.points import Rejected
@@ -109,8 +110,8 @@ class _CompactFn(beam.DoFn):
     def process(self, chunk: Chunk) -> Iterator[Row | RejectedOutput]:
         job = self._job
         options = job.layout.options
-        start_ms, last_ms = chunk.start_s * 1000, (chunk.end_s - SPAN_S) * 1000
-        scan = select.scan(options, job.layout.data_table, chunk.uids, {}, start_ms, last_ms)
+        wanted, bases_s = Wanted(chunk.uids), range(chunk.start_s, chunk.end_s, SPAN_S)
+        scan = select.scan(options, job.layout.data_table, wanted, bases_s, job.layout.leading)
         sealed = _sealed_keys(job, chunk)
         for row in within(ParallelReader(job.target), job.layout, chunk.keys).scan(scan):
             if not _is_within(job, row, chunk):
@@ -139,9 +140,9 @@ def _sealed_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:
     if layout is None or not layout.has_archive:
         return set()
     period_ms = chunk.start_s * 1000, chunk.end_s * 1000 - 1
-    scan = select.archive_scan(
-        job.layout.options, layout.archive_table, chunk.uids, {}, *period_ms, keys_only=True
-    )
+    options, leading = job.layout.options, job.layout.leading
+    wanted = Wanted(chunk.uids)
+    scan = select.archive_scan(options, layout.archive_table, wanted, period_ms, leading, keys_only=True)
     return {row.key for row in TableReader(job.target).scan(scan)}
 
 

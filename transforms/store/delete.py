@@ -10,12 +10,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton
 
 from timebeam.schema.layouts import (
@@ -23,7 +21,6 @@ from timebeam.schema.layouts import (
     Archive,
     Archived,
     Finding,
-    HourMarks,
     ReadableLayout,
     Row,
     Selected,
@@ -47,12 +44,11 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.store.delete_log import logged_rows, write_begun, write_done
 from timebeam.transforms.store.removals import (
     COUNTERS,
     PendingRemovals,
     count_removal,
-    log_files,
-    logged_rows,
 )
 from timebeam.transforms.store.sealed_removals import SealedRemovals
 
@@ -229,7 +225,7 @@ class _CompareFn(beam.DoFn):
     def process(self, checksum: int) -> Iterator[bool]:
         is_same = checksum == self._job.checksum
         if is_same:
-            write_begun(self._job)
+            _begin(self._job)
         else:
             COUNTERS.count("changed")
         yield is_same
@@ -248,7 +244,7 @@ class _AgainFn(beam.DoFn):
     def process(self, may_delete: bool) -> Iterator[bool]:
         job = self._job
         if not job.is_begun:
-            write_begun(job)
+            _begin(job)
         if _has_archive(job):
             layout = capability(job.layout, Archive)
             none = Deleted(0, -1, 0)  # a later step deletes the remaining points
@@ -264,38 +260,13 @@ class _AgainFn(beam.DoFn):
         yield may_delete
 
 
-_BEGUN, _DONE = "-begun.json", "-done.json"
-"""The ends of the names of a file that a run writes before it deletes, and renames after it."""
-
-
-def interrupted_logs(job: DeleteJob) -> Sequence[str]:
-    """The logs of the runs that the job completes: those that match `killed` and are not done."""
-    start, rest = job.killed
-    return [path.removesuffix(_BEGUN) for path in log_files(start, rest + _BEGUN)]
-
-
-def used_s(job: DeleteJob) -> int | None:
-    """When a run with the same log was done, in seconds since 1970; None if there is none."""
-    path = job.log + _DONE
-    return int(FileSystems.last_updated(path)) if FileSystems.exists(path) else None
-
-
-def write_begun(job: DeleteJob) -> None:
-    """Says in the log that cells are deleted from now on."""
+def _begin(job: DeleteJob) -> None:
+    """Says in the log that cells are deleted from now on, and which."""
     selections = [
         {"metric": task.question.metric, "start_ms": task.question.start_ms, "end_ms": task.question.end_ms}
         for task in job.tasks
     ]
-    content = {"checksum": job.checksum, "newest_ms": job.newest_ms, "selections": selections}
-    with FileSystems.create(job.log + _BEGUN) as file:
-        file.write(json.dumps(content).encode() + b"\n")
-
-
-def use_up(job: DeleteJob) -> None:
-    """Says in the logs that the run, and those that it completed, are done: its token is refused then."""
-    for log in {job.log, *job.interrupted}:
-        if FileSystems.exists(log + _BEGUN):  # not if the cells are not those of the dry run
-            FileSystems.rename([log + _BEGUN], [log + _DONE])
+    write_begun(job.log, {"checksum": job.checksum, "newest_ms": job.newest_ms, "selections": selections})
 
 
 class _DoneFn(beam.DoFn):
@@ -306,7 +277,7 @@ class _DoneFn(beam.DoFn):
 
     def process(self, refused: int) -> None:
         if not refused:
-            use_up(self._job)
+            write_done(self._job.log, self._job.interrupted)
 
 
 class _DeleteFn(beam.DoFn):
@@ -413,7 +384,7 @@ def _rollup_removals(
     selection = Selection(question.metric, {}, question.start_ms, question.end_ms)
     deleted = Deleted(question.start_ms, question.end_ms - table.interval_ms + 1, job.newest_ms)
     skips = metrics.SkipLog(COUNTERS)
-    for selected in select.select(layout.options, table.name, layout.uid_table, selection, reader):
+    for selected in select.select(layout, table.name, selection, reader):
         if isinstance(selected, Finding):
             _skip(skips, selected.table, selected.key, selected.text)
             continue
@@ -421,9 +392,3 @@ def _rollup_removals(
         removal = remove_rollups(selected.row, base_ms, table.step_ms, table.qualifier_bytes, deleted)
         if removal is not None:
             yield removal, selected.series
-
-
-def marker_of(layout: ReadableLayout) -> TouchedMarker | None:
-    """What marks the hours that a deletion changes; None if the layout has no such marks."""
-    marking = find_capability(layout, HourMarks)
-    return None if marking is None else TouchedMarker(marking)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ from timebeam.transforms.readers.table_reader import TableReader, read_rows, sca
 from timebeam.transforms.rollup.touched import TouchedMarker, read_days
 
 _ROWS_AT_ONCE = 500
+_MARKED_S = 600
+"""After this marks are written again: after an hour a rollup takes them for those of a dead process."""
 
 
 class MergeTally(NamedTuple):
@@ -80,8 +83,7 @@ def merge_uids(
                 existing = read_rows(target, table, [move.new.key for move in moved])
                 plans = [_without_conflicts(move, existing.get(move.new.key), is_rollup) for move in moved]
                 if mark is not None:
-                    if not is_rollup:
-                        mark([*batch, *(plan.new for plan in plans)])
+                    mark([] if is_rollup else [*batch, *(plan.new for plan in plans)])
                     written = [_newer(plan.new, existing.get(plan.new.key)) for plan in plans]
                     write_all(target, table, [row for row in written if row.cells])
                     stored = read_rows(target, table, [plan.new.key for plan in plans])
@@ -99,18 +101,25 @@ def merge_uids(
 def _marking(
     target: Target, layout: UidTables, old: UidPair, new: bytes
 ) -> Iterator[Callable[[Sequence[Row]], None]]:
-    """A context in which rows and rollups are moved, with what marks the hours of rows until it ends.
+    """A context in which rows and rollups are moved; with what is called before each request, with its rows.
 
-    A metric also gets the marks of the old one, whose rollups may differ from its points.
+    Their hours are marked until the context ends. A metric also gets the marks of the old one, whose rollups
+    may differ from its points.
     """
     marker, hours = TouchedMarker(capability(layout, HourMarks)), set[tuple[bytes, int]]()
     is_marked = table_exists(target, marker.table.name)
+    marked_s = time.monotonic()
     kind, uid = old
 
     def mark(rows: Sequence[Row]) -> None:
+        nonlocal marked_s
         more = set(marker.hours(rows)) - hours if is_marked else set()
         marker.mark(target, more, stored=False)
         hours.update(more)
+        if time.monotonic() >= marked_s + _MARKED_S:
+            marked_s = time.monotonic()
+            marker.mark(target, hours, stored=False)  # again, at a later time
+            marker.mark(target, hours, stored=True)  # but counted once
 
     if is_marked and kind == "metrics":
         for day in read_days(TableReader(target), layout, uid):

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import json
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.runners.runner import PipelineResult
 
@@ -22,6 +17,7 @@ from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import marked
 from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.store.delete_log import write_rows
 from timebeam.transforms.store.sealed_removals import SealedRemovals
 
 NAMESPACE = "timebeam-delete"
@@ -125,9 +121,7 @@ class PendingRemovals:
         """
         if not self._removals:
             return
-        with FileSystems.create(f"{self._log}-{uuid.uuid4().hex}.jsonl") as file:
-            for removal, series in self._removals:
-                file.write(_log_line(removal, series))
+        write_rows(self._log, self._removals)
         rows = [row for removal, _ in self._removals for row in self._changed_rows(removal)]
         with marked(self._target, self._marker, rows):
             self._mutate()
@@ -178,39 +172,3 @@ def _pieces(mutation: Row) -> Iterator[Row]:
     yield mutation._replace(deleted=mutation.deleted[:first])
     for start in range(first, len(mutation.deleted), MUTATIONS):
         yield mutation._replace(cells=(), deleted=mutation.deleted[start : start + MUTATIONS])
-
-
-def _log_line(removal: Removal, series: Series) -> bytes:
-    """A row of the log: what is deleted from it."""
-    mutation = removal.mutation
-    line = {
-        "table": mutation.table,
-        "row": mutation.key.hex(),
-        "series": str(series),
-        "cells": len(removal.old),
-        "rewritten": len(mutation.cells),
-        "points": removal.points,
-        "bytes": removal.bytes,
-    }
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
-
-
-def log_files(start: str, rest: str) -> list[str]:
-    """The sorted paths of the files that begin with `start` and continue as the pattern `rest`.
-
-    Beam would read all folders below a local one, and take `[` in its name as a pattern.
-    """
-    if "://" not in start:
-        return sorted(glob.glob(glob.escape(start) + rest))
-    (matched,) = FileSystems.match([start + rest])
-    return sorted(file.path for file in matched.metadata_list)
-
-
-def logged_rows(log: str) -> Iterator[tuple[str, bytes]]:
-    """(table, key) of the rows in the files of a log; a line that was not written in full is left out."""
-    for path in log_files(log, "-*.jsonl"):
-        with FileSystems.open(path) as lines:
-            for line in lines:
-                with contextlib.suppress(ValueError):
-                    entry = json.loads(line)
-                    yield entry["table"], bytes.fromhex(entry["row"])

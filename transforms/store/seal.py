@@ -12,7 +12,8 @@ from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader
 from timebeam.transforms.rollup.reading import give_back_memory
-from timebeam.transforms.store.sealing import SealJob, SealTally, seal_metric
+from timebeam.transforms.store.sealable import SealJob
+from timebeam.transforms.store.sealing import SealTally, seal_metric
 
 COUNTERS = metrics.TallyCounters("timebeam-seal", SealTally)
 

@@ -15,21 +15,17 @@ A run that ends at any point leaves every point in at least one table, and can b
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import itertools
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from google.api_core.exceptions import NotFound
 
 from timebeam.schema.common.batches import distinct
-from timebeam.schema.layouts import Archive, HourMarks, Row, Selected, capability
+from timebeam.schema.layouts import Archive, Row, Selected
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive import rows as archive_rows
-from timebeam.schema.layouts.archive.keys import BLOCK_S, HOUR_S
+from timebeam.schema.layouts.archive.keys import HOUR_S
 from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.layouts.writing import SeriesKey
@@ -37,18 +33,19 @@ from timebeam.schema.points import Int64s, PointBatch, Series
 from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import MUTATIONS
-from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import TableReader, read_rows
-from timebeam.transforms.rollup.touched import read_days
+from timebeam.transforms.readers.table_reader import read_rows
+from timebeam.transforms.store.sealable import (
+    Sealable,
+    SealJob,
+    buffered,
+    by_series,
+    marked_hours,
+    read_closed,
+    select_sealable,
+)
 
-BUFFER_BYTES = 64 << 20
-"""Approximate memory of the data rows that are read before any is sealed."""
-SERIES_AT_ONCE, BYTES_AT_ONCE = 100, 8 << 20
-"""Most series, and approximate bytes of data rows, that are sealed together: an hour of a series may go into
-an archive row of 20,000 points, and decoded points take several times the memory of their rows."""
-_ROW_BYTES, _CELL_BYTES = 500, 250  # memory of the objects, beside the value
 _ATTEMPTS = 5
-_HOUR_MS, _BLOCK_MS = HOUR_S * 1000, BLOCK_S * 1000
+_HOUR_MS = HOUR_S * 1000
 
 
 class SealTally(NamedTuple):
@@ -77,55 +74,8 @@ class SealTally(NamedTuple):
     rows_waiting: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SealJob:
-    """Which hours are sealed, and how.
-
-    Attributes:
-      start_s, end_s: rows whose hours lie in [start_s, end_s), both whole hours, in seconds.
-      quiet_ms: rows with a cell of this time or later are left, and those of hours that a writer has marked
-        since then: their cells may be older, if files are ingested.
-      delete_source: whether sealed points are deleted from the data table.
-      reader_ms: how long an archive row must not have changed before its points are deleted from the data
-        table: longer than any read takes.
-      dry_run: count, and write nothing.
-      clock: the time, in seconds since 1970.
-    """
-
-    target: Target
-    layout: Archive
-    start_s: int
-    end_s: int
-    quiet_ms: int
-    delete_source: bool = False
-    reader_ms: int = 3_600_000
-    dry_run: bool = False
-    clock: Callable[[], float] = time.time
-
-
 class VerifyError(RuntimeError):
     """The archive does not hold what was written into it; nothing was deleted."""
-
-
-class _Sealable(NamedTuple):
-    """A data row that can be sealed, with the cells that hold points of its closed hours.
-
-    Attributes:
-      columns: the columns that were read; None for all.
-      times_ms: the times of the cells, as in `Archive.sealable`.
-      is_busy: whether cells stay in the data table because the row was written or marked lately.
-    """
-
-    row: Row
-    columns: ColumnRange | None
-    series: SeriesKey
-    times_ms: Int64s
-    is_busy: bool
-
-    @property
-    def name(self) -> Series:
-        """The series, named by its key: a seal needs no names."""
-        return Series(f"{self.series.head.hex()} {self.series.tail.hex()}", ())
 
 
 def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
@@ -135,112 +85,23 @@ def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
       VerifyError: a row that was read back differs from what was written.
       GoogleAPICallError: the service refuses a call, or does not answer.
     """
-    marked_s = _marked_hours(job, metric)
-    for entries in _buffered(_read(job, metric, marked_s)):
+    marked_s = marked_hours(job, metric)
+    for entries in buffered(read_closed(job, metric, marked_s)):
         busy = sum(entry.is_busy for entry in entries)
         yield SealTally(rows_read=len(entries), rows_busy=busy)
-        for some in _by_series([entry for entry in entries if entry.row.cells]):
+        for some in by_series([entry for entry in entries if entry.row.cells]):
             yield _seal(job, some, marked_s)
 
 
-def _read(job: SealJob, metric: bytes, marked_s: Int64s) -> Iterator[_Sealable]:
-    """The data rows of a metric with points of closed hours."""
-    reader = TableReader(job.target)
-    for scan in job.layout.closed(metric, job.start_s * 1000, job.end_s * 1000, reader):
-        for row in reader.scan(scan):
-            with contextlib.suppress(ValueError):  # `timebeam check` reports it
-                yield _sealable(job, row, scan.columns, marked_s)
-
-
-def _sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_s: Int64s) -> _Sealable:
-    """Selects the cells of a data row that can be sealed.
-
-    Raises:
-      ValueError: the key is not that of a data row.
-    """
-    series = job.layout.data_row(row.key).series
-    cells, times_ms = job.layout.sealable(row)
-    is_taken = (times_ms >= job.start_s * 1000) & (times_ms < job.end_s * 1000)
-    is_busy = any(cell.timestamp_ms >= job.quiet_ms for cell in row.cells)
-    if is_busy:
-        is_taken[:] = False
-    elif len(marked_s):
-        is_marked = is_taken & np.isin(times_ms // _HOUR_MS * HOUR_S, marked_s)
-        is_busy = bool(is_marked.any())
-        is_taken &= ~is_marked
-    if not is_taken.all():
-        cells, times_ms = list(itertools.compress(cells, is_taken.tolist())), times_ms[is_taken]
-    return _Sealable(row._replace(cells=cells), columns, series, times_ms, is_busy)
-
-
-def _by_series(entries: Sequence[_Sealable]) -> Iterator[list[_Sealable]]:
-    """The rows of up to `SERIES_AT_ONCE` series at a time, of about `BYTES_AT_ONCE`."""
-    by_series: dict[SeriesKey, list[_Sealable]] = {}
-    for entry in entries:
-        by_series.setdefault(entry.series, []).append(entry)
-    some: list[_Sealable] = []
-    series_count = size = 0
-    for of_series in by_series.values():
-        series_count += 1
-        for entry in of_series:
-            some.append(entry)
-            size += _size(entry.row)
-            if size >= BYTES_AT_ONCE:
-                yield some
-                some, series_count, size = [], 0, 0
-        if series_count == SERIES_AT_ONCE:
-            yield some
-            some, series_count, size = [], 0, 0
-    if some:
-        yield some
-
-
-def _size(row: Row) -> int:
-    """The approximate memory of a row, in bytes."""
-    return _ROW_BYTES + sum(_CELL_BYTES + len(cell.value) + len(cell.qualifier) for cell in row.cells)
-
-
-def _marked_hours(job: SealJob, metric: bytes) -> Int64s:
-    """The starts, in s, of the hours of a metric that writers have marked since `quiet_ms`."""
-    marked_s = []
-    with contextlib.suppress(NotFound):  # without rollups there is no table of marks
-        marking = capability(job.layout, HourMarks)
-        marked_s = [
-            hour.start_s
-            for day in read_days(TableReader(job.target), marking, metric, job.start_s, job.end_s)
-            for hour in day.hours
-            if hour.metric == metric and any(time_ms >= job.quiet_ms for _, time_ms in hour.times_ms)
-        ]
-    return np.array(marked_s, np.int64)
-
-
-def _buffered(entries: Iterable[_Sealable]) -> Iterator[list[_Sealable]]:
-    """Rows in lists of one block and about `BUFFER_BYTES`: many hours of few series, or few of many."""
-    buffer: list[_Sealable] = []
-    size, block = 0, -1
-    for entry in entries:
-        entry_block = int(entry.times_ms[0]) // _BLOCK_MS if len(entry.times_ms) else block
-        if buffer and entry_block != block:
-            yield buffer
-            buffer, size = [], 0
-        block = entry_block
-        buffer.append(entry)
-        size += _size(entry.row)
-        if size >= BUFFER_BYTES:
-            yield buffer
-            buffer, size = [], 0
-    if buffer:
-        yield buffer
-
-
-def _seal(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) -> SealTally:
+def _seal(job: SealJob, entries: Sequence[Sealable], marked_s: Int64s) -> SealTally:
     """Seals data rows of one block that nobody writes to."""
     sealable, batch, damaged = _readable(job.layout, entries)
     tally = SealTally(rows_damaged=damaged, points_read=len(batch))
     if job.dry_run or not len(batch):
         return tally
     code_of = _codes(job, sealable, batch)
-    row_series = {key: entry.name for entry in sealable for key in _archive_keys(entry, code_of)}
+    keys_of = [_archive_keys(entry, code_of) for entry in sealable]
+    row_series = {key: entry.name for entry, keys in zip(sealable, keys_of, strict=True) for key in keys}
     written: list[Row] = []
     for attempt in itertools.count(1):
         stored = read_rows(job.target, job.layout.archive_table, sorted(row_series))
@@ -250,6 +111,7 @@ def _seal(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) -> SealT
         # Points that were deleted since they were read must not be written: a deletion replaces the archive
         # rows after it has changed the data rows, so either it is seen here, or nothing is written.
         sealable, batch, _ = _readable(job.layout, _read_again(job, sealable, marked_s))
+        keys_of = [_archive_keys(entry, code_of) for entry in sealable]
         changes = list(_changes(job, batch, row_series, stored))
         written = _write(job, changes)
         tally = tally._replace(rows_written=tally.rows_written + len(changes))
@@ -263,10 +125,10 @@ def _seal(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) -> SealT
         points_archived=sum(archive_rows.count_points(row) for row in stored.values()),
         bytes_archived=sum(len(cell.value) for row in stored.values() for cell in row.cells),
     )
-    return _delete(job, sealable, code_of, stored, tally) if job.delete_source else tally
+    return _delete(job, sealable, keys_of, stored, tally) if job.delete_source else tally
 
 
-def _read_again(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) -> Iterator[_Sealable]:
+def _read_again(job: SealJob, entries: Sequence[Sealable], marked_s: Int64s) -> Iterator[Sealable]:
     """Reads the rows again and selects the cells that can be sealed now."""
     table = job.layout.data_table
     keys_of: dict[ColumnRange | None, list[bytes]] = {}
@@ -274,10 +136,10 @@ def _read_again(job: SealJob, entries: Sequence[_Sealable], marked_s: Int64s) ->
         keys_of.setdefault(entry.columns, []).append(entry.row.key)
     for columns, keys in keys_of.items():
         for row in read_rows(job.target, table, keys, columns).values():
-            yield _sealable(job, row, columns, marked_s)
+            yield select_sealable(job, row, columns, marked_s)
 
 
-def _readable(layout: Archive, entries: Iterable[_Sealable]) -> tuple[list[_Sealable], PointBatch, int]:
+def _readable(layout: Archive, entries: Iterable[Sealable]) -> tuple[list[Sealable], PointBatch, int]:
     """(the rows that can be read in full, their points, the number of the others)."""
     entries = [entry for entry in entries if entry.row.cells]
     decoded = layout.decode_rows([Selected(entry.row, entry.name) for entry in entries])
@@ -288,7 +150,7 @@ def _readable(layout: Archive, entries: Iterable[_Sealable]) -> tuple[list[_Seal
     return entries, decoded.batch, len(bad)
 
 
-def _codes(job: SealJob, entries: Sequence[_Sealable], batch: PointBatch) -> dict[SeriesKey, int]:
+def _codes(job: SealJob, entries: Sequence[Sealable], batch: PointBatch) -> dict[SeriesKey, int]:
     """The span code of each series; chosen for those that have none."""
     table = job.layout.archive_table
     points = np.bincount(batch.index, minlength=len(batch.series)).tolist()
@@ -319,7 +181,7 @@ def _codes(job: SealJob, entries: Sequence[_Sealable], batch: PointBatch) -> dic
     return code_of
 
 
-def _archive_keys(entry: _Sealable, code_of: Mapping[SeriesKey, int]) -> set[bytes]:
+def _archive_keys(entry: Sealable, code_of: Mapping[SeriesKey, int]) -> set[bytes]:
     """The keys of the archive rows with the points of a data row."""
     code = code_of[entry.series]
     spans = distinct(entry.times_ms // (archive_keys.SPANS_S[code] * 1000)).tolist()
@@ -420,19 +282,23 @@ def _write(job: SealJob, changes: Sequence[_Change]) -> list[Row]:
 
 def _delete(
     job: SealJob,
-    entries: Sequence[_Sealable],
-    code_of: Mapping[SeriesKey, int],
+    entries: Sequence[Sealable],
+    keys_of: Sequence[set[bytes]],
     stored: Mapping[bytes, Row],
     tally: SealTally,
 ) -> SealTally:
-    """Deletes the cells that were read, in rows whose archive rows have not changed for `reader_ms`."""
+    """Deletes the cells that were read, in rows whose archive rows have not changed for `reader_ms`.
+
+    Args:
+      keys_of: for each entry, the keys of the archive rows with its points.
+    """
     latest_ms = int(job.clock() * 1000) - job.reader_ms
     settled = {
         key
         for key, row in stored.items()
         if (seal := archive_rows.seal_cell(row)) is not None and seal.timestamp_ms <= latest_ms
     }
-    emptied = [entry.row for entry in entries if _archive_keys(entry, code_of) <= settled]
+    emptied = [entry.row for entry, keys in zip(entries, keys_of, strict=True) if keys <= settled]
     for rows in _requests(emptied):
         write_all(job.target, job.layout.data_table, rows)
     return tally._replace(rows_deleted=len(emptied), rows_waiting=len(entries) - len(emptied))

@@ -73,7 +73,6 @@ class UidNames:
         ]
 
     def uids(self, pairs: set[UidPair]) -> dict[UidPair, Uid | RefusedError]:
-        """The name of each UID."""
         uids = {pair: cached for pair in pairs if (cached := self._cache.get(pair)) is not None}
         missing = sorted(pairs.difference(uids))
         keys = sorted({uid for _, uid in missing})
@@ -127,11 +126,7 @@ def find_series(layout: Trees, words: Sequence[str], reader: Reader | None) -> t
 
 
 def _parsed(text: str) -> Series:
-    """Parses a series.
-
-    Raises:
-      RefusedError: a tag is malformed or duplicate.
-    """
+    """Parses a series; raises RefusedError if a tag is malformed or duplicate."""
     printed = _PRINTED.fullmatch(text)
     metric, *pairs = [printed[1], *printed[2].split(",")] if printed else text.split()
     tags: dict[str, str] = {}

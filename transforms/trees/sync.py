@@ -80,7 +80,6 @@ class TreeSyncJob:
 
     @property
     def table(self) -> str:
-        """The table of trees."""
         return tree_table(self.layout.options.table_prefix).name
 
 
@@ -125,7 +124,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
             | "StoreFailures" >> refusing(_StoreFailuresFn(job), type(None))
         )
         refused = (read[REJECTED], placed[REJECTED], stored[REJECTED], failures[REJECTED])
-        return refused | "AllRefused" >> beam.Flatten() | "Count" >> beam.ParDo(_CountFn())
+        return refused | "AllRefused" >> beam.Flatten() | "Count" >> beam.Map(_counted)
 
 
 def _with_failures(fn: beam.DoFn, output_type: Any) -> Any:
@@ -258,12 +257,9 @@ def _rejected(job: TreeSyncJob, refusal: SeriesRefusal, tree_id: int | None = No
     return Rejected(json.dumps(payload).encode(), error.reason, error.message, Stage.ENCODE, source)
 
 
-class _CountFn(beam.DoFn):
-    """Counts refusals and passes them on."""
-
-    def process(self, rejected: Rejected) -> Iterator[Rejected]:
-        COUNTERS.count("refused")
-        yield rejected
+def _counted(rejected: Rejected) -> Rejected:
+    COUNTERS.count("refused")
+    return rejected
 
 
 _COLUMNS_AT_ONCE = 1_000

@@ -18,7 +18,6 @@ from timebeam.transforms.readers.table_reader import read_rows, scan_rows
 
 
 def tree_table(prefix: str) -> TableSpec:
-    """The table of trees."""
     return TableSpec(prefix + cells.TABLE, {cells.FAMILY: 1}, holds_points=False)
 
 
@@ -135,7 +134,6 @@ class TreeTable:
         return replace_cells(self._target, self.name, [Replacement(key, old, cell)])[0]
 
     def _definitions(self) -> list[Row]:
-        """The rows of all trees."""
         return list(scan_rows(self._target, Scan(self.name, ((b"", b""),), key_pattern=rb"^\C{2}$")))
 
     def _row(self, tree_id: int) -> dict[int, Row]:

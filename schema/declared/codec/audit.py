@@ -191,11 +191,7 @@ def _map_text(columns: MapColumns, entries: Any) -> str:
 
 
 def _json(text: str) -> msgspec.Raw:
-    """A JSON text, checked.
-
-    Raises:
-      ValueError: it is not one.
-    """
+    """A JSON text, checked; raises ValueError if it is not one."""
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from timebeam.schema.common.option import Option, OptionKind
+from timebeam.schema.layouts.reading import prefix_range
 from timebeam.schema.layouts.writing import SeriesKey
 
 OPTION = Option(
@@ -97,6 +98,13 @@ def parse_key(heads: SeriesHeads, key: bytes) -> ArchiveKey:
     return ArchiveKey(SeriesKey(key[:code_at], key[tail_at:]), code, base_s)
 
 
+def bases(start_ms: int, end_ms: int) -> Iterator[tuple[int, range]]:
+    """(span code, base times in s) of the rows with times from start_ms to end_ms, both inclusive."""
+    first_s, last_s = max(0, start_ms // 1000), min(end_ms // 1000, LAST_S)
+    for code, span_s in SPANS_S.items():
+        yield code, range(first_s - first_s % span_s, last_s + 1, span_s) if first_s <= last_s else range(0)
+
+
 def ranges(head: bytes, start_ms: int, end_ms: int) -> Iterator[tuple[bytes, bytes]]:
     """The key ranges [start, end) of archive rows with times from start_ms to end_ms, both inclusive.
 
@@ -105,13 +113,10 @@ def ranges(head: bytes, start_ms: int, end_ms: int) -> Iterator[tuple[bytes, byt
     Args:
       head: the bytes before the span code.
     """
-    first_s, last_s = max(0, start_ms // 1000), min(end_ms // 1000, LAST_S)
-    if first_s > last_s:
-        return
-    for code, span_s in SPANS_S.items():
-        first, end = first_s - first_s % span_s, last_s - last_s % span_s + 1
-        start_key = head + bytes((code,)) + _base(first)
-        yield start_key, head + (bytes((code + 1,)) if end > LAST_S else bytes((code,)) + _base(end))
+    for code, bases_s in bases(start_ms, end_ms):
+        if bases_s:
+            before = head + bytes((code,))
+            yield before + _base(bases_s[0]), prefix_range(before + _base(bases_s[-1]))[1]
 
 
 def _base(base_s: int) -> bytes:

@@ -196,6 +196,8 @@ def header_of(value: bytes) -> PartHeader:
             f"version {header.version} with codec {header.codec}: this timebeam reads versions up to "
             f"{VERSION} with codec {PCODEC}; a newer one wrote this cell: upgrade timebeam"
         )
+    if header.version < VERSION and max(header.time_form, header.value_form) > _BOTH:
+        raise ArchiveError("damaged header: forms of version 2 in version 1")
     if not (0 < header.points <= POINTS and header.unit <= _BOTH and header.value_form in _VALUE_FORMS):
         raise ArchiveError(
             f"damaged header: {header.points:,} points, form of the times {header.time_form}, of the values "
@@ -254,7 +256,6 @@ _REGULAR_BYTES = 100
 
 
 def _fill_times(column: bytes, place: PartPlace, header: PartHeader, times_ms: Int64s) -> None:
-    """Fills the column of times of a cell."""
     decode = _regular_offsets_ms if len(column) <= _REGULAR_BYTES else _offsets_ms
     offsets_ms = decode(column, header.points, 1 if header.unit else 1000)
     if (offsets_ms[0], offsets_ms[-1]) != (header.first_ms, header.last_ms) or offsets_ms[

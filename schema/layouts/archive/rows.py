@@ -47,7 +47,6 @@ _SEALED = struct.Struct(">q")
 
 
 def archive_table(prefix: str) -> TableSpec:
-    """The table of the archive."""
     families = {FAMILY: 1, SEAL_FAMILY: 1}
     return TableSpec(f"{prefix}archive", families, holds_points=False, same_keys=True)
 

@@ -38,7 +38,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     for series, base_ms, packed in zip(
         batch.index[first].tolist(),
         (periods[first] << _PERIOD_BITS).tolist(),
-        points.fragments(batch.origins),
+        points.fragments(*slots.origin_of(batch.origins)),
         strict=True,
     ):
         key = keys[series]

@@ -160,7 +160,6 @@ class ReadableKeys(KeyForm):
     qualifier_bytes = 10
 
     def series_key(self, series: Series) -> SeriesKey:
-        """See `KeyForm.series_key`."""
         tags = [f"{_escaped(key)}={_escaped(value)}" for key, value in sorted_pairs(series.tags)]
         head = ",".join([_escaped(series.metric), *tags, ""])
         tail = "".join(
@@ -170,11 +169,9 @@ class ReadableKeys(KeyForm):
         return SeriesKey(head.encode(), tail.encode())
 
     def nameless_key(self, series: Series) -> SeriesKey:
-        """See `KeyForm.nameless_key`."""
         return ReadableKeys().series_key(series)
 
     def base_text(self, base_ms: int) -> bytes:
-        """See `KeyForm.base_text`."""
         return b"%d" % base_ms
 
     def head_bytes(self, key: bytes) -> int:
@@ -185,7 +182,6 @@ class ReadableKeys(KeyForm):
         return match.end()
 
     def parse(self, key: bytes) -> HeroicRowKey:
-        """See `KeyForm.parse`."""
         try:
             text = key.decode()
             (metric, metric_value), *fields = _split(text)
@@ -221,12 +217,10 @@ class ReadableKeys(KeyForm):
             yield key + b",", key + b"-"
 
     def qualifiers(self, offsets: Offsets) -> bytes:
-        """See `KeyForm.qualifiers`."""
         digits = offsets.astype(np.int64)[:, None] // _DIGITS % 10
         return (digits + ord("0")).astype(np.uint8).tobytes()
 
     def offsets(self, qualifiers: bytes) -> Int64s:
-        """See `KeyForm.offsets`."""
         digits = np.frombuffer(qualifiers, np.uint8).reshape(-1, 10) - np.uint8(ord("0"))
         offsets = digits.astype(np.int64) @ _DIGITS
         return np.where((digits < 10).all(axis=1) & (offsets < PERIOD_MS), offsets, -1)

@@ -31,8 +31,6 @@ from timebeam.schema.layouts.capabilities import (
     Restored,
     RollupSeries,
     SeriesIndex,
-    hours_of,
-    restored_points,
 )
 from timebeam.schema.layouts.heroic import audit, encode, sealed, select, series_table
 from timebeam.schema.layouts.heroic.audit import SeriesTable
@@ -46,7 +44,7 @@ from timebeam.schema.layouts.heroic.keys import (
 )
 from timebeam.schema.layouts.heroic.select import ResourceNames
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
-from timebeam.schema.layouts.point_cells import RowKind, decode_together
+from timebeam.schema.layouts.point_cells import RowKind, decode_together, hours_of
 from timebeam.schema.layouts.reading import (
     Archived,
     Decoded,
@@ -61,7 +59,7 @@ from timebeam.schema.layouts.reading import (
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec
-from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
+from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey, restored_points
 from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, RefusedError, Series
 
 ROLLUP, STAT = "rollup", "stat"
@@ -73,7 +71,6 @@ class HeroicRollupNames:
     integers = False
 
     def stored(self, series: Series, interval: str, aggregator: str) -> Series:
-        """See `RollupNames.stored`."""
         tags = dict(series.tags)
         for key in (ROLLUP, STAT):
             if key in tags:
@@ -83,7 +80,6 @@ class HeroicRollupNames:
         return series._replace(tags=tuple(sorted({**tags, ROLLUP: interval, STAT: aggregator}.items())))
 
     def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
-        """See `RollupNames.source`."""
         tags = dict(stored.tags)
         if tags.pop(ROLLUP, None) != interval or STAT not in tags:
             return None
@@ -137,30 +133,24 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     @property
     def has_archive(self) -> bool:
-        """See `Archive.has_archive`."""
         return self.archive
 
     @property
     def archive_table(self) -> str:
-        """See `Archive.archive_table`."""
         return archive_table(self.table_prefix).name
 
     @property
     def heads(self) -> KeyForm:
-        """See `Archive.heads`."""
         return self.form
 
     def metric_keys(self, reader: Reader) -> dict[str, bytes]:
-        """See `Archive.metric_keys`."""
         return {name: name.encode() for name in series_table.metrics_from(self.series_table, "", reader)}
 
     def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
-        """See `Archive.closed`."""
         tables = self.data_table, self.series_table
         return sealed.closed(self.form, tables, metric.decode(), start_ms, end_ms, reader)
 
     def data_row(self, key: bytes) -> DataRow:
-        """See `Archive.data_row`."""
         row_key = self.form.parse(key)
         series = SeriesKey(row_key.head, row_key.tail)
         return DataRow(series, row_key.base_ms, row_key.base_ms + PERIOD_MS)
@@ -172,14 +162,12 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return cells, times_ms
 
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        """See `Archive.row_at`."""
         base_ms = base_of(time_s * 1000)
         qualifier = self.form.qualifiers(np.array([time_s * 1000 - base_ms], np.uint32))
         cell = Cell(encode.POINTS, qualifier, 0, b"")
         return Row(self.data_table, self.form.row_key(series, base_ms), [cell])
 
     def tables(self) -> Sequence[TableSpec]:
-        """See `Layout.tables`."""
         archive = (archive_table(self.table_prefix),) if self.archive else ()
         return (
             TableSpec(
@@ -193,7 +181,6 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         )
 
     def refuse(self, series: Series) -> RefusedError | None:
-        """See `Layout.refuse`."""
         try:
             key = self.series_key(series, {})
         except UnicodeEncodeError as error:
@@ -216,17 +203,15 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return ()
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
-        """See `Layout.series_key`."""
         return self.form.series_key(series)
 
     def encode(
         self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
     ) -> Encoded:
-        """See `Layout.encode`."""
         return encode.encode(batch, keys, self.data_table, self.form)
 
-    def point_cells(self, rows: Sequence[tuple[bytes, Iterable[bytes]]]) -> CellColumns:
-        """See `Layout.point_cells`."""
+    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
+        """See `Layout.packed_cells`."""
         return encode.point_cells((packed for _, packed in rows), self.form)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
@@ -243,7 +228,6 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return key
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
-        """See `Layout.index_entries`."""
         has_time, has_value = encode.storable(batch)
         is_storable = has_time & has_value
         bases, base = np.unique(batch.times_ms[is_storable] & -PERIOD_MS, return_inverse=True)
@@ -252,19 +236,16 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return list(zip((pairs // count).tolist(), bases[pairs % count].tolist(), strict=True))
 
     def index(self, series: Series, base_ms: int) -> Sequence[Row]:
-        """See `Layout.index`."""
         return series_table.index_rows(self.series_table, series, base_ms)
 
     def hours(
         self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
     ) -> set[tuple[bytes, int]]:
-        """See `HourMarks.hours`."""
         parsed = [self.form.parse(key) for key in keys]
         metrics, bases_ms = [key.series.metric for key in parsed], [key.base_ms for key in parsed]
         return hours_of(metrics, bases_ms, counts, self.form.offsets(qualifiers))
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        """See `Layout.audit`."""
         table = audit.SeriesTable.of(read(self.series_table))
         yield from table.findings(self.series_table)
         sealed_series = set[Series]()
@@ -289,11 +270,9 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
             yield Finding(Severity.DAMAGE, row.table, row.key, text)
 
     def decode(self, row: Row, series: Series) -> Decoded:
-        """See `Layout.decode`."""
         return audit.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
-        """See `Layout.decode_rows`."""
         form = self.form
         if any(isinstance(selected, Archived) for selected in rows):
             return decode_with_archive(form, rows, self.decode_rows, by_kind=False)
@@ -305,7 +284,6 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         )
 
     def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
-        """See `Layout.remove`."""
         row = selected.row
         if row.table == self.archive_table:
             return remove_archived(self.form, row, deleted)
@@ -342,7 +320,6 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return row_key.series, row_key.base_ms
 
     def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
-        """See `SeriesIndex.index_keys`."""
         return self.series_table, [series_table.series_row(series)]
 
     def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
@@ -374,5 +351,4 @@ class HeroicReadable(Heroic):
 
     @property
     def form(self) -> KeyForm:
-        """See `Heroic.form`."""
         return ReadableKeys(self.resource_names)

@@ -40,18 +40,15 @@ class _HeroicSource(SealedSourceWithSeries):
         self._bases, self._names, self._reader = bases, names, reader
 
     def data_rows(self, start_ms: int, end_ms: int) -> Iterator[Row]:
-        """See `SealedSource.data_rows`."""
         for scan in scans(self._form, self._data, self._bases, start_ms, end_ms):
             yield from self._reader.scan(scan)
 
     def archive_rows(self, start_ms: int, end_ms: int, *, keys_only: bool) -> Iterator[Row]:
-        """See `SealedSource.archive_rows`."""
         ranges = [span for head in self._bases for span in archive_keys.ranges(head, start_ms, end_ms)]
         scan = Scan(self._archive, sorted(ranges), columns=PARTS, keys_only=keys_only)
         yield from self._reader.scan(scan) if ranges else ()
 
     def pieces(self, row: Row, span_s: int) -> Iterator[tuple[SeriesKey, int, Row]]:
-        """See `SealedSource.pieces`."""
         try:
             key = self._form.parse(row.key)
         except ValueError:  # `series_of` says so
@@ -62,7 +59,6 @@ class _HeroicSource(SealedSourceWithSeries):
             yield SeriesKey(key.head, key.tail), time_s, piece
 
     def series_of(self, read: ReadRow) -> Series:
-        """See `SealedSourceWithSeries.series_of`."""
         key = read.row.key if read.key is None else self._form.row_key(read.key.series, 0)
         return self._names.series_of(self._form.parse(key))
 

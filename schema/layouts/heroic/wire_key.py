@@ -67,7 +67,6 @@ class WireKeys(KeyForm):
     qualifier_bytes = 4
 
     def series_key(self, series: Series) -> SeriesKey:
-        """See `KeyForm.series_key`."""
         head = [_string(series.metric), length_bytes(len(series.tags))]
         for pair in sorted_pairs(series.tags):
             head += map(_string, pair)
@@ -79,11 +78,9 @@ class WireKeys(KeyForm):
         return SeriesKey(b"".join(head), _SUFFIX + length_bytes(len(payload)) + payload)
 
     def base_text(self, base_ms: int) -> bytes:
-        """See `KeyForm.base_text`."""
         return base_ms.to_bytes(_BASE_BYTES, "big", signed=True)
 
     def head_bytes(self, key: bytes) -> int:
-        """See `KeyForm.head_bytes`."""
         try:
             return _read_head(key)[1]
         except UnicodeDecodeError as error:
@@ -92,7 +89,6 @@ class WireKeys(KeyForm):
             raise ValueError(f"row key {key[:80].hex()} is not Heroic's: {error}") from error
 
     def parse(self, key: bytes) -> HeroicRowKey:
-        """See `KeyForm.parse`."""
         try:
             (metric, *strings), offset = _read_head(key)
             head, base, tail = key[:offset], key[offset : offset + _BASE_BYTES], key[offset + _BASE_BYTES :]
@@ -115,11 +111,9 @@ class WireKeys(KeyForm):
         yield head + self.base_text(first_ms), head + self.base_text(last_ms + 1)
 
     def qualifiers(self, offsets: Offsets) -> bytes:
-        """See `KeyForm.qualifiers`."""
         return offsets.astype(">u4").tobytes()
 
     def offsets(self, qualifiers: bytes) -> Int64s:
-        """See `KeyForm.offsets`."""
         return np.frombuffer(qualifiers, ">u4").astype(np.int64)
 
 

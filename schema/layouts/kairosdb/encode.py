@@ -41,7 +41,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
         batch.index[first].tolist(),
         numbers[first].tolist(),
         batch.kinds[first].tolist(),
-        points.fragments(batch.origins),
+        points.fragments(*slots.origin_of(batch.origins)),
         strict=True,
     ):
         key = keys[series]
@@ -106,7 +106,6 @@ def row_numbers(batch: PointBatch, numbers: Int64s) -> Int64s:
 
 
 def _values(batch: PointBatch) -> slots.Strings:
-    """The stored values."""
     sizes = np.full(len(batch), 8)
     is_long, is_text = batch.kinds == Kind.INTEGER, batch.kinds == Kind.TEXT
     longs, sizes[is_long] = values.long_bytes(batch.bits[is_long])

@@ -38,7 +38,6 @@ class RowSpec(enum.StrEnum):
 
     @property
     def width_ms(self) -> int:
-        """The width of a row in ms."""
         return 1_814_400 if self is RowSpec.SECONDS else 1_814_400_000
 
     @property

@@ -26,8 +26,6 @@ from timebeam.schema.layouts.capabilities import (
     Restored,
     RollupSeries,
     SeriesIndex,
-    hours_of,
-    restored_points,
 )
 from timebeam.schema.layouts.kairosdb import audit, encode, keys, sealed, select
 from timebeam.schema.layouts.kairosdb.keys import (
@@ -38,7 +36,7 @@ from timebeam.schema.layouts.kairosdb.keys import (
     parse_retention,
 )
 from timebeam.schema.layouts.kairosdb.select import Tables
-from timebeam.schema.layouts.point_cells import decode_together
+from timebeam.schema.layouts.point_cells import decode_together, hours_of
 from timebeam.schema.layouts.reading import (
     Archived,
     Decoded,
@@ -53,7 +51,7 @@ from timebeam.schema.layouts.reading import (
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec
-from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
+from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey, restored_points
 from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, RefusedError, Series
 
 SAVED_FROM = "saved_from"
@@ -65,7 +63,6 @@ class KairosDbRollupNames:
     integers = True
 
     def stored(self, series: Series, interval: str, aggregator: str) -> Series:
-        """See `RollupNames.stored`."""
         tags = dict(series.tags)
         if SAVED_FROM in tags:
             why = f"tag {SAVED_FROM}={tags[SAVED_FROM]}: rollups need this tag key"
@@ -74,7 +71,6 @@ class KairosDbRollupNames:
         return Series.of(f"{series.metric}.{interval}.{aggregator}", tags)
 
     def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
-        """See `RollupNames.source`."""
         tags = dict(stored.tags)
         metric = tags.pop(SAVED_FROM, None)
         head = f"{metric}.{interval}."
@@ -116,7 +112,6 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     @property
     def read_only(self) -> str | None:
-        """See `Layout.read_only`."""
         if self.options.row_spec is RowSpec.SECONDS:
             return "row_spec seconds is for reading only: write with legacy or milliseconds"
         return None
@@ -129,34 +124,27 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     @property
     def data_table(self) -> str:
-        """See `Archive.data_table`."""
         return self.table_names.data
 
     @property
     def has_archive(self) -> bool:
-        """See `Archive.has_archive`."""
         return self.options.archive
 
     @property
     def archive_table(self) -> str:
-        """See `Archive.archive_table`."""
         return archive_table(self.options.table_prefix).name
 
     @property
     def heads(self) -> KairosDbOptions:
-        """See `Archive.heads`."""
         return self.options
 
     def metric_keys(self, reader: Reader) -> dict[str, bytes]:
-        """See `Archive.metric_keys`."""
         return {name: name.encode() for name in select.metrics_from(self.table_names.strings, "", reader)}
 
     def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
-        """See `Archive.closed`."""
         return sealed.closed(self.options, self.table_names, metric.decode(), start_ms, end_ms, reader)
 
     def data_row(self, key: bytes) -> DataRow:
-        """See `Archive.data_row`."""
         row_ms = parse_key(key).row_ms
         return DataRow(keys.series_key_of(key), row_ms, row_ms + self.options.row_spec.width_ms)
 
@@ -168,7 +156,6 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return cells, audit.cell_times(row._replace(cells=cells), self.options.row_spec)
 
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        """See `Archive.row_at`."""
         spec = self.options.row_spec
         row_ms = time_s * 1000 // spec.width_ms * spec.width_ms
         qualifier = spec.columns(time_s * 1000 - row_ms).to_bytes(4, "big")
@@ -194,11 +181,9 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         )
 
     def refuse(self, series: Series) -> RefusedError | None:
-        """See `Layout.refuse`."""
         return keys.refuse_series(series)
 
     def names(self, series: Series) -> Sequence[Name]:
-        """See `Layout.names`."""
         return ()
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
@@ -217,8 +202,8 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
             raise ValueError(self.read_only)
         return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
 
-    def point_cells(self, rows: Sequence[tuple[bytes, Iterable[bytes]]]) -> CellColumns:
-        """See `Layout.point_cells`."""
+    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
+        """See `Layout.packed_cells`."""
         return encode.point_cells((packed for _, packed in rows), self.options.family)
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
@@ -243,7 +228,6 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return self.table_names.row_keys, select.index_keys(series, base_ms, self.options.row_spec)
 
     def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
-        """See `SeriesIndex.indexed`."""
         return select.indexed(self.table_names.row_keys, metric, reader)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
@@ -262,7 +246,6 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return Restored(points, row._replace(cells=()))
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
-        """See `Layout.select`."""
         if self.options.archive:
             return sealed.select(self.options, self.table_names, self.archive_table, selection, reader)
         return select.select(self.options, self.table_names, selection, reader)
@@ -278,14 +261,12 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
     def hours(
         self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
     ) -> set[tuple[bytes, int]]:
-        """See `HourMarks.hours`."""
         parsed = [parse_key(key) for key in keys]
         metrics, bases_ms = [key.series.metric for key in parsed], [key.row_ms for key in parsed]
         offsets = self.options.row_spec.offsets_ms(np.frombuffer(qualifiers, ">u4").astype(np.int64))
         return hours_of(metrics, bases_ms, counts, offsets)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        """See `Layout.audit`."""
         sealed_series = set[SeriesKey]()
         if self.options.archive:
             check = functools.partial(_archive_findings, sealed_series)
@@ -299,14 +280,12 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return remove_cells(selected.row, audit.cell_times(selected.row, self.options.row_spec), deleted)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
-        """See `Layout.decode_rows`."""
         spec = self.options.row_spec
         if any(isinstance(selected, Archived) for selected in rows):
             return decode_with_archive(self.options, rows, self.decode_rows, by_kind=True)
         return decode_together(rows, audit.kind_of, lambda cells: audit.read_cells(cells, spec), self.decode)
 
     def decode(self, row: Row, series: Series) -> Decoded:
-        """See `Layout.decode`."""
         return audit.decode(self.options.row_spec, row, series)
 
 

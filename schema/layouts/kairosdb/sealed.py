@@ -48,7 +48,6 @@ class _KairosDbSource(SealedSourceWithSeries):
         self._head = selection.metric.encode() + b"\0"
 
     def data_rows(self, start_ms: int, end_ms: int) -> Iterator[Row]:
-        """See `SealedSource.data_rows`."""
         period = dataclasses.replace(self._selection, start_ms=start_ms, end_ms=end_ms)
         for selected in selected_rows(self._options, self._tables, period, self._reader):
             if isinstance(selected, Finding):
@@ -66,7 +65,6 @@ class _KairosDbSource(SealedSourceWithSeries):
         return row._replace(cells=[row.cells[number] for number in inside])
 
     def archive_rows(self, start_ms: int, end_ms: int, *, keys_only: bool) -> Iterator[Row]:
-        """See `SealedSource.archive_rows`."""
         ranges = list(archive_keys.ranges(self._head, start_ms, end_ms))
         scan = Scan(self._archive, ranges, columns=PARTS, keys_only=keys_only or bool(self._selection.tags))
         rows = iter(self._reader.scan(scan)) if ranges else iter(())
@@ -85,13 +83,11 @@ class _KairosDbSource(SealedSourceWithSeries):
             return True
 
     def pieces(self, row: Row, span_s: int) -> Iterator[tuple[SeriesKey, int, Row]]:
-        """See `SealedSource.pieces`."""
         series = keys.series_key_of(row.key)
         for time_s, piece in cell_pieces(row, cell_times(row, self._options.row_spec), span_s):
             yield series, time_s, piece
 
     def series_of(self, read: ReadRow) -> Series | None:
-        """See `SealedSourceWithSeries.series_of`."""
         key = read.row.key if read.key is None else keys.row_key(read.key.series, 0, 0)
         series = keys.parse_key(key).series
         return series if self._selection.takes(series) else None

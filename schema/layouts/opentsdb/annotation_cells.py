@@ -17,11 +17,11 @@ from typing import NamedTuple
 from timebeam.schema.annotations import Annotation, NotAnAnnotationError, as_ms, parse_stored
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.fragments import FAMILY
+from timebeam.schema.layouts.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.rows import ANNOTATION
 from timebeam.schema.layouts.reading import ColumnRange, Scan
 from timebeam.schema.layouts.tables import Cell, Row
-from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Reason, RefusedError
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x02")
@@ -64,16 +64,10 @@ def place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
     """
     base_s = as_ms(start) // _SPAN_MS * keys.SPAN_S
     if tsuid:
-        key = keys.row_key(series_key(options, tsuid), base_s)
+        key = keys.row_key(key_of_tsuid(options, tsuid), base_s)
     else:
         key = global_head(options) + base_s.to_bytes(4, "big")
     return Place(key, qualifier(start))
-
-
-def series_key(options: OpenTsdbOptions, tsuid: bytes) -> SeriesKey:
-    """The parts of the row keys of the series with this TSUID."""
-    metric, tags = tsuid[: options.uid_width_metric], tsuid[options.uid_width_metric :]
-    return SeriesKey(keys.salt(options, metric, tags) + metric, tags)
 
 
 def tsuid_of(options: OpenTsdbOptions, key: bytes) -> bytes:

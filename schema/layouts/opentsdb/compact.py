@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from timebeam.schema.layouts.capabilities import Restored, restored_points
+from timebeam.schema.layouts.capabilities import Restored
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys, select
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
@@ -33,7 +33,7 @@ from timebeam.schema.layouts.opentsdb.rows import (
 from timebeam.schema.layouts.reading import Reader
 from timebeam.schema.layouts.removal import deletions
 from timebeam.schema.layouts.tables import Cell, Row
-from timebeam.schema.layouts.writing import Packing
+from timebeam.schema.layouts.writing import Packing, restored_points
 from timebeam.schema.points import Bools, PointBatch
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.layouts.slots import starts_of
+from timebeam.schema.layouts.slots import Strings, starts_of
 from timebeam.schema.points import Bools, Bytes, Int64s, Kind
 
 Codes = npt.NDArray[np.uint32]
@@ -65,7 +65,7 @@ class Elements:
     @property
     def widths(self) -> Int64s:
         """int64[n]: bytes of each value."""
-        return (self.codes & _LENGTH_MASK).astype(np.int64) + 1
+        return widths_of(self.codes)
 
     def take(self, indices: Int64s | slice) -> Elements:
         """A selection."""
@@ -94,6 +94,11 @@ def offsets_ms(codes: Codes) -> Int64s:
     """int64[n]: milliseconds since the base time of the row, of qualifiers."""
     numbers = codes.astype(np.int64)
     return np.where(codes >= MS_FLAG, (numbers & 0x0FFFFFC0) >> 6, (numbers >> 4) * 1000)
+
+
+def widths_of(codes: Codes) -> Int64s:
+    """int64[n]: bytes of each value, of qualifiers."""
+    return (codes & _LENGTH_MASK).astype(np.int64) + 1
 
 
 def concatenate(arrays: Sequence[Elements]) -> Elements:
@@ -194,15 +199,20 @@ def split_columns(qualifiers: bytes, values: bytes) -> Elements:
       CorruptError: the lengths do not agree.
     """
     codes = split_qualifiers(qualifiers)
-    widths = (codes & _LENGTH_MASK).astype(np.int64) + 1
-    starts = starts_of(widths)
+    starts = starts_of(widths_of(codes))
     if len(values) - int(starts[-1]) not in (0, 1):
         raise CorruptError(
             f"Corrupted value: {len(values)} bytes where the qualifiers say {int(starts[-1])} or one more"
         )
-    padded = bytes(8) + values
+    return of_strings(codes, (values, starts))
+
+
+def of_strings(codes: Codes, values: Strings) -> Elements:
+    """The elements with these qualifiers and values."""
+    content, starts = values
+    padded = bytes(8) + content
     windows = np.ndarray((len(padded) - 7,), ">u8", padded, 0, (1,))
-    return Elements(codes, windows[starts[1:]].astype(np.uint64) & _MASKS[widths])
+    return Elements(codes, windows[starts[1:]].astype(np.uint64) & _MASKS[widths_of(codes)])
 
 
 def split_qualifiers(qualifiers: bytes) -> Codes:

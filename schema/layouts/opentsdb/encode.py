@@ -11,7 +11,7 @@ from timebeam.schema.common.batches import run_starts
 from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import histogram_cells
-from timebeam.schema.layouts.opentsdb.fragments import FAMILY, packed_rows
+from timebeam.schema.layouts.opentsdb.fragments import FAMILY, packed_rows, point_rows
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_keys
 from timebeam.schema.layouts.writing import Encoded, Packing, RowFragment, SeriesKey
 from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, Rejected, Stage
@@ -28,7 +28,7 @@ def encode(
     options: OpenTsdbOptions,
     packing: Packing,
 ) -> Encoded:
-    """The fragments of a batch: one for each row, or for each row and arrival if columns are packed.
+    """The fragments of a batch: one for each row.
 
     Args:
       keys: the key of each series of the batch; None for a series without points in it.
@@ -53,18 +53,18 @@ def encode(
         flags = (elements.codes & 0xF).astype(np.int64)
         instants, bits = (offsets << 5) | (elements.in_ms.astype(np.int64) << 4) | flags, _OFFSET_BITS + 5
     rows = _row_numbers(batch, hours)
-    order, columns = _sorted_rows(_columns_of(rows, batch.arrivals_ms), instants, bits)
+    order = _sorted_columns(_columns_of(rows, batch.arrivals_ms), instants, bits)
     elements = elements.take(order)
-    rows = rows[order] if packing is Packing.POINTS else columns
+    rows = rows[order]
     bounds = np.append(run_starts(rows), len(rows))
     first = order[bounds[:-1]]
-    if packing is Packing.POINTS:
+    arrivals_ms = batch.arrivals_ms[order]
+    if packing is Packing.POINTS or (arrivals_ms != arrivals_ms[0]).any():
         codes = elements.codes.astype(np.int64)
-        values = el.value_bytes(elements)
-        points = slots.SlotPoints(bounds, codes, batch.arrivals_ms[order], values).newest()
-        packed = points.fragments(batch.origins)
+        points = slots.SlotPoints(bounds, codes, arrivals_ms, el.value_bytes(elements)).newest()
+        packed = point_rows(points, batch.origins, packing)
     else:
-        packed = packed_rows(elements, bounds, batch.arrivals_ms[first], *slots.origin_of(batch.origins))
+        packed = packed_rows(elements, bounds, arrivals_ms[bounds[:-1]], *slots.origin_of(batch.origins))
     series = [key for number in batch.index[first].tolist() if (key := keys[number]) is not None]
     stored_keys = row_keys(series, hours[first] * SPAN_S)
     row_fragments = list(map(RowFragment, itertools.repeat(table), stored_keys, packed))
@@ -149,24 +149,22 @@ def _columns_of(rows: Int64s, arrivals_ms: Int64s) -> Int64s:
     return np.unique(rows, return_inverse=True)[1] * len(arrivals) + rank
 
 
-def _sorted_rows(rows: Int64s, slots: Int64s, bits: int) -> tuple[Int64s, Int64s]:
-    """(order, rows), int64 each: the points sorted by row and slot, only the last one of each slot.
+def _sorted_columns(columns: Int64s, slots: Int64s, bits: int) -> Int64s:
+    """int64[m]: the points sorted by column and slot, only the last one of each slot.
 
-    Row, slot (of `bits` bits) and position are packed into one integer, since sorting integers is several
+    Column, slot (of `bits` bits) and position are packed into one integer, since sorting integers is several
     times faster than sorting by keys.
     """
-    n = len(rows)
+    n = len(columns)
     position_bits = max(1, (n - 1).bit_length())
-    if int(rows.max()).bit_length() + bits + position_bits > 63:
-        distinct, rows = np.unique(rows, return_inverse=True)
+    if int(columns.max()).bit_length() + bits + position_bits > 63:
+        distinct, columns = np.unique(columns, return_inverse=True)
         assert len(distinct).bit_length() + bits + position_bits <= 63
-    key = (((rows << bits) | slots) << position_bits) | np.arange(n)
+    key = (((columns << bits) | slots) << position_bits) | np.arange(n)
     key.sort()
-    row_slots = key >> position_bits
-    last = np.append(row_slots[1:] != row_slots[:-1], True)
-    if not last.all():
-        key, row_slots = key[last], row_slots[last]
-    return key & ((1 << position_bits) - 1), row_slots >> bits
+    column_slots = key >> position_bits
+    last = np.append(column_slots[1:] != column_slots[:-1], True)
+    return key[last] & ((1 << position_bits) - 1)
 
 
 def _elements(batch: PointBatch, offsets: Int64s, decimals: Decimals) -> el.Elements:

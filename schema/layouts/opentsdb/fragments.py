@@ -1,8 +1,9 @@
-"""Fragments of rows, and the cells that they become: one batch's points of one arrival in one row.
+"""Fragments of rows, and the cells that they become: one batch's points in one row.
 
 Qualifiers and values are in their stored form, so the usual case (one fragment, or fragments that follow
 each other in time) is packed without decoding. In packing `points` fragments are those of
-`timebeam.schema.layouts.slots` instead.
+`timebeam.schema.layouts.slots` instead. So are they in the other packings, behind 28 zeros and the form 5, if
+the points of the batch have several arrivals, as those of messages do.
 
 | bytes | content |
 |---|---|
@@ -15,57 +16,39 @@ each other in time) is packed without decoding. In packing `points` fragments ar
 
 from __future__ import annotations
 
-import itertools
 import struct
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import numpy as np
 
 from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import histogram_cells
-from timebeam.schema.layouts.opentsdb.rows import merge
+from timebeam.schema.layouts.slots import CellColumns, SlotPoints, Strings
 from timebeam.schema.layouts.tables import Cell
 from timebeam.schema.layouts.writing import Packing
-from timebeam.schema.points import Int64s
+from timebeam.schema.points import Bools, Int64s, Origins
 
 FAMILY = "t"
 APPEND_QUALIFIER = b"\x05\x00\x00"
 
 _HEADER = struct.Struct(">qIQIIBI")
 _QUALIFIER_BYTES = 16 * 1024
-_SECONDS, _MILLISECONDS, _MIXED = 1, 2, 3
+_SECONDS, _MILLISECONDS, _MIXED, _SEVERAL_ARRIVALS = 1, 2, 3, 5
+_FORM_AT = 28
+_SEVERAL = bytes(_FORM_AT) + bytes([_SEVERAL_ARRIVALS])
+_OFFSET_BITS = 22
 
 
-class UnpackedFragment(NamedTuple):
-    """The fields of a fragment; see the module's table."""
+def has_several_arrivals(packed: bytes) -> bool:
+    """Whether a fragment of packing `compacted` or `append` may hold points of several arrivals."""
+    return packed[_FORM_AT] == _SEVERAL_ARRIVALS
 
-    arrival_ms: int
-    checksum: int
-    offset: int
-    first_ms: int
-    last_ms: int
-    forms: int
-    qualifiers: bytes
-    values: bytes
 
-    @classmethod
-    def of(cls, packed: bytes) -> UnpackedFragment:
-        """Splits a fragment into its fields."""
-        arrival_ms, checksum, offset, first_ms, last_ms, forms, size = _HEADER.unpack_from(packed)
-        start = _HEADER.size
-        qualifiers, values = packed[start : start + size], packed[start + size :]
-        return cls(arrival_ms, checksum, offset, first_ms, last_ms, forms, qualifiers, values)
-
-    @property
-    def order(self) -> tuple[int, int, int, bytes, bytes]:
-        """Sort key: a later fragment of a row wins over an earlier one; equal keys mean equal fragments."""
-        return self.arrival_ms, self.checksum, self.offset, self.qualifiers, self.values
-
-    def elements(self) -> el.Elements:
-        """Its elements."""
-        return el.split_columns(self.qualifiers, self.values)
+def point_rows(points: SlotPoints, origins: Origins | None, packing: Packing) -> list[bytes]:
+    """The fragments of rows whose points may have several arrivals; see `SlotPoints.fragments`."""
+    packed = points.fragments(*slots.origin_of(origins))
+    return packed if packing is Packing.POINTS else [_SEVERAL + fragment for fragment in packed]
 
 
 def packed_rows(
@@ -109,51 +92,57 @@ def extent(packed: Iterable[bytes], packing: Packing) -> tuple[set[int], int, in
     """(arrivals, offset of the first element and of the last one from the base time), in ms, of fragments."""
     numbers, histograms = histogram_cells.split(packed, packing)
     arrivals_ms, offsets_ms = histogram_cells.extent(histograms)
-    if packing is Packing.POINTS:
-        points = slots.SlotPoints.of([numbers])
+    if numbers:
+        points = _points([numbers], packing)
         arrivals_ms |= set(points.arrivals_ms.tolist())
         offsets_ms += el.offsets_ms(points.slots.astype(np.uint32)).tolist()
-    for arrival_ms, _, _, first_ms, last_ms, _, _ in (
-        map(_HEADER.unpack_from, numbers) if packing is not Packing.POINTS else ()
-    ):
-        arrivals_ms.add(arrival_ms)
-        offsets_ms += (first_ms, last_ms)
     return arrivals_ms, min(offsets_ms), max(offsets_ms)
 
 
-def cells(packed: Iterable[bytes], packing: Packing) -> list[Cell]:
-    """The cells of one row in packing `compacted` or `append`, whatever the order of its fragments.
+def cell_columns(rows: Iterable[Iterable[bytes]], packing: Packing) -> CellColumns:
+    """The cells of rows in packing `compacted` or `append`, whatever the order of their fragments.
 
-    The cell timestamp is the arrival of the cell's points, in ms. So a compacted column holds points
-    of one arrival only: an old point in a newer column would win over corrections between the two.
+    The latest arrival of an instant wins; within one arrival, the last point. The cell timestamp is the
+    arrival of the cell's points, in ms. So a compacted column holds points of one arrival only: an old point
+    in a newer column would win over corrections between the two.
     """
-    numbers, histograms = histogram_cells.split(packed, packing)
-    histogram_columns = histogram_cells.cells(histograms, FAMILY)
-    if packing is not Packing.APPEND:
-        ascending = _ascending_columns(numbers)
-        if ascending is not None:
-            return ascending + histogram_columns
-    fragments = [UnpackedFragment.of(fragment) for fragment in numbers]
-    if not fragments:
-        return histogram_columns
-    if packing is Packing.APPEND:
-        newest = max(fragment.arrival_ms for fragment in fragments)
-        appended = el.append_bytes(_joined(fragments).elements())
-        return [Cell(FAMILY, APPEND_QUALIFIER, newest, appended), *histogram_columns]
-    fragments = _without_superseded(_by_arrival(fragments))
-    number_columns = [_column(column) for fragment in fragments for column in _in_columns(fragment)]
-    return number_columns + histogram_columns
+    numbers, histograms = zip(*(histogram_cells.split(packed, packing) for packed in rows), strict=True)
+    if not any(histograms):
+        columns_of = _append_columns if packing is Packing.APPEND else _compacted_columns
+        return columns_of(_one_per_instant(_points(numbers, packing)))
+    return CellColumns.of(
+        [
+            (cell_columns([of_row], packing).cells(0) if of_row else [])
+            + histogram_cells.cells(histograms_of_row, FAMILY)
+            for of_row, histograms_of_row in zip(numbers, histograms, strict=True)
+        ]
+    )
 
 
-def _ascending_columns(fragments: Iterable[bytes]) -> list[Cell] | None:
-    """The columns of fragments whose arrivals and points ascend, as most of a stream; None for others.
+def columns(elements: el.Elements, timestamp_ms: int) -> list[Cell]:
+    """Compacted columns that hold these elements; a plain point for a single element.
 
-    Also None for a column over Bigtable's limit. No object is made for a fragment: a row may have hundreds.
+    Args:
+      elements: one or more, one per instant, ascending.
+      timestamp_ms: of the cells.
+    """
+    n = len(elements)
+    arrivals_ms, codes = np.full(n, timestamp_ms), elements.codes.astype(np.int64)
+    points = SlotPoints(np.array([0, n]), codes, arrivals_ms, el.value_bytes(elements))
+    return _compacted_columns(points).cells(0)
+
+
+def ascending_columns(fragments: Iterable[bytes]) -> list[Cell] | None:
+    """The columns of fragments that follow each other in arrival and time, as in most files; else None.
+
+    Also None for a column over Bigtable's limit.
     """
     unpack, start = _HEADER.unpack_from, _HEADER.size
     columns = list[tuple[int, int, bytes, bytes]]()
     newest_ms, end_ms = -(1 << 64), -1
-    for packed in fragments:
+    for packed in sorted(fragments, key=_arrival_and_first):
+        if packed[_FORM_AT] > _MIXED:
+            return None
         arrival_ms, _, _, first_ms, last_ms, forms, size = unpack(packed)
         if first_ms <= end_ms or arrival_ms < newest_ms:
             return None
@@ -169,41 +158,9 @@ def _ascending_columns(fragments: Iterable[bytes]) -> list[Cell] | None:
     return [_cell(*column) for column in columns]
 
 
-def columns(elements: el.Elements, timestamp_ms: int) -> list[Cell]:
-    """Compacted columns that hold these elements; a plain point for a single element.
-
-    Args:
-      elements: one or more, one per instant, ascending.
-      timestamp_ms: of the cells.
-    """
-    (fragment,) = _packed(elements, np.array([0, len(elements)]), timestamp_ms)
-    return [_column(column) for column in _in_columns(fragment)]
-
-
-def _by_arrival(fragments: Sequence[UnpackedFragment]) -> list[UnpackedFragment]:
-    """One fragment for each arrival, ascending."""
-    by_arrival: dict[int, list[UnpackedFragment]] = {}
-    for fragment in fragments:
-        by_arrival.setdefault(fragment.arrival_ms, []).append(fragment)
-    return [_joined(by_arrival[arrival_ms]) for arrival_ms in sorted(by_arrival)]
-
-
-def _without_superseded(fragments: list[UnpackedFragment]) -> list[UnpackedFragment]:
-    """Fragments in the order of their arrival, without the points that a later fragment replaces."""
-    if len(fragments) == 1 or _follow_each_other(sorted(fragments, key=_first_ms)):
-        return fragments
-    merged, column = merge([fragment.elements() for fragment in fragments])
-    remaining = []
-    for number, fragment in enumerate(fragments):
-        winners = merged.take(np.flatnonzero(column == number))
-        if len(winners):
-            remaining += _packed(winners, np.array([0, len(winners)]), fragment.arrival_ms)
-    return remaining
-
-
-def _column(fragment: UnpackedFragment) -> Cell:
-    """The cell of a fragment that fits one."""
-    return _cell(fragment.arrival_ms, fragment.forms, fragment.qualifiers, fragment.values)
+def _arrival_and_first(packed: bytes) -> tuple[bytes, bytes]:
+    """Sort key: the arrival of a fragment and its first offset."""
+    return packed[:8], packed[20:24]
 
 
 def _cell(arrival_ms: int, forms: int, qualifiers: bytes, values: bytes) -> Cell:
@@ -213,45 +170,81 @@ def _cell(arrival_ms: int, forms: int, qualifiers: bytes, values: bytes) -> Cell
     return Cell(FAMILY, qualifiers, arrival_ms, values + (b"\x01" if forms == _MIXED else b"\x00"))
 
 
-def _in_columns(fragment: UnpackedFragment) -> list[UnpackedFragment]:
-    """A fragment split so that each result fits a column: Bigtable's qualifiers hold 16 KiB."""
-    if len(fragment.qualifiers) <= _QUALIFIER_BYTES:
-        return [fragment]
-    elements = fragment.elements()
-    bounds = np.append(np.arange(0, len(elements), _QUALIFIER_BYTES // 4), len(elements))
-    return _packed(elements, bounds, fragment.arrival_ms)
+def _points(rows: Iterable[Iterable[bytes]], packing: Packing) -> SlotPoints:
+    """The points of the fragments of each row."""
+    if packing is Packing.POINTS:
+        return SlotPoints.of(rows)
+    return SlotPoints.of(map(_point_fragment, fragments) for fragments in rows)
 
 
-def _packed(elements: el.Elements, bounds: Int64s, arrival_ms: int) -> list[UnpackedFragment]:
-    """Slices of elements as fragments of one arrival."""
-    arrivals = np.full(len(bounds) - 1, arrival_ms)
-    return [UnpackedFragment.of(packed) for packed in packed_rows(elements, bounds, arrivals, 0, 0)]
+def _point_fragment(packed: bytes) -> bytes:
+    """A fragment of packing `compacted` or `append` as one of `slots`."""
+    if has_several_arrivals(packed):
+        return packed[len(_SEVERAL) :]
+    arrival_ms, checksum, offset, _, _, _, size = _HEADER.unpack_from(packed)
+    values_at = _HEADER.size + size
+    codes = el.split_qualifiers(packed[_HEADER.size : values_at])
+    origin = checksum, offset
+    return slots.fragment_of(origin, arrival_ms, codes, el.widths_of(codes), packed[values_at:])
 
 
-def _first_ms(fragment: UnpackedFragment) -> int:
-    return fragment.first_ms
+def _one_per_instant(points: SlotPoints) -> SlotPoints:
+    """One point of each instant of a row, the latest arrival; within one arrival, the last point."""
+    instants = points.rows << _OFFSET_BITS | el.offsets_ms(points.slots.astype(np.uint32))
+    if (instants[1:] > instants[:-1]).all():
+        return points
+    return points.take(slots.newest(instants, points.arrivals_ms))
 
 
-def _follow_each_other(by_time: Sequence[UnpackedFragment]) -> bool:
-    """Whether each fragment ends before the next one starts."""
-    return all(a.last_ms < b.first_ms for a, b in itertools.pairwise(by_time))
+def _append_columns(points: SlotPoints) -> CellColumns:
+    """A cell for each row, with the newest of its arrivals."""
+    elements = el.of_strings(points.slots.astype(np.uint32), points.values)
+    starts = slots.starts_of(elements.widths + np.where(elements.in_ms, 4, 2))
+    n = len(points.bounds) - 1
+    return CellColumns(
+        np.arange(n + 1),
+        (FAMILY,),
+        np.zeros(n, np.int64),
+        (APPEND_QUALIFIER * n, np.arange(n + 1) * len(APPEND_QUALIFIER)),
+        np.maximum.reduceat(points.arrivals_ms, points.bounds[:-1]),
+        (el.append_bytes(elements), starts[points.bounds]),
+    )
 
 
-def _joined(fragments: Sequence[UnpackedFragment]) -> UnpackedFragment:
-    """All elements as one fragment: concatenated if the fragments follow each other in time, else merged."""
-    if len(fragments) == 1:
-        return fragments[0]
-    by_time = sorted(fragments, key=_first_ms)
-    if _follow_each_other(by_time):
-        forms = 0
-        for fragment in by_time:
-            forms |= fragment.forms
-        return by_time[0]._replace(
-            last_ms=by_time[-1].last_ms,
-            forms=forms,
-            qualifiers=b"".join(fragment.qualifiers for fragment in by_time),
-            values=b"".join(fragment.values for fragment in by_time),
-        )
-    by_arrival = sorted(fragments, key=lambda fragment: fragment.order)
-    merged, _ = merge([fragment.elements() for fragment in by_arrival])
-    return _packed(merged, np.array([0, len(merged)]), by_arrival[0].arrival_ms)[0]
+def _compacted_columns(points: SlotPoints) -> CellColumns:
+    """A cell for each row and arrival, or several cells if its qualifiers have more than 16 KiB.
+
+    Args:
+      points: one of each instant of a row, ascending.
+    """
+    rows, arrivals_ms = points.rows, points.arrivals_ms
+    if ((arrivals_ms[1:] < arrivals_ms[:-1]) & (rows[1:] == rows[:-1])).any():
+        points = points.take(np.lexsort((arrivals_ms, rows)))  # stable: by instant within an arrival
+        rows, arrivals_ms = points.rows, points.arrivals_ms
+    codes = points.slots.astype(np.uint32)
+    qualifiers, qualifier_starts = el.qualifier_bytes(codes)
+    is_new = np.append(True, (arrivals_ms[1:] != arrivals_ms[:-1]) | (rows[1:] != rows[:-1]))
+    firsts = np.flatnonzero(is_new)
+    bounds = np.append(firsts, len(rows))
+    for column in np.flatnonzero(np.diff(qualifier_starts[bounds]) > _QUALIFIER_BYTES).tolist():
+        is_new[bounds[column] : bounds[column + 1] : _QUALIFIER_BYTES // 4] = True
+    firsts = np.flatnonzero(is_new)
+    bounds = np.append(firsts, len(rows))
+    in_ms = np.add.reduceat(codes >= el.MS_FLAG, firsts, dtype=np.int64)
+    return CellColumns(
+        np.searchsorted(rows[firsts], np.arange(len(points.bounds))),
+        (FAMILY,),
+        np.zeros(len(firsts), np.int64),
+        (qualifiers, qualifier_starts[bounds]),
+        arrivals_ms[firsts],
+        _ended(points.values, bounds, (in_ms > 0) & (in_ms < np.diff(bounds))),
+    )
+
+
+def _ended(values: Strings, bounds: Int64s, is_mixed: Bools) -> Strings:
+    """The values of compacted columns, each with its last byte; a plain point has none."""
+    content, starts = values
+    is_compacted = np.diff(bounds) > 1
+    ends = starts[bounds[1:]]
+    ended = np.insert(np.frombuffer(content, np.uint8), ends[is_compacted], is_mixed[is_compacted])
+    return ended.tobytes(), starts[bounds] + np.append(0, np.cumsum(is_compacted))

@@ -343,11 +343,9 @@ def ranges(
     base_times = bases(start_ms, end_ms)
     if not base_times:
         return
-    first, last = base_times[0], base_times[-1]
+    first, last = base_times[0], base_times[-1] + 1  # the last whole hour is not the last base time
     for head in heads(options, metric):
-        end_base = (last + 1).to_bytes(5, "big")  # the fifth byte is set beyond the last base time
-        end = end_base[1:] if not end_base[0] else b"\xff" * 4096
-        yield head + first.to_bytes(4, "big"), head + end
+        yield head + first.to_bytes(BASE_BYTES, "big"), head + last.to_bytes(BASE_BYTES, "big")
 
 
 MOST_VALUES = 100

@@ -42,8 +42,8 @@ from timebeam.schema.layouts.opentsdb import (
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation
+from timebeam.schema.layouts.opentsdb.key_ranges import LeadingTags, Wanted
 from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.leading import LeadingTags
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, winner_of
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.opentsdb.uids.names import Names, Overflow
@@ -91,7 +91,7 @@ class OpenTsdb(
     """The layout with its options; see `OpenTsdbOptions`.
 
     Attributes:
-      leading: the tags before filtered ones, as its reads have seen them in row keys.
+      leading: see `UidTables`.
     """
 
     options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)
@@ -102,14 +102,12 @@ class OpenTsdb(
 
     @property
     def packings(self) -> Sequence[Packing]:
-        """See `Layout.packings`."""
         if self.options.is_event_time:
             return (Packing.POINTS,)
         return (Packing.COMPACTED, Packing.POINTS, Packing.APPEND)
 
     @property
     def packing_limit(self) -> str:
-        """See `Layout.packing_limit`."""
         if not self.options.is_event_time:
             return ""
         return "with cell_time event a cell has the time of its point, so it holds one point"
@@ -133,7 +131,6 @@ class OpenTsdb(
 
     @property
     def marked_since_s(self) -> int | None:
-        """See `HourMarks.marked_since_s`."""
         return self.options.marked_since_s
 
     @property
@@ -148,29 +145,25 @@ class OpenTsdb(
 
     @property
     def archive_table(self) -> str:
-        """See `Archive.archive_table`."""
         return archive_table(self.options.table_prefix).name
 
     @property
     def has_archive(self) -> bool:
-        """See `Archive.has_archive`."""
         return self.options.archive
 
     @property
     def heads(self) -> OpenTsdbOptions:
-        """See `Archive.heads`."""
         return self.options
 
     def metric_keys(self, reader: Reader) -> dict[str, bytes]:
-        """See `Archive.metric_keys`."""
         return self.metric_uids(reader)
 
     def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
         """See `Archive.closed`: all columns of whole hours."""
-        yield select.scan(self.options, self.data_table, [metric], {}, start_ms, end_ms - 1)
+        bases_s = row_keys.bases(start_ms, end_ms - 1)
+        yield select.scan(self.options, self.data_table, Wanted([metric]), bases_s, self.leading)
 
     def data_row(self, key: bytes) -> DataRow:
-        """See `Archive.data_row`."""
         if error := self.key_error(key):
             raise ValueError(error)
         base_at = self.options.salt_width + self.options.uid_width_metric
@@ -187,11 +180,9 @@ class OpenTsdb(
         return cells, np.full(len(cells), base_ms, np.int64)
 
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        """See `Archive.row_at`."""
         return Row(self.data_table, row_keys.row_key(series, time_s - time_s % row_keys.SPAN_S), ())
 
     def tables(self) -> Sequence[TableSpec]:
-        """See `Layout.tables`."""
         archive = (archive_table(self.options.table_prefix),) if self.options.archive else ()
         return (
             TableSpec(
@@ -206,11 +197,9 @@ class OpenTsdb(
 
     @property
     def uids(self) -> UidSpec:
-        """See `Layout.uids`."""
         return UidSpec(self.uid_table, {kind: self.options.uid_width(kind) for kind in uid_table.KINDS})
 
     def refuse(self, series: Series) -> RefusedError | None:
-        """See `Layout.refuse`."""
         return uid_table.refuse_series(self._reduced(series), self.options.max_tags, self.options.names)
 
     def _reduced(self, series: Series) -> Series:
@@ -219,7 +208,6 @@ class OpenTsdb(
         return overflow.reduced(series) if overflow and len(series.tags) > self.options.max_tags else series
 
     def names(self, series: Series) -> Sequence[Name]:
-        """See `Layout.names`."""
         series = self._reduced(series)
         stored = self.options.names.stored if self.options.names is not Names.REFUSE else str
         stored_names = [Name("metrics", stored(series.metric))]
@@ -228,7 +216,6 @@ class OpenTsdb(
         return stored_names
 
     def replaced_names(self, series: Series) -> Sequence[tuple[Name, str]]:
-        """See `Layout.replaced_names`."""
         if self.options.names is not Names.REPLACE:
             return ()
         series = self._reduced(series)
@@ -236,36 +223,43 @@ class OpenTsdb(
         return list(zip(self.names(series), texts, strict=True))
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
-        """See `Layout.series_key`."""
         metric, *pairs = (uids[name] for name in self.names(series))
         return row_keys.series_key(self.options, metric, list(zip(pairs[::2], pairs[1::2], strict=True)))
 
     def encode(
         self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
     ) -> Encoded:
-        """See `Layout.encode`."""
         return encode.encode(batch, keys, self.data_table, self.options, packing or self.packings[0])
 
-    def point_cells(self, rows: Sequence[tuple[bytes, Iterable[bytes]]]) -> CellColumns:
-        """See `Layout.point_cells`."""
+    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
+        """See `Layout.packed_cells`."""
+        if packing is not Packing.POINTS:
+            return fragments.cell_columns((packed for _, packed in rows), packing)
         bases_ms = None
         if self.options.is_event_time:
             bases = [row_keys.base_s_of(self.options, key) for key, _ in rows]
             bases_ms = np.array(bases, np.int64) * 1000
         return encode.point_cells((packed for _, packed in rows), bases_ms)
 
-    def pack(self, table: str, key: bytes, packed: Iterable[bytes], packing: Packing) -> Row:
+    def packs_together(self, packed: Sequence[bytes], packing: Packing) -> bool:
+        """See `Layout.packs_together`."""
+        if packing is not Packing.COMPACTED:
+            return packing is Packing.POINTS
+        return any(map(fragments.has_several_arrivals, packed))
+
+    def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
-        if packing is Packing.POINTS:
-            return super().pack(table, key, packed, packing)
-        return Row(table, key, fragments.cells(packed, packing))
+        if packing is Packing.COMPACTED:
+            cells = fragments.ascending_columns(packed)
+            if cells is not None:
+                return Row(table, key, cells)
+        return super().pack(table, key, packed, packing)
 
     def replaces(self, packing: Packing) -> bool:
         """See `Replacing.replaces`: not in an append column, nor if reading chooses among all values."""
         return packing is not Packing.APPEND and not self.options.is_event_time
 
     def span(self, key: bytes, packed: Sequence[bytes], packing: Packing) -> SeriesSpan:
-        """See `Replacing.span`."""
         base_at = self.options.salt_width + self.options.uid_width_metric
         base_ms = row_keys.base_s_of(self.options, key) * 1000
         arrivals_ms, first_ms, last_ms = fragments.extent(packed, packing)
@@ -273,31 +267,25 @@ class OpenTsdb(
         return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
 
     def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
-        """See `Replacing.replacing`."""
         return compact.replacing_row(row, existing, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
-        """See `Layout.select`."""
         if self.options.archive:
             return self._select_archived(selection, selection.start_ms, selection.end_ms, reader)
-        tables = self.data_table, self.uid_table
-        return select.select(self.options, *tables, selection, reader, leading=self.leading)
+        return select.select(self, self.data_table, selection, reader)
 
     def select_metrics(
         self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
     ) -> Iterator[Selected | Finding]:
-        """See `UidTables.select_metrics`."""
         if self.options.archive:
             return self._select_archived(metrics, start_ms, end_ms, reader)
-        tables = self.data_table, self.uid_table
-        return select.select_metrics(self.options, *tables, metrics, start_ms, end_ms, reader)
+        return select.select_metrics(self, metrics, (start_ms, end_ms), reader)
 
     def _select_archived(
         self, selection: Selection | Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
     ) -> Iterator[Selected | Finding]:
         """As `select` or `select_metrics`, of the data table and the archive."""
-        tables = self.data_table, self.uid_table, self.archive_table
-        return select.select_archived(self.options, tables, selection, (start_ms, end_ms), reader)
+        return select.select_archived(self, self.archive_table, selection, (start_ms, end_ms), reader)
 
     def cut_at(self, key: bytes) -> bytes:
         """See `Layout.cut_at`: with an archive, each metric of a salt bucket stays together."""
@@ -306,7 +294,6 @@ class OpenTsdb(
         return key[: self.options.salt_width + self.options.uid_width_metric]
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
-        """See `UidTables.metric_uids`."""
         return uid_table.metric_uids(self.options.names, self.uid_table, reader)
 
     def stored_floats(self, floats: Floats) -> Floats:
@@ -344,7 +331,6 @@ class OpenTsdb(
         return compact.restore(self, row, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        """See `Layout.audit`."""
         maps = UidMaps(read(self.uid_table))
         yield from maps.findings(self.uid_table, self.options)
         yield from audit.data_findings(read(self.data_table), maps, self.options)
@@ -359,7 +345,6 @@ class OpenTsdb(
         return delete.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
 
     def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
-        """See `Layout.decode_rows`."""
         if any(isinstance(selected, Archived) for selected in selected_rows):
             return decode_with_archive(self.options, selected_rows, self.decode_rows, by_kind=False)
         together = many_rows.read_rows([selected.row for selected in selected_rows])
@@ -397,14 +382,12 @@ class OpenTsdb(
         return DecodedRows(batch, singles.damage, singles.skipped, outside)
 
     def tsuid_of(self, table: str, key: bytes) -> bytes:
-        """See `UidTables.tsuid_of`."""
         if self.options.archive and table == self.archive_table:
             archived = parse_archive_key(self.options, key)
             key = row_keys.row_key(archived.series, archived.base_s)
         return row_keys.tsuid_of_key(self.options, key)[0]
 
     def decode(self, row: Row, series: Series) -> Decoded:
-        """See `Layout.decode`."""
         content = rows.read_row(row.cells, winner_of(self.options))
         base_ms = row_keys.parse_key(self.options, row.key).base_s * 1000
         bits, kinds, _ = content.elements.values()

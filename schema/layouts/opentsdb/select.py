@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive.rows import PARTS
 from timebeam.schema.layouts.archive.select import ReadRow, SealedSource, archived_of, archived_rows
+from timebeam.schema.layouts.capabilities import UidTables
 from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.layouts.opentsdb.key_ranges import (
+    KeyRange,
+    LeadingTags,
+    Wanted,
+    key_ranges,
+    of_tsuids,
+    tag_pairs,
+)
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
-from timebeam.schema.layouts.opentsdb.leading import LeadingTags, cut_ranges, literal_filters
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.opentsdb.uids.names import Names
-from timebeam.schema.layouts.opentsdb.uids.resolver import SeriesResolver
+from timebeam.schema.layouts.opentsdb.uids.uid_table import SeriesResolver
 from timebeam.schema.layouts.reading import (
     ColumnRange,
     Finding,
@@ -35,55 +43,41 @@ _BYTES_AT_ONCE = 2 << 20
 
 
 def scan(
-    options: OpenTsdbOptions,
-    table: str,
-    metrics: Sequence[bytes],
-    tags: Mapping[bytes, Collection[bytes]],
-    start_ms: int,
-    end_ms: int,
-    leading: LeadingTags | None = None,
+    options: OpenTsdbOptions, table: str, wanted: Wanted, bases_s: Sequence[int], leading: LeadingTags
 ) -> Scan:
-    """The rows of some metrics in a time range; a few other rows may match too.
+    """The rows of series that begin at some times; other rows may match too.
 
     Args:
-      metrics: their UIDs; empty for every metric, which reads the whole table.
-      tags: for the UID of each tag key that a series must have, the UIDs of its values; empty for any.
-      start_ms, end_ms: first and last time wanted, in ms, both inclusive.
-      leading: the known tags before filtered ones, by which rows with other values are left out; None if
-        rows do not hold an hour, or to read one range for each metric and salt.
+      wanted: of all metrics, it reads the whole table.
+      bases_s: the base times, ascending, in s.
+      leading: the known tags before filtered ones, by which rows with other values are left out.
     """
-    if not metrics:
+    if not wanted.metrics:
         # After the rows of global annotations, whose metric is zero.
         first = (1).to_bytes(options.salt_width + options.uid_width_metric, "big")
-        ranges: Sequence[tuple[bytes, bytes]] = ((first, b""),)
+        ranges: Sequence[KeyRange] = ((first, b""),)
     else:
-        ranges = sorted(
-            key_range for metric in metrics for key_range in keys.ranges(options, metric, start_ms, end_ms)
-        )
-        if leading is not None:
-            bases = [base.to_bytes(keys.BASE_BYTES, "big") for base in keys.bases(start_ms, end_ms)]
-            ranges = cut_ranges(ranges, bases, tags, leading, options.salt_width)
-    return Scan(table, ranges, keys.key_pattern(tags))
+        ranges = key_ranges(options, wanted, [(b"", bases_s)], leading)
+    return Scan(table, ranges, keys.key_pattern(wanted.tags))
 
 
 def archive_scan(
     options: OpenTsdbOptions,
     table: str,
-    metrics: Sequence[bytes],
-    tags: Mapping[bytes, Collection[bytes]],
-    start_ms: int,
-    end_ms: int,
+    wanted: Wanted,
+    period: tuple[int, int],
+    leading: LeadingTags,
     *,
     keys_only: bool,
 ) -> Scan:
-    """Like `scan`, of the archive; at least one metric."""
-    ranges = sorted(
-        key_range
-        for metric in metrics
-        for head in keys.heads(options, metric)
-        for key_range in archive_keys.ranges(head, start_ms, end_ms)
-    )
-    return Scan(table, ranges, keys.key_pattern(tags), PARTS, keys_only)
+    """Like `scan`, of the archive; of at least one metric.
+
+    Args:
+      period: first and last time, in ms, both inclusive.
+    """
+    bases_by_code = [(bytes((code,)), bases_s) for code, bases_s in archive_keys.bases(*period)]
+    ranges = key_ranges(options, wanted, bases_by_code, leading)
+    return Scan(table, ranges, keys.key_pattern(wanted.tags), PARTS, keys_only)
 
 
 def row_names(options: OpenTsdbOptions, key: bytes) -> list[UidPair]:
@@ -113,55 +107,52 @@ def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> 
 
 
 def select(
-    options: OpenTsdbOptions,
-    data: str,
-    uids: str,
+    layout: UidTables,
+    table: str,
     selection: Selection,
     reader: Reader,
     columns: ColumnRange | None = None,
-    leading: LeadingTags | None = None,
+    bases_s: Sequence[int] | None = None,
 ) -> Iterator[Selected | Finding]:
-    """See `Layout.select`. A UID without a name is shown in hex; for all metrics, it is a finding.
+    """As `Layout.select`, of one table.
+
+    A UID without a name is shown in hex; for all metrics, it is a finding.
 
     Args:
-      data, uids: names of the data table and of the UID table.
+      table: the data table, or another one with its row keys.
       columns: the columns to read; None for all.
-      leading: as in `scan`; takes what the rows show.
+      bases_s: the base times of the rows, ascending, in s; None for the hours of the selection.
 
     Raises:
       UnknownNameError: a name has no UID.
+      AmbiguousNameError: see `Selection`.
     """
-    metrics, allowed = _resolve(options.names, uids, selection, reader)
-    period = selection.start_ms, selection.end_ms
-    rows = dataclasses.replace(scan(options, data, metrics, allowed, *period, leading), columns=columns)
-    names = SeriesResolver(options, uids, reader, refuse_lost=selection.metric is None)
-    yield from _selected(options, data_rows(options, rows, period, reader), allowed, names, leading)
+    options, period = layout.options, (selection.start_ms, selection.end_ms)
+    wanted = _resolve(layout, selection, reader)
+    names = _names(layout, reader, selection, refuse_lost=selection.metric is None)
+    rows = scan(options, table, wanted, keys.bases(*period) if bases_s is None else bases_s, layout.leading)
+    in_period = data_rows(options, dataclasses.replace(rows, columns=columns), period, reader)
+    yield from _selected(layout, in_period, wanted, names)
 
 
 def select_metrics(
-    options: OpenTsdbOptions,
-    data: str,
-    uids: str,
-    metrics: Sequence[bytes],
-    start_ms: int,
-    end_ms: int,
-    reader: Reader,
+    layout: UidTables, metrics: Sequence[bytes], period: tuple[int, int], reader: Reader
 ) -> Iterator[Selected | Finding]:
-    """Like `select`, for metrics by their UIDs, in the order of row keys.
+    """Like `select`, of the data table, for metrics by their UIDs, in the order of row keys.
 
     Args:
       metrics: at least one.
-      start_ms, end_ms: first and last time, in ms, both inclusive.
+      period: first and last time, in ms, both inclusive.
     """
-    period = start_ms, end_ms
-    rows = data_rows(options, scan(options, data, metrics, {}, *period), period, reader)
-    names = SeriesResolver(options, uids, reader, refuse_lost=False)
-    yield from _selected(options, rows, {}, names)
+    wanted = Wanted(metrics)
+    rows = scan(layout.options, layout.data_table, wanted, keys.bases(*period), layout.leading)
+    names = _names(layout, reader, None, refuse_lost=False)
+    yield from _selected(layout, data_rows(layout.options, rows, period, reader), wanted, names)
 
 
 def select_archived(
-    options: OpenTsdbOptions,
-    tables: tuple[str, str, str],
+    layout: UidTables,
+    archive: str,
     selection: Selection | Sequence[bytes],
     period: tuple[int, int],
     reader: Reader,
@@ -172,52 +163,51 @@ def select_archived(
     table in one scan.
 
     Args:
-      tables: names of the data table, the UID table and the archive.
+      archive: name of the archive.
       selection: or the UIDs of metrics.
       period: first and last time, in ms, both inclusive.
 
     Raises:
       UnknownNameError: a name has no UID.
+      AmbiguousNameError: see `Selection`.
     """
-    data, uids, archive = tables
-    metrics, allowed = (
-        _resolve(options.names, uids, selection, reader)
-        if isinstance(selection, Selection)
-        else (selection, {})
-    )
-    names = SeriesResolver(options, uids, reader, refuse_lost=not metrics)
-    if metrics:
-        yield from _selected_archived(options, (data, archive), metrics, allowed, period, reader, names)
+    if isinstance(selection, Selection):
+        wanted = _resolve(layout, selection, reader)
+        names = _names(layout, reader, selection, refuse_lost=not wanted.metrics)
+    else:
+        wanted, names = Wanted(selection), _names(layout, reader, None, refuse_lost=False)
+    if wanted.metrics:
+        yield from _selected_archived(layout, archive, wanted, period, reader, names)
         return
+    options = layout.options
     sealed: set[bytes] = set()
     yield from _sealed_metrics(options, archive, period, reader, sealed)
-    rows = scan(options, data, (), allowed, *period)
+    rows = scan(options, layout.data_table, wanted, keys.bases(*period), layout.leading)
     rows = dataclasses.replace(rows, ranges=_ranges_beside(options, sealed, rows.ranges[0][0]))
-    yield from _selected(options, data_rows(options, rows, period, reader), allowed, names)
+    yield from _selected(layout, data_rows(options, rows, period, reader), wanted, names)
     for metric in sorted(sealed):
-        yield from _selected_archived(options, (data, archive), [metric], allowed, period, reader, names)
+        of_metric = dataclasses.replace(wanted, metrics=[metric])
+        yield from _selected_archived(layout, archive, of_metric, period, reader, names)
 
 
 def _selected_archived(
-    options: OpenTsdbOptions,
-    tables: tuple[str, str],
-    metrics: Sequence[bytes],
-    allowed: Mapping[bytes, set[bytes]],
+    layout: UidTables,
+    archive: str,
+    wanted: Wanted,
     period: tuple[int, int],
     reader: Reader,
     names: SeriesResolver,
 ) -> Iterator[Selected | Finding]:
     """The selected rows of some metrics in the data table and the archive."""
-    data, archive = tables
     late_of: dict[bytes, list[Row]] = {}
-    source = _OpenTsdbSource(options, tables, metrics, allowed, reader)
+    source = _OpenTsdbSource(layout, archive, wanted, reader)
     rows = ((read.row, _data_key(read)) for read in archived_rows(source, period, late_of))
-    for selected in _selected(options, rows, allowed, names):
+    for selected in _selected(layout, rows, wanted, names):
         if isinstance(selected, Finding):
             yield selected
             if selected.table == archive:
                 for late in late_of.pop(selected.key, ()):
-                    yield selected._replace(table=data, key=late.key)
+                    yield selected._replace(table=layout.data_table, key=late.key)
         elif selected.row.table == archive:
             yield archived_of(selected, late_of.pop(selected.row.key, ()))
         else:
@@ -229,28 +219,22 @@ class _OpenTsdbSource(SealedSource):
 
     window_ms = archive_keys.BLOCK_S * 1000
 
-    def __init__(
-        self,
-        options: OpenTsdbOptions,
-        tables: tuple[str, str],
-        metrics: Sequence[bytes],
-        allowed: Mapping[bytes, set[bytes]],
-        reader: Reader,
-    ) -> None:
-        self.heads = options
-        self._options, self._reader = options, reader
-        self._data, self._archive = tables
-        self._metrics, self._allowed = metrics, allowed
+    def __init__(self, layout: UidTables, archive: str, wanted: Wanted, reader: Reader) -> None:
+        self.heads = self._options = layout.options
+        self._data, self._archive = layout.data_table, archive
+        self._wanted, self._leading, self._reader = wanted, layout.leading, reader
 
     def data_rows(self, start_ms: int, end_ms: int) -> Iterator[Row]:
         """See `SealedSource.data_rows`."""
-        rows = scan(self._options, self._data, self._metrics, self._allowed, start_ms, end_ms)
-        return (row for row, _ in data_rows(self._options, rows, (start_ms, end_ms), self._reader))
+        period = start_ms, end_ms
+        rows = scan(self._options, self._data, self._wanted, keys.bases(*period), self._leading)
+        return (row for row, _ in data_rows(self._options, rows, period, self._reader))
 
     def archive_rows(self, start_ms: int, end_ms: int, *, keys_only: bool) -> Iterator[Row]:
         """See `SealedSource.archive_rows`."""
+        period = start_ms, end_ms
         rows = archive_scan(
-            self._options, self._archive, self._metrics, self._allowed, start_ms, end_ms, keys_only=keys_only
+            self._options, self._archive, self._wanted, period, self._leading, keys_only=keys_only
         )
         return iter(self._reader.scan(rows))
 
@@ -259,6 +243,16 @@ class _OpenTsdbSource(SealedSource):
         base_at = self._options.salt_width + self._options.uid_width_metric
         series = SeriesKey(row.key[:base_at], row.key[base_at + keys.BASE_BYTES :])
         yield series, keys.base_s_of(self._options, row.key), row
+
+
+def _names(
+    layout: UidTables, reader: Reader, selection: Selection | None, *, refuse_lost: bool
+) -> SeriesResolver:
+    """What finds the series of rows; see `SeriesResolver`."""
+    refuse_ambiguous = None if selection is None else selection.refuse_ambiguous
+    return SeriesResolver(
+        layout.options, layout.uid_table, reader, refuse_lost=refuse_lost, refuse_ambiguous=refuse_ambiguous
+    )
 
 
 def _data_key(read: ReadRow) -> bytes:
@@ -318,20 +312,14 @@ def data_rows(
 
 
 def _selected(
-    options: OpenTsdbOptions,
-    rows: Iterable[tuple[Row, bytes]],
-    allowed: Mapping[bytes, set[bytes]],
-    names: SeriesResolver,
-    leading: LeadingTags | None = None,
+    layout: UidTables, rows: Iterable[tuple[Row, bytes]], wanted: Wanted, names: SeriesResolver
 ) -> Iterator[Selected | Finding]:
-    """The selected rows, with their series.
+    """The selected rows, with their series; `leading` takes the tags in front of the first key with values.
 
     Args:
       rows: each with the key of a data row of its series.
-      allowed: for the UID of a tag key, the UIDs of values that a series may have; empty for any.
-      leading: takes the tags in front of the first key with values.
     """
-    filters = literal_filters(allowed)
+    options, filters = layout.options, wanted.filters
     batch: list[tuple[Row, bytes]] = []
     size = 0
     passes_of: dict[bytes, bool] = {}
@@ -346,10 +334,9 @@ def _selected(
             except ValueError as error:
                 yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
                 continue
-            tags = keys.parse_key(options, key).tags if allowed else ()
-            passes = passes_of[tsuid] = _passes(tags, allowed)
-            if passes and filters and leading is not None:
-                leading.add(key[salt_end:base_at], filters[0][0], tags)
+            passes = passes_of[tsuid] = wanted.takes(options, tsuid)
+            if passes and filters:
+                layout.leading.add(key[salt_end:base_at], filters[0][0], tag_pairs(options, tsuid))
         if passes:
             batch.append((row, tsuid))
             size += len(row.cells) * len(row.cells[0].value) if row.cells else 0
@@ -359,21 +346,9 @@ def _selected(
     yield from names.selected(batch)
 
 
-def _passes(tags: Iterable[tuple[bytes, bytes]], allowed: Mapping[bytes, set[bytes]]) -> bool:
-    """Whether a series has each tag key of `allowed`, with one of its values if it has any."""
-    if not allowed:
-        return True
-    value_of = dict(tags)
-    return all(
-        key_uid in value_of and (not values or value_of[key_uid] in values)
-        for key_uid, values in allowed.items()
-    )
-
-
-def _resolve(
-    form: Names, uids: str, selection: Selection, reader: Reader
-) -> tuple[Sequence[bytes], dict[bytes, set[bytes]]]:
-    """([UID of the metric], or [] for all metrics; UIDs of allowed values by UID of the tag key)."""
+def _resolve(layout: UidTables, selection: Selection, reader: Reader) -> Wanted:
+    """What a selection means in UIDs."""
+    form, uids = layout.options.names, layout.uid_table
     names = [] if selection.metric is None else [Name("metrics", selection.metric)]
     names += [Name("tagk", key) for key in selection.tags]
     names += [Name("tagv", value) for values in selection.tags.values() for value in values]
@@ -381,11 +356,15 @@ def _resolve(
     for name in names:
         if name not in uid_of:
             raise _unknown(form, uids, name, reader)
-    allowed = {
+    metrics = [] if selection.metric is None else [uid_of[Name("metrics", selection.metric)]]
+    tags = {
         uid_of[Name("tagk", key)]: {uid_of[Name("tagv", value)] for value in values}
         for key, values in selection.tags.items()
     }
-    return ([] if selection.metric is None else [uid_of[Name("metrics", selection.metric)]]), allowed
+    if selection.tsuids is not None:
+        return of_tsuids(layout.options, selection.tsuids)
+    wanted = Wanted(metrics, tags, selection.explicit_tags)
+    return wanted if selection.metric is None else wanted.with_tsuids()
 
 
 def _unknown(form: Names, uids: str, name: Name, reader: Reader) -> UnknownNameError:

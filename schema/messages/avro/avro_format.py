@@ -123,7 +123,6 @@ class Avro(MessageFormat):
         return cls(encoding, schema, fields)
 
     def parse(self, message: Message) -> Parsed:
-        """See `MessageFormat.parse`."""
         if self._schema is None:
             return self._container(message)
         gatherer = AvroGatherer(self._fields, self._schema.logical)

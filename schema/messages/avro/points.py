@@ -162,7 +162,6 @@ class AvroGatherer:
         self._records, self._times, self._values = [], [], []
 
     def _number_of(self, fields: RecordFields, record: Mapping[str, Any]) -> int:
-        """The number of the series of a record."""
         metric = fields.metric.text if fields.metric.constant else record[fields.metric.text]
         tags = (record[fields.tags] if fields.tags else None) or {}
         tag_values = [
@@ -245,7 +244,6 @@ def _checked(times: Any, values: Any) -> tuple[list[int], list[int | float]]:
 
 
 def _time_error(time: int, below_a_ms: bool) -> RefusedError:
-    """Why a time is refused."""
     if time <= 0 or below_a_ms:
         return RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {time}: it must be above 0 ms")
     return RefusedError(

@@ -324,11 +324,7 @@ def _of_union(value: Any, branches: list[Any], named: Mapping[str, Any]) -> Any:
 
 
 def _check_depth(schema: Any, depth: int) -> None:
-    """Refuses JSON that is deeper than any accepted schema.
-
-    Raises:
-      ValueError: it is.
-    """
+    """Refuses JSON that is deeper than any accepted schema; raises ValueError if it is."""
     if depth < 0:
         raise ValueError(f"types within types, more than {DEEPEST} deep")
     for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():

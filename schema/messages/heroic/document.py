@@ -130,7 +130,6 @@ def _written(members: dict[str, Any]) -> DocumentPoints:
 
 
 def _number(value: object) -> int | float:
-    """A JSON number."""
     return check_number(value, infinite=Reason.NUMBER_OUT_OF_RANGE)
 
 

@@ -117,11 +117,7 @@ class HeroicJson(HeroicFormat):
 
 
 def _read(document: _Document) -> _PlainDocument:
-    """The points of a plain document.
-
-    Raises:
-      _NotPlainError, RefusedError: the slow path decides.
-    """
+    """The points of a plain document; raises _NotPlainError or RefusedError if the slow path decides."""
     if document.version is None:
         return _read_write(document)
     key, value, host, tags = document.key, document.value, document.host, document.attributes

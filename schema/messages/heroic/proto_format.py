@@ -70,7 +70,6 @@ class HeroicProto(HeroicFormat):
         return batch
 
     def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
-        """See `HeroicFormat.read`."""
         numbers: dict[bytes, int] = {}
         position = start
         while position < end:

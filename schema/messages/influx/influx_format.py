@@ -100,7 +100,6 @@ class MeasurementFormat(LinewiseFormat):
         )
 
     def _metric_name(self, measurement: str, field: str) -> str:
-        """The metric of a field."""
         names = {"measurement": measurement, "field": field}
         return "".join(names[piece] if i % 2 else piece for i, piece in enumerate(self._metric))
 
@@ -140,7 +139,6 @@ class Influx(MeasurementFormat):
             yield LineRecord(start, end, refusal)
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
-        """See `LinewiseFormat.columnar`."""
         lines = PlainLines.of(text, starts, ends)
         if len(lines.starts) == 0:
             return PointColumns.empty(), np.arange(len(starts))

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import Point
 from timebeam.schema.messages.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
 from timebeam.schema.messages.influx.line import Booleans, Precision, parse_time
 from timebeam.schema.messages.rules import RefusedPoints, short
-from timebeam.schema.messages.text.linewise import LineRecord, PointColumns
-from timebeam.schema.points import Int64s, Reason, RefusedError, Series
+from timebeam.schema.messages.text.linewise import LineRecord
+from timebeam.schema.points import Reason, RefusedError, Series
 
 _OPTIONS = (
     METRIC_OPTION,
@@ -49,16 +48,6 @@ class TelegrafJson(MeasurementFormat):
         """See `LinewiseFormat.is_lines`: a document has a first line that is none by itself."""
         first = text.lstrip().partition(b"\n")[0].rstrip()
         return first.endswith(b"}") or b"\n" not in text.strip()
-
-    def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
-        """See `LinewiseFormat.spans`; a document is one record."""
-        if self.is_lines(text):
-            return super().spans(text)
-        return np.array([0]), np.array([len(text)])
-
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
-        """See `LinewiseFormat.columnar`: no line is read in columns."""
-        return PointColumns.empty(), np.arange(len(starts))
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """A point per good field of each metric of a line, then one refusal per reason for the others."""

@@ -291,7 +291,6 @@ def _looks_like_number(text: str) -> bool:
 
 
 def _value(value: str | bool, data_type: str) -> Value:
-    """A value converted to its type."""
     if data_type == "string":
         return _text(value, "value", Reason.BAD_NUMBER) or ""
     if data_type not in ("long", "double"):

@@ -39,8 +39,8 @@ from timebeam.schema.messages.opentsdb.json_format import is_document, metric_an
 from timebeam.schema.messages.opentsdb.text_format import tags_of_words
 from timebeam.schema.messages.rules import finite, parse_time, short
 from timebeam.schema.messages.text.json_elements import JsonPairs
-from timebeam.schema.messages.text.linewise import LineRecord, LinewiseFormat, PointColumns
-from timebeam.schema.points import HistogramBytes, Int64s, Reason, RefusedError, Series
+from timebeam.schema.messages.text.linewise import LineRecord, LinewiseFormat
+from timebeam.schema.points import HistogramBytes, Reason, RefusedError, Series
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -64,19 +64,9 @@ class OpenTsdbHistogram(LinewiseFormat):
         """See `MessageFormat.from_options`: `histogram_id`."""
         return cls(checked_histogram_id(options))
 
-    def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
-        """See `LinewiseFormat.spans`; a document over several lines is one span."""
-        if is_document(text):
-            return np.zeros(1, np.int64), np.full(1, len(text))
-        return super().spans(text)
-
     def is_lines(self, text: bytes) -> bool:
         """See `LinewiseFormat.is_lines`: not a document over several lines."""
         return not (b"\n" in text and is_document(text))
-
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
-        """See `LinewiseFormat.columnar`: no line is read in columns."""
-        return PointColumns.empty(), np.arange(len(starts))
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The histogram of a telnet line or object, or those of an array."""

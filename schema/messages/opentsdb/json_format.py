@@ -81,12 +81,6 @@ class OpenTsdbJson(LineFormat):
     example = b'{"metric":"sys.cpu","timestamp":1356998400,"value":42.5,"tags":{"host":"web01"}}'
     framing = Framing.JSON
 
-    def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
-        """See `LineFormat.spans`; a document over several lines is one span."""
-        if is_document(text):
-            return np.zeros(1, np.int64), np.full(1, len(text))
-        return super().spans(text)
-
     def good_points(self, text: bytes) -> int | None:
         """See `MessageFormat.good_points`: of an object or array of plain points.
 

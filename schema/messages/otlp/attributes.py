@@ -64,7 +64,6 @@ def _pair(message: bytes, depth: int) -> tuple[str, Plain]:
 
 
 def _value(message: bytes, depth: int) -> Plain:
-    """An `AnyValue`."""
     if depth > _DEEPEST:
         raise ProtoError(f"attributes of more than {_DEEPEST} levels")
     value: Plain = None

@@ -12,7 +12,8 @@ Source: opentelemetry/proto/metrics/v1/metrics.proto.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from timebeam.schema.common.histogram_series import (
     SPARSE_BUCKETS,
@@ -23,7 +24,7 @@ from timebeam.schema.common.histogram_series import (
     explicit_histogram,
     sparse,
 )
-from timebeam.schema.common.protobuf import ProtoError, field_contents, signed, unpacked_varints
+from timebeam.schema.common.protobuf import BYTES, ProtoError, field_contents, signed, unpacked_varints
 from timebeam.schema.points import Reason, RefusedError
 
 PARTS = ("count", "sum", "min", "max", "buckets")
@@ -136,3 +137,25 @@ def _buckets(messages: Sequence[bytes]) -> dict[int, int]:
             raise RefusedError(Reason.VALUE_NOT_STORABLE, f"more than {SPARSE_BUCKETS} buckets")
     offset = _zigzag(contents[1]) if 1 in contents else 0
     return {offset + number: count for number, count in enumerate(counts) if count}
+
+
+Reader = Callable[[bytes, Sequence[str]], Iterator[SeriesPoint]]
+
+
+class MetricKind(NamedTuple):
+    """How metrics of one kind are read: the numbers of fields, and what reads a point that is no number."""
+
+    tag: int
+    attributes: int
+    flags: int
+    has_temporality: bool
+    read: Reader | None
+
+
+KINDS = (
+    MetricKind(5 << 3 | BYTES, 7, 8, False, None),
+    MetricKind(7 << 3 | BYTES, 7, 8, True, None),
+    MetricKind(9 << 3 | BYTES, 9, 10, True, histogram),
+    MetricKind(10 << 3 | BYTES, 1, 10, True, exponential),
+    MetricKind(11 << 3 | BYTES, 7, 8, False, summary),
+)

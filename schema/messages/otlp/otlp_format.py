@@ -20,12 +20,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from timebeam.schema.common.histogram_series import SeriesPoint
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
@@ -44,15 +43,10 @@ from timebeam.schema.messages.base import (
     Message,
     checked_histogram_id,
 )
-from timebeam.schema.messages.otlp import data_points
 from timebeam.schema.messages.otlp.attributes import read_attributes
+from timebeam.schema.messages.otlp.data_points import KINDS, OPENTSDB, PARTS, MetricKind, Reader
 from timebeam.schema.messages.otlp.json_requests import encoded_request
-from timebeam.schema.messages.series_columns import (
-    Outcome,
-    SampleGatherer,
-    Samples,
-    bounded_key,
-)
+from timebeam.schema.messages.series_columns import Outcome, SampleGatherer, Samples, bounded_key
 from timebeam.schema.messages.whole_format import WholeFormat
 from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
 
@@ -62,7 +56,8 @@ RESOURCE_ATTRIBUTES = "service.name,service.namespace,service.instance.id,host.n
 DELTA_TAG = ("otel.temporality", "delta")
 """What keeps series of deltas apart from cumulative ones."""
 
-_PARTS = "|".join((*data_points.PARTS, data_points.OPENTSDB))
+_CHOICES = (*PARTS, OPENTSDB)
+_CHOICE = "|".join(_CHOICES)
 
 _OPTIONS = (
     Option(
@@ -82,8 +77,8 @@ _OPTIONS = (
         "otlp_histogram",
         "otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as "
         "histogram columns of layout opentsdb",
-        default=",".join(data_points.PARTS),
-        regex=rf"({_PARTS})(,({_PARTS}))*",
+        default=",".join(PARTS),
+        regex=rf"({_CHOICE})(,({_CHOICE}))*",
     ),
     HISTOGRAM_ID_OPTION,
 )
@@ -93,27 +88,6 @@ _TEMPORALITY = 2 << 3 | VARINT
 _TIME, _DOUBLE, _INT = 3 << 3 | FIXED64, 4 << 3 | FIXED64, 6 << 3 | FIXED64
 _DELTA = 1
 _NS_PER_MS = np.uint64(1_000_000)
-
-Reader = Callable[[bytes, Sequence[str]], Iterator[SeriesPoint]]
-
-
-class _MetricKind(NamedTuple):
-    """How metrics of one kind are read: the numbers of fields, and what reads a point that is no number."""
-
-    tag: int
-    attributes: int
-    flags: int
-    has_temporality: bool
-    read: Reader | None
-
-
-_KINDS = (
-    _MetricKind(5 << 3 | BYTES, 7, 8, False, None),
-    _MetricKind(7 << 3 | BYTES, 7, 8, True, None),
-    _MetricKind(9 << 3 | BYTES, 9, 10, True, data_points.histogram),
-    _MetricKind(10 << 3 | BYTES, 1, 10, True, data_points.exponential),
-    _MetricKind(11 << 3 | BYTES, 7, 8, False, data_points.summary),
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +124,7 @@ class Otlp(WholeFormat):
         self,
         resource: str = RESOURCE_ATTRIBUTES,
         delta: str = "tag",
-        histogram: str = ",".join(data_points.PARTS),
+        histogram: str = ",".join(PARTS),
         *,
         scope: bool = False,
         as_resources: bool = False,
@@ -171,9 +145,8 @@ class Otlp(WholeFormat):
         self._histogram_id = histogram_id
         self._parts = histogram.split(",")
         for part in self._parts:
-            if part not in (*data_points.PARTS, data_points.OPENTSDB):
-                choices = ", ".join((*data_points.PARTS, data_points.OPENTSDB))
-                raise ValueError(f"otlp_histogram: {part!r} is none of {choices}")
+            if part not in _CHOICES:
+                raise ValueError(f"otlp_histogram: {part!r} is none of {', '.join(_CHOICES)}")
         self._contexts: LruCache[Hashable, int] = LruCache(remembered)
         self._new_context = itertools.count(1)
 
@@ -209,14 +182,13 @@ class Otlp(WholeFormat):
         return encoded_request(text) if text.lstrip()[:1] == b"{" else text
 
     def samples(self, padded: bytes, starts: Int64s, ends: Int64s, skipped: Counter[str]) -> Samples:
-        """See `WholeFormat.samples`."""
         levels = _levels(padded, starts, ends)
         metrics = levels.metrics
         fields = scan(padded, metrics.firsts, metrics.ends)
         names = [b""] * len(metrics)
         for metric, first, end in _spans(fields.of(_FIRST)):
             names[metric] = padded[first:end]
-        groups = [self._points(padded, levels, names, kind, fields.of(kind.tag), skipped) for kind in _KINDS]
+        groups = [self._points(padded, levels, names, kind, fields.of(kind.tag), skipped) for kind in KINDS]
         return Samples.join([group for group in groups if group is not None])
 
     def _points(
@@ -224,7 +196,7 @@ class Otlp(WholeFormat):
         padded: bytes,
         levels: _Levels,
         names: Sequence[bytes],
-        kind: _MetricKind,
+        kind: MetricKind,
         data: Fields,
         skipped: Counter[str],
     ) -> Samples | None:
@@ -311,7 +283,7 @@ class Otlp(WholeFormat):
         self,
         levels: _Levels,
         names: Sequence[bytes],
-        kind: _MetricKind,
+        kind: MetricKind,
         metrics: Int64s,
         temporality: Sequence[int],
     ) -> Int64s:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from timebeam.schema.common.batches import run_starts
+from timebeam.schema.messages.parquet.page_headers import page_bytes
 from timebeam.schema.points import Int32s, Int64s, Kind, PointBatch, Series
 
 TAG = "tag_"
@@ -216,7 +217,7 @@ def open_file(source: Any, groups: slice, most_bytes: int) -> pq.ParquetFile:
 
     Args:
       groups: the numbers of the row groups that will be read.
-      most_bytes: that they may have in the file, and their numbers in memory.
+      most_bytes: that they may have in the file, and their numbers and pages in memory.
 
     Raises:
       pyarrow.ArrowException, OSError: it is damaged or too large.
@@ -233,6 +234,8 @@ def open_file(source: Any, groups: slice, most_bytes: int) -> pq.ParquetFile:
     size = max(sum(group.total_byte_size for group in chosen), 8 * numbers)
     if size > most_bytes:
         raise OSError(f"it has {size:,} bytes; at most {most_bytes:,} are read")
+    if (size := page_bytes(source, chosen)) > most_bytes:
+        raise OSError(f"it has pages of {size:,} bytes; at most {most_bytes:,} are read")
     return file
 
 

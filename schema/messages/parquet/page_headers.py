@@ -8,7 +8,8 @@ doc/specs/thrift-compact-protocol.md).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
@@ -17,19 +18,21 @@ _FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}  # true, false, byte, double
 _INTEGERS = (4, _I32, _I64)
 _DEEPEST = 4
 _MOST_PAGES = 100_000
+_WINDOW_BYTES = 256  # most headers have less
 
 
-def page_bytes(text: bytes, file: pq.ParquetFile) -> int:
-    """What all pages of a file take in memory, as their headers say.
+def page_bytes(source: BinaryIO, groups: Iterable[pq.RowGroupMetaData]) -> int:
+    """What all pages of row groups take in memory, as their headers say.
+
+    Args:
+      source: the file, of which little more than the headers is read.
 
     Raises:
       OSError: a header is damaged, or the pages are too many.
     """
     total = 0
     pages = itertools.chain.from_iterable(
-        _pages(text, group.column(column))
-        for group in map(file.metadata.row_group, range(file.num_row_groups))
-        for column in range(group.num_columns)
+        _pages(source, group.column(column)) for group in groups for column in range(group.num_columns)
     )
     for number, size in enumerate(pages):
         if number == _MOST_PAGES:
@@ -38,14 +41,14 @@ def page_bytes(text: bytes, file: pq.ParquetFile) -> int:
     return total
 
 
-def _pages(text: bytes, column: pq.ColumnChunkMetaData) -> Iterator[int]:
+def _pages(source: BinaryIO, column: pq.ColumnChunkMetaData) -> Iterator[int]:
     """The size in memory of each page of a column."""
     position = column.data_page_offset
     if column.dictionary_page_offset:  # some writers say 0 for none
         position = min(position, column.dictionary_page_offset)
     end = position + column.total_compressed_size
     while position < end:
-        header = _PageHeader(text, position)
+        header = _PageHeader(source, position)
         fields = header.struct()
         size, stored = fields.get(2, -1), fields.get(3, -1)
         if min(position, size, stored) < 0:
@@ -57,8 +60,9 @@ def _pages(text: bytes, column: pq.ColumnChunkMetaData) -> Iterator[int]:
 class _PageHeader:
     """Reads a struct from a position on; after it, `position` is its end."""
 
-    def __init__(self, text: bytes, position: int) -> None:
-        self._text, self._start, self.position = text, position, position
+    def __init__(self, source: BinaryIO, position: int) -> None:
+        self._source, self._start, self.position = source, position, position
+        self._window, self._window_start = b"", position
 
     def struct(self, depth: int = 0) -> dict[int, int]:
         """The integers of a struct, by field; those of structs in it are skipped.
@@ -85,10 +89,15 @@ class _PageHeader:
         return fields
 
     def _byte(self) -> int:
-        if not 0 <= self.position < len(self._text):
-            raise self._damaged()
+        if self.position >= self._window_start + len(self._window):
+            if not 0 <= self.position < 1 << 63:
+                raise self._damaged()
+            self._source.seek(self.position)
+            self._window, self._window_start = self._source.read(_WINDOW_BYTES), self.position
+            if not self._window:
+                raise self._damaged()
         self.position += 1
-        return self._text[self.position - 1]
+        return self._window[self.position - 1 - self._window_start]
 
     def _varint(self) -> int:
         number = shift = 0

@@ -27,7 +27,6 @@ from timebeam.schema.messages.base import (
 )
 from timebeam.schema.messages.parquet.arrow_stream import read_stream
 from timebeam.schema.messages.parquet.columns import MAP, TAG, TIME, batch_bytes, open_file, row_bytes
-from timebeam.schema.messages.parquet.page_headers import page_bytes
 from timebeam.schema.messages.parquet.read_columns import (
     column_of,
     exported_values,
@@ -138,7 +137,6 @@ class Parquet(MessageFormat):
             yield Parsed(dataclasses.replace(parsed.batch, origins=origins), refused)
 
     def parse(self, message: Message) -> Parsed:
-        """See `MessageFormat.parse`."""
         none = PointBatch.of([], message.arrival_ms)
         if not message.text:
             return Parsed(none, ())
@@ -216,10 +214,6 @@ def _table_of(text: bytes) -> pa.Table:
     file = open_file(pa.BufferReader(text), slice(None), 4 * LARGEST)
     if file.metadata.num_rows > MOST_ROWS:
         raise RefusedError(Reason.CORRUPT_MESSAGE, f"a message of more than {MOST_ROWS} rows")
-    if (size := page_bytes(text, file)) > 4 * LARGEST:
-        raise RefusedError(
-            Reason.CORRUPT_MESSAGE, f"pages of {size:,} bytes; at most {4 * LARGEST:,} are read"
-        )
     rows = file.read()
     if row_bytes(rows).sum() > LARGEST:
         raise RefusedError(Reason.CORRUPT_MESSAGE, f"values of more than {LARGEST} bytes in a message")

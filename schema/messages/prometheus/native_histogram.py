@@ -46,7 +46,6 @@ class NativeHistogram:
 
     @property
     def time_ms(self) -> int:
-        """Its time."""
         time = int(self._last(15))
         return time - (time >> 63 << 64)
 

@@ -115,7 +115,6 @@ class RemoteWrite(WholeFormat):
         return len(bits) if (in_range & np.isfinite(bits.view(np.float64))).all() else None
 
     def samples(self, padded: bytes, starts: Int64s, ends: Int64s, skipped: Counter[str]) -> Samples:
-        """See `WholeFormat.samples`."""
         plain = plain_requests(padded, starts, ends)
         top = scan(padded, starts, ends) if plain is None else plain.fields
         has = np.zeros((3, len(starts)), np.bool_)
@@ -287,7 +286,6 @@ def _labels(encoded: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _encoded_series(encoded: bytes) -> Outcome:
-    """The series of encoded labels."""
     try:
         return _series(_labels(encoded))
     except ProtoError as error:

@@ -100,35 +100,18 @@ class LinewiseFormat(MessageFormat):
     """A format of lines; a subclass reads many lines in columns, and any single line."""
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
-        """(starts, ends) int64[n] of the lines that are not blank, without newlines."""
-        view = columns.byte_view(text)
-        newline = view == 10
-        if np.count_nonzero(newline) * 8 > len(text):  # most lines are empty: only others get spans
-            newline = np.concatenate(([True], newline, [True]))
-            starts = np.flatnonzero(newline[:-1] > newline[1:])
-            ends = np.flatnonzero(newline[1:] > newline[:-1])
-        else:
-            ends = np.flatnonzero(newline)
-            if text and not text.endswith(b"\n"):
-                ends = np.append(ends, len(text))
-            starts = np.empty_like(ends)
-            if len(starts):
-                starts[0] = 0
-                starts[1:] = ends[:-1] + 1
-        doubtful = np.flatnonzero(view[starts] <= 32)
-        if len(doubtful):
-            blank = doubtful[_are_blank(view, starts[doubtful], ends[doubtful])]
-            if len(blank):
-                starts, ends = np.delete(starts, blank), np.delete(ends, blank)
-        return starts, ends
+        """(starts, ends) int64[n] of the lines that are not blank, without newlines; or one of a document."""
+        return _lines(text) if self.is_lines(text) else (np.zeros(1, np.int64), np.full(1, len(text)))
 
-    @abc.abstractmethod
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """(points of the lines that can be read in columns, int64[k] the numbers of the other lines).
+
+        Here no line is read in columns.
 
         Args:
           starts, ends: int64[n], the lines from `spans`; at least one.
         """
+        return PointColumns.empty(), np.arange(len(starts))
 
     @abc.abstractmethod
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
@@ -165,7 +148,7 @@ class LinewiseFormat(MessageFormat):
         """The records of messages whose lines are records."""
         joined = joined_of(messages)
         text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
-        return separated(self._read_lines(text, *LinewiseFormat.spans(self, text.text), joined), joined)
+        return separated(self._read_lines(text, *_lines(text.text), joined), joined)
 
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
@@ -195,6 +178,30 @@ class LinewiseFormat(MessageFormat):
                     points.append(record.outcome)
                     spans.append((record.start, record.end))
         return _batch(message, fast, points, spans)
+
+
+def _lines(text: bytes) -> tuple[Int64s, Int64s]:
+    """(starts, ends) int64[n] of the lines that are not blank, without newlines."""
+    view = columns.byte_view(text)
+    newline = view == 10
+    if np.count_nonzero(newline) * 8 > len(text):  # most lines are empty: only others get spans
+        newline = np.concatenate(([True], newline, [True]))
+        starts = np.flatnonzero(newline[:-1] > newline[1:])
+        ends = np.flatnonzero(newline[1:] > newline[:-1])
+    else:
+        ends = np.flatnonzero(newline)
+        if text and not text.endswith(b"\n"):
+            ends = np.append(ends, len(text))
+        starts = np.empty_like(ends)
+        if len(starts):
+            starts[0] = 0
+            starts[1:] = ends[:-1] + 1
+    doubtful = np.flatnonzero(view[starts] <= 32)
+    if len(doubtful):
+        blank = doubtful[_are_blank(view, starts[doubtful], ends[doubtful])]
+        if len(blank):
+            starts, ends = np.delete(starts, blank), np.delete(ends, blank)
+    return starts, ends
 
 
 def _are_blank(view: Bytes, starts: Int64s, ends: Int64s) -> Bools:

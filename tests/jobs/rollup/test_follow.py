@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ from timebeam.transforms.rollup import touched as touched_module
 from timebeam.transforms.rollup.job import RollupJob, rollup_tables
 from timebeam.transforms.rollup.lease import DEAD_MS
 from timebeam.transforms.rollup.touched import TouchedMarker, read_days
+from timebeam.transforms.store import merge as merge_module
 
 METRIC, OTHER = b"\0\0\1", b"\0\0\2"
 HOURS = (0, 1, 5, 23)
@@ -212,6 +214,45 @@ def test_a_merge_of_names_carries_marks_to_the_other_metric(
         same(*both(store, config, "n", DAY, DAY + 4 * HOUR, "--downsample=1h-sum")[:2], exact=True)
         follow(store, config)
     assert timebeam(*merge).code == 0
+
+
+def test_a_merge_of_names_that_takes_hours_keeps_its_marks(
+    store: Store, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that takes its first marks for those of a dead process ends before it moves stale rollups."""
+    m, n = (Series.of(metric, {"host": "a"}) for metric in ("m", "n"))
+    send(store, tmp_path, {(m, DAY): 1, (m, DAY + HOUR): 2, (n, DAY + 72 * HOUR): 3})
+    follow(store, config)
+    row = next(row for row in store.rows() if row.key.startswith(METRIC + DAY.to_bytes(4, "big")))
+    with marked(store.target, TouchedMarker(store.layout), [row]):
+        write_all(store.target, row.table, [row._replace(cells=[], deleted=deletions(row.cells))])
+    ago_s, read_rows, tables = 7200, merge_module.read_rows, set[str]()
+    for module in (touched_module, merge_module):
+        clock = types.SimpleNamespace(time=lambda: time.time() - ago_s, monotonic=lambda: time.time() - ago_s)
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(touched_module, "_WRITER", touched_module._MarkWriter())
+
+    def slow(target: Any, table: str, keys: Any) -> Any:
+        nonlocal ago_s
+        rows = read_rows(target, table, keys)
+        if table not in tables and table != store.layout.data_table:
+            ago_s = 0
+            follow(store, config)
+            tables.add(table)
+            monkeypatch.setattr(merge_module, "write_all", written)
+        return rows
+
+    def written(*args: Any) -> None:
+        write_all(*args)
+        same(*both(store, config, "n", DAY, DAY + 4 * HOUR, "--downsample=15m-sum")[:2], exact=True)
+
+    monkeypatch.setattr(merge_module, "read_rows", slow)
+    ran = timebeam("names", "merge", "metrics", "m", "n", *store.flags, "--rollup_config", config, "--yes")
+    assert (ran.code, len(tables)) == (0, 1), ran.err  # the round has deleted the other stale rollups
+    for _ in range(2):
+        same(*both(store, config, "n", DAY, DAY + 4 * HOUR, "--downsample=15m-sum")[:2], exact=True)
+        follow(store, config)
+    assert list(read_days(TableReader(store.target), store.layout)) == []
 
 
 @pytest.mark.parametrize(("text", "span"), [("5h", "60h"), ("2d", "576h")])

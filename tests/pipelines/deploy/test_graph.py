@@ -71,7 +71,7 @@ def stream(
 def test_every_graph_can_run_on_dataflow(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(delete, "interrupted_logs", lambda job: [])  # lists the bucket of the log
+    monkeypatch.setattr(delete, "interrupted_logs", lambda *names: [])  # lists the bucket of the log
     job = template(name, tmp_path, store.target.project, parameters(name, store, tmp_path))
     check_graph(name, job.graph)
 

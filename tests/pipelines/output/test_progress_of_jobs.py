@@ -86,7 +86,7 @@ def test_the_share_of_dead_letters_grows_to_the_size_of_their_file(suffix: str, 
     path = tmp_path / f"dead.jsonl{suffix}"
     path.write_bytes(COMPRESSIONS[suffix](text))
     metrics.totals.clear()
-    amounts = [metrics.totals[metrics.WORK_DONE] for _ in replay._LinesFn().process(str(path))]
+    amounts = [metrics.totals[metrics.WORK_DONE] for _ in replay._lines(str(path))]
     assert len(amounts) == 6000
     assert amounts[500] < path.stat().st_size
     assert metrics.totals[metrics.WORK_DONE] == path.stat().st_size

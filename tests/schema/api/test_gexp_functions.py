@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.api.gexp import parse_expression
-from timebeam.schema.api.gexp_functions import Indexed
+from timebeam.schema.api.gexp import Indexed, parse_expression
 from timebeam.schema.api.request import ApiError
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed

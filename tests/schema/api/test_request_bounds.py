@@ -12,8 +12,7 @@ import pytest
 
 from timebeam.pipelines.serve.endpoints import request_of
 from timebeam.schema.annotations import Annotation
-from timebeam.schema.api.gexp import parse_expression
-from timebeam.schema.api.gexp_functions import Indexed
+from timebeam.schema.api.gexp import Indexed, parse_expression
 from timebeam.schema.api.query_answer import Answered, answer_body
 from timebeam.schema.api.request import ApiError
 from timebeam.schema.api.ts_query import checked, json_query

@@ -253,6 +253,22 @@ def test_a_newer_version_is_refused_politely_and_other_cells_are_read() -> None:
     assert "upgrade timebeam" in text
 
 
+@pytest.mark.parametrize(
+    ("position", "form"), [(2, 0x10), (2, 0x11), (3, 0x11), (3, 0x15), (3, 0x22), (3, 0xF5)]
+)
+def test_forms_of_version_2_are_damage_in_version_1(position: int, form: int) -> None:
+    value = stored(ORDINARY).cells[0].value
+    for version in (1, 2):
+        header = bytes((version, *value[1:4]))
+        changed = header[:position] + bytes((form,)) + header[position + 1 :] + value[4:]
+        if version == 2:
+            assert parts.header_of(changed).version == 2
+        else:
+            with pytest.raises(ArchiveError, match="damaged header: forms of version 2 in version 1"):
+                parts.header_of(changed)
+    assert parts.header_of(b"\1" + value[1:2] + b"\2\2" + value[4:]).version == 1
+
+
 def test_damage_is_said_and_other_places_are_refused() -> None:
     row = stored(ORDINARY)
     for position in range(8, len(row.cells[0].value)):

@@ -17,8 +17,8 @@ from timebeam.schema.messages.base import Parsed
 from timebeam.schema.messages.parquet import parquet_format, read_columns
 from timebeam.schema.messages.parquet.columns import TIME
 from timebeam.schema.messages.parquet.parquet_format import RowOrigins
-from timebeam.schema.points import Reason
-from timebeam.transforms.input.files import blocks, match, spans
+from timebeam.schema.points import Reason, Rejected
+from timebeam.transforms.input.files import FileSpan, blocks, match, spans
 
 ROWS, LONG = 100_000, "x" * 4000
 MIB = 1 << 20
@@ -89,14 +89,14 @@ def test_numbers_that_repeat_are_counted_before_they_are_read() -> None:
     assert f"at most {4 * LARGEST:,} are read" in refused.message
 
 
-def test_page_headers_that_promise_more_than_the_footer_are_refused() -> None:
-    """A reader allocates what they say: here 134 MB for each of three pages of 2 MB, up to 2 GB each."""
-    columns = {f"c{number}": pa.array([bytes(100)] * 20_000, pa.binary(100)) for number in range(3)}
+def promising(pages: int) -> bytes:
+    """A file with pages of 2 MB, whose headers say 134 MB for each, as they could say 2 GB."""
+    columns = {f"c{number}": pa.array([bytes(100)] * 20_000, pa.binary(100)) for number in range(pages)}
     text = bytearray(
         written(pa.table(columns), use_dictionary=False, data_page_size=1 << 24, write_statistics=False)
     )
     metadata = pq.ParquetFile(io.BytesIO(text)).metadata.row_group(0)
-    for number in range(3):
+    for number in range(pages):
         start = metadata.column(number).data_page_offset
         head = text[start : start + 7]
         assert (head[:3], head[6] < 0x80 <= min(head[3:6])) == (
@@ -104,9 +104,27 @@ def test_page_headers_that_promise_more_than_the_footer_are_refused() -> None:
             True,
         )  # type 0, then the size
         text[start + 3 : start + 7] = b"\xfe\xff\xff\x7f"
+    return bytes(text)
+
+
+def test_page_headers_that_promise_more_than_the_footer_are_refused() -> None:
+    """A reader allocates what they say."""
+    text = promising(3)
     before = pa.default_memory_pool().max_memory()
-    (refused,) = parse(bytes(text)).rejected
-    assert (refused.reason, refused.message[:27]) == (Reason.CORRUPT_MESSAGE, "pages of 402,653,181 bytes;")
+    (refused,) = parse(text).rejected
+    assert (refused.reason, "pages of 402,653,181 bytes;" in refused.message) == (
+        Reason.CORRUPT_MESSAGE,
+        True,
+    )
+    assert pa.default_memory_pool().max_memory() < before + 100 * MIB
+
+
+def test_page_headers_of_a_row_group_that_promise_more_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(promising(9))
+    before = pa.default_memory_pool().max_memory()
+    (refused,) = blocks(FileSpan(str(tmp_path / "a.parquet"), 0, 1, 5), Framing.PARQUET)
+    assert isinstance(refused, Rejected)
+    assert (refused.reason, "pages of 1,207,959,543 bytes;" in refused.message) == (Reason.CORRUPT_FILE, True)
     assert pa.default_memory_pool().max_memory() < before + 100 * MIB
 
 

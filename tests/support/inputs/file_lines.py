@@ -16,8 +16,7 @@ import zstandard
 from timebeam.schema.common import decompress
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
-from timebeam.transforms.input import files
-from timebeam.transforms.input import line_cutter as cutters
+from timebeam.transforms.input import cutters, files
 from timebeam.transforms.input.files import match
 
 Lines = list[tuple[int, bytes]]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from timebeam.pipelines.jobs import portions
-from timebeam.transforms.input import files, line_cutter, parse
+from timebeam.transforms.input import cutters, files, parse
 
 POINTS, JOINED_POINTS, BLOCK_BYTES = 100, 40, 2000
 _REST = contextlib.ExitStack()
@@ -21,7 +21,7 @@ def small_portions(points: int = POINTS) -> Iterator[None]:
         patch.setattr(portions, "PORTION_POINTS", points)
         patch.setattr(files, "BLOCK_BYTES", BLOCK_BYTES)
         patch.setattr(parse, "JOINED_POINTS", JOINED_POINTS)
-        patch.setattr(line_cutter, "LINE_BYTES", BLOCK_BYTES)
+        patch.setattr(cutters, "LINE_BYTES", BLOCK_BYTES)
         yield
 
 

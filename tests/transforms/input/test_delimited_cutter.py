@@ -13,7 +13,7 @@ from timebeam.schema.common.decompress import DamagedError, TruncatedError
 from timebeam.schema.common.protobuf import encoded_varint
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.points import Reason, Rejected
-from timebeam.transforms.input.delimited_cutter import DelimitedCutter
+from timebeam.transforms.input.cutters import DelimitedCutter
 from timebeam.transforms.input.files import blocks, match, spans
 
 

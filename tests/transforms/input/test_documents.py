@@ -13,7 +13,7 @@ import pytest
 from timebeam.schema.common import decompress
 from timebeam.schema.messages import FORMATS, Message, message_format
 from timebeam.schema.points import Reason, Rejected
-from timebeam.transforms.input import files, json_cutter, line_cutter
+from timebeam.transforms.input import cutters, files, json_cutter
 from timebeam.transforms.input.files import blocks, match, spans
 
 T = 1_356_998_400
@@ -59,7 +59,7 @@ def scale(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
         (json_cutter, "LARGEST"),
         (json_cutter, "RECORD_BYTES"),
         (json_cutter, "_STEP"),
-        (line_cutter, "LINE_BYTES"),
+        (cutters, "LINE_BYTES"),
         (decompress, "_CHUNK"),
         (decompress, "_SLICE"),
     ):

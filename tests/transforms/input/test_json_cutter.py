@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, Rejected
-from timebeam.transforms.input import json_cutter
-from timebeam.transforms.input import line_cutter as cutters
+from timebeam.transforms.input import cutters, json_cutter
 from timebeam.transforms.input.json_cutter import JsonCutter, starts_document
 
 TEXT = st.text(st.sampled_from('ab"\\,[]{}\n é東'), max_size=8)

@@ -1,4 +1,4 @@
-"""Names: those that OpenTSDB accepts, and the UID table, which maps them to UIDs and back.
+"""Names: those that OpenTSDB accepts, and the UID table, which maps them to UIDs and back; series of rows.
 
 Format: docs/spec/opentsdb.md §1.3 (core/Tags.validateString and checkMetricAndTags) and §5.1. The table
 also holds the counters:
@@ -15,11 +15,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from timebeam.schema.layouts.opentsdb.keys import UidPair
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
 from timebeam.schema.layouts.opentsdb.uids.names import Names
-from timebeam.schema.layouts.reading import ColumnRange, Reader, Scan, prefix_range
+from timebeam.schema.layouts.reading import (
+    AmbiguousNameError,
+    ColumnRange,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Severity,
+    prefix_range,
+)
+from timebeam.schema.layouts.tables import Row
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Reason, RefusedError, Series
 
@@ -182,3 +192,112 @@ def names_from(form: Names, table: str, kind: str, start: str, reader: Reader) -
     for row in reader.scan(Scan(table, [prefix_range(first)], columns=column)):
         if row.key != COUNTER_ROW:
             yield form.shown(name_text(row.key)), row.cells[0].value
+
+
+class SeriesResolver:
+    """Finds the series of rows; the name of each UID is read once.
+
+    Args:
+      table: name of the UID table.
+      refuse_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
+      refuse_ambiguous: see `Selection`.
+    """
+
+    def __init__(
+        self,
+        options: OpenTsdbOptions,
+        table: str,
+        reader: Reader,
+        *,
+        refuse_lost: bool,
+        refuse_ambiguous: Callable[[Series], bool] | None = None,
+    ) -> None:
+        self._options = options
+        self._table, self._reader, self._refuse_lost = table, reader, refuse_lost
+        self._name_of: dict[UidPair, str] = {}
+        self._lost: set[UidPair] = set()
+        self._tag_of: dict[bytes, tuple[str, str]] = {}
+        self._series: dict[bytes, Series | None] = {}
+        self._refuse_ambiguous, self._is_ambiguous = refuse_ambiguous, False
+        self._uid_of: dict[tuple[str, str], bytes] = {}
+
+    def selected(self, batch: Sequence[tuple[Row, bytes]]) -> Iterator[Selected | Finding]:
+        """Rows with their series.
+
+        Args:
+          batch: rows, each with its TSUID.
+        """
+        self._find({tsuid for _, tsuid in batch}.difference(self._series))
+        new = tuple.__new__  # half the time of a named tuple's own
+        for row, tsuid in batch:
+            series = self._series[tsuid]
+            if series is not None:
+                yield new(Selected, (row, series))
+                continue
+            uids = tsuid_pairs(self._options, tsuid)
+            kind, uid = next(pair for pair in uids if pair in self._lost)
+            yield Finding(Severity.DAMAGE, row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
+
+    def _find(self, tsuids: Collection[bytes]) -> None:
+        """Finds the series of new TSUIDs; None for one that is refused."""
+        tags_at, key_width = self._options.uid_width_metric, self._options.uid_width_tagk
+        width = key_width + self._options.uid_width_tagv
+        tags_of = {
+            tsuid: [tsuid[start : start + width] for start in range(tags_at, len(tsuid), width)]
+            for tsuid in tsuids
+        }
+        new_tags = set[bytes]().union(*tags_of.values()).difference(self._tag_of)
+        uids = {("metrics", metric) for metric in {tsuid[:tags_at] for tsuid in tsuids}}
+        uids.update(("tagk", tag[:key_width]) for tag in new_tags)
+        uids.update(("tagv", tag[key_width:]) for tag in new_tags)
+        self._read(uids.difference(self._name_of))
+        for tag in new_tags:
+            self._tag_of[tag] = self._name_of["tagk", tag[:key_width]], self._name_of["tagv", tag[key_width:]]
+        tag_of = self._tag_of.__getitem__
+        for tsuid, tags in tags_of.items():
+            metric = self._name_of["metrics", tsuid[:tags_at]]
+            pairs = tuple(sorted(map(tag_of, tags)))  # shared by all series, which saves most of the time
+            is_distinct = len(dict(pairs)) == len(pairs)
+            self._is_ambiguous |= not is_distinct
+            self._series[tsuid] = (
+                Series(metric, pairs) if is_distinct else Series.of(metric, dict(map(tag_of, tags)))
+            )
+        if self._refuse_ambiguous is not None and self._is_ambiguous:
+            self._check_names(self._refuse_ambiguous)
+        if self._refuse_lost and self._lost:
+            for tsuid in tsuids:
+                if not self._lost.isdisjoint(tsuid_pairs(self._options, tsuid)):
+                    self._series[tsuid] = None
+
+    def _check_names(self, refuse: Callable[[Series], bool]) -> None:
+        """Raises AmbiguousNameError if two TSUIDs have the names of a series to refuse."""
+        tsuid_of: dict[Series, bytes] = {}
+        for tsuid, series in self._series.items():
+            if (
+                series is not None
+                and (other := tsuid_of.setdefault(series, tsuid)) != tsuid
+                and refuse(series)
+            ):
+                texts = " and ".join(each.hex().upper() for each in sorted((other, tsuid)))
+                raise AmbiguousNameError(
+                    f"{series} is two series, TSUIDs {texts}: two UIDs have one name, as `timebeam check` "
+                    "reports; query one by its TSUID, or make them one by `timebeam names merge`"
+                )
+
+    def _read(self, uids: Collection[UidPair]) -> None:
+        columns = {(NAME_FAMILY, kind.encode()): kind for kind in KINDS}
+        names = {
+            (kind, key): name_text(cell.value)
+            for key, row in self._reader.rows(self._table, sorted({uid for _, uid in uids})).items()
+            for cell in row.cells
+            if (kind := columns.get(cell[:2])) is not None
+        }
+        for pair in uids:
+            name = names.get(pair)
+            if name is None:
+                self._lost.add(pair)
+                self._name_of[pair] = f"unknown-uid-{pair[1].hex()}"
+            else:
+                shown = self._name_of[pair] = self._options.names.shown(name)
+                kind, uid = pair
+                self._is_ambiguous |= self._uid_of.setdefault((kind, shown), uid) != uid

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.schema.layouts.plain_opentsdb import java_bucket, java_hash
 from timebeam.schema.layouts import Name, SeriesKey
 from timebeam.schema.layouts.opentsdb import keys, select
+from timebeam.schema.layouts.opentsdb.key_ranges import LeadingTags, Wanted
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.uids import uid_table
@@ -165,17 +166,17 @@ def test_the_pattern_does_not_match_other_tags() -> None:
 
 def test_a_scan_is_ranges_and_pattern() -> None:
     options = OpenTsdbOptions()
-    scan = select.scan(options, "p-tsdb", [b"abc"], {b"kkk": ()}, 0, 1)
+    scan = select.scan(options, "p-tsdb", Wanted([b"abc"], {b"kkk": ()}), [0], LeadingTags())
     assert (scan.table, len(scan.ranges)) == ("p-tsdb", 1)
     assert scan.key_pattern == keys.key_pattern({b"kkk": ()})
-    assert select.scan(options, "p-tsdb", [b"abc"], {}, 0, 1).key_pattern is None
+    assert select.scan(options, "p-tsdb", Wanted([b"abc"]), [0], LeadingTags()).key_pattern is None
     many = [number.to_bytes(3, "big") for number in range(keys.MOST_VALUES + 1)]
     assert keys.key_pattern({b"kkk": many}) == scan.key_pattern
     assert len(keys.key_pattern({b"kkk": many[1:]}) or b"") < 20_000 / 8
 
 
 def test_a_scan_of_all_metrics_leaves_out_global_annotations_only() -> None:
-    scan = select.scan(OpenTsdbOptions(salt_width=1), "tsdb", [], {}, 0, 1)
+    scan = select.scan(OpenTsdbOptions(salt_width=1), "tsdb", Wanted([]), [0], LeadingTags())
     assert scan.ranges == ((b"\0\0\0\1", b""),)
 
 

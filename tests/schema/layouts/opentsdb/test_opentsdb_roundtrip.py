@@ -172,6 +172,8 @@ def test_what_is_read_is_what_was_sent(
         assert arrival == own
     for row in packed.values():
         check_columns(row, packing)
+    together = layout.packed_cells([*rows.items()], packing)
+    assert [together.cells(number) for number in range(len(rows))] == [row.cells for row in packed.values()]
     for key, parts in rows.items():
         random.Random(seed).shuffle(parts)
         assert layout.pack("tsdb", key, parts, packing) == packed[key]
@@ -235,13 +237,20 @@ def test_a_corrected_point_of_two_batches_of_one_arrival_is_in_one_column() -> N
     ]
 
 
-def test_a_row_with_more_points_than_a_qualifier_holds_is_cut_into_columns() -> None:
+@pytest.mark.parametrize("later", [0, 1, 9_000])
+def test_a_row_with_more_points_than_a_qualifier_holds_is_cut_into_columns(later: int) -> None:
     layout = OpenTsdb()
     base = 1_356_998_400_000
-    batches = [Sent([Put(0, base + i * 10, True, i) for i in range(10_000)], [7] * 10_000, 0)]
+    arrivals = [7] * (10_000 - later) + [8] * later
+    batches = [Sent([Put(0, base + i * 10, True, i) for i in range(10_000)], arrivals, 0)]
     ((key, parts),) = pieces_of(layout, batches).items()
     row = layout.pack("tsdb", key, parts, Packing.COMPACTED)
-    assert len(row.cells) > 1
+    sizes = [(cell.timestamp_ms, len(cell.qualifier) // 4) for cell in row.cells]
+    assert sizes == [
+        (arrival, min(4096, count - first))
+        for arrival, count in ((7, 10_000 - later), (8, later))
+        for first in range(0, count, 4096)
+    ]
     assert max(len(cell.qualifier) for cell in row.cells) <= 16 * 1024
     assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == list(range(10_000))
 

@@ -11,7 +11,7 @@ from tests.schema.layouts.opentsdb.unit_vectors import unhex, vectors
 from timebeam.schema.layouts import Cell, Packing, SeriesKey
 from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import select
-from timebeam.schema.layouts.opentsdb.fragments import cells, packed_rows
+from timebeam.schema.layouts.opentsdb.fragments import packed_rows
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.layouts.opentsdb.rows import read_column, read_row
 from timebeam.schema.points import PointBatch, Series
@@ -38,7 +38,8 @@ def cells_of(columns: list[Facts]) -> list[Cell]:
 def compacted(elements: el.Elements) -> tuple[bytes, bytes]:
     """Qualifier and value of the column that holds these elements."""
     bounds = np.array([0, len(elements)])
-    (cell,) = cells(packed_rows(elements, bounds, np.array([0]), 0, 0), Packing.COMPACTED)
+    packed = packed_rows(elements, bounds, np.array([0]), 0, 0)
+    (cell,) = OpenTsdb().pack("tsdb", b"", packed, Packing.COMPACTED).cells
     return cell.qualifier, cell.value
 
 
