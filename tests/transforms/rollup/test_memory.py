@@ -19,7 +19,7 @@ if {called}:
     give_back_memory()
 start = resident()
 np.ones(30 << 20, np.uint8)  # freed at once: from now on glibc keeps what is smaller
-blocks = [np.ones(3 << 20, np.uint8) for _ in range(15)]
+blocks = [np.ones(5 << 20, np.uint8) for _ in range(9)]
 pins = np.ones(1000, np.uint8)
 blocks.clear()
 print(resident() - start)
