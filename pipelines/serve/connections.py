@@ -3,28 +3,94 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+_LOG = logging.getLogger("timebeam.serve")
+
 
 class SharingLoop(asyncio.SelectorEventLoop):
-    """An event loop that takes one connection at a time from a socket on which other processes listen too.
+    """An event loop whose servers leave connections to others of a shared socket that have fewer of them.
 
-    One that takes all that wait, as asyncio does, can leave none for the others. Clients keep their
-    connections, so these processes would stay idle.
+    asyncio's own servers take all that wait. Clients keep their connections, so that a process which was the
+    first to see some of them has all the work, and others stay idle.
     """
 
-    async def create_server(
-        self, *args: Any, sock: socket.socket | None = None, backlog: int = 100, **options: Any
-    ) -> asyncio.Server:
-        """See asyncio.loop.create_server: `backlog` is how many connections may wait."""
-        at_once = backlog if sock is None else 1  # it takes as many as it lets wait
-        server = await super().create_server(*args, sock=sock, backlog=at_once, **options)
-        if sock is not None:
-            sock.listen(backlog)
-        return server
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        *args: Any,
+        sock: socket.socket | None = None,
+        backlog: int = 100,
+        **options: Any,
+    ) -> asyncio.Server | SharingServer:
+        """See asyncio.loop.create_server: a `sock` is one that processes share."""
+        if sock is None:
+            return await super().create_server(protocol_factory, *args, backlog=backlog, **options)
+        sock.listen(backlog)
+        return SharingServer(self, protocol_factory, sock)
+
+
+_SECONDS_A_CONNECTION, _MOST_CONNECTIONS = 0.001, 5
+"""How long a new connection is left to other processes, for each open one up to so many."""
+
+_RETRY_SECONDS = 1.0
+
+
+class SharingServer:
+    """Takes connections one by one: the later, the more of them are open here.
+
+    Args:
+      sock: listens already.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        sock: socket.socket,
+    ) -> None:
+        self._loop, self._new_protocol, self._sock = loop, protocol_factory, sock
+        self._open: list[asyncio.Transport] = []
+        sock.setblocking(False)
+        self._task = loop.create_task(self._serve())
+
+    def close(self) -> None:
+        """Takes no more connections; does not close the socket."""
+        self._loop.remove_reader(self._sock)
+        self._task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Waits until it takes no more connections."""
+        await asyncio.wait((self._task,))
+
+    async def _serve(self) -> None:
+        while True:
+            await self._arrival()
+            self._open = [transport for transport in self._open if not transport.is_closing()]
+            await asyncio.sleep(min(len(self._open), _MOST_CONNECTIONS) * _SECONDS_A_CONNECTION)
+            try:
+                connection, _ = self._sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                continue  # another process has taken it, or the client has gone
+            except OSError as error:
+                _LOG.warning("cannot take a connection: %s", error.strerror)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            connection.setblocking(False)
+            transport, _ = await self._loop.connect_accepted_socket(self._new_protocol, connection)
+            self._open.append(transport)
+
+    async def _arrival(self) -> None:
+        """Waits until a connection can be taken."""
+        arrived = asyncio.Event()
+        self._loop.add_reader(self._sock, arrived.set)
+        await arrived.wait()
+        self._loop.remove_reader(self._sock)
 
 
 REQUEST_SECONDS = 30.0

@@ -3,39 +3,86 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import resource
 import socket
+from collections.abc import Iterator
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
 from timebeam.pipelines.serve.connections import SharingLoop, TimedProtocol
 
-CONNECTIONS = 5
 
-
-def test_one_connection_is_taken_at_a_time() -> None:
+def test_connections_are_shared_evenly() -> None:
     async def taken(listening: socket.socket) -> list[int]:
-        protocols: list[asyncio.Protocol] = []
+        counts = [0, 0]
 
-        def protocol() -> asyncio.Protocol:
-            protocols.append(asyncio.Protocol())
-            return protocols[-1]
+        class Counted(asyncio.Protocol):
+            def __init__(self, server: int) -> None:
+                self.server = server
 
-        server = await asyncio.get_running_loop().create_server(protocol, sock=listening)
-        counts = [0]
-        while counts[-1] < CONNECTIONS:
-            await asyncio.sleep(0)  # one turn of the loop
-            counts.append(len(protocols))
-        server.close()
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                counts[self.server] += 1
+
+        loop = asyncio.get_running_loop()
+        servers = [
+            await loop.create_server(functools.partial(Counted, number), sock=sock)
+            for number, sock in enumerate((listening, listening.dup()))
+        ]
+        clients = [await asyncio.open_connection(*listening.getsockname()) for _ in range(8)]
+        while sum(counts) < len(clients):
+            await asyncio.sleep(0.01)
+        for server in servers:
+            server.close()
+            await server.wait_closed()
+        for _, client in clients:
+            client.close()
         return counts
 
-    with socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS) as listening:
-        clients = [socket.create_connection(listening.getsockname()) for _ in range(CONNECTIONS)]
-        with asyncio.Runner(loop_factory=SharingLoop) as runner:
-            counts = runner.run(taken(listening))
-        for client in clients:
-            client.close()
-    assert sorted(set(counts)) == list(range(CONNECTIONS + 1))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        asyncio.Runner(loop_factory=SharingLoop) as runner,
+    ):
+        assert runner.run(taken(listening)) == [4, 4]
+
+
+def test_a_process_without_free_descriptors_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def answered(listening: socket.socket, client: socket.socket) -> bytes:
+        class Greets(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                assert isinstance(transport, asyncio.Transport)
+                transport.write(b"hello")
+
+        loop = asyncio.get_running_loop()
+        with without_free_descriptors():
+            server = await loop.create_server(Greets, sock=listening)
+            while "cannot take a connection" not in caplog.text:
+                await asyncio.sleep(0.01)
+        client.setblocking(False)
+        received = await loop.sock_recv(client, 5)
+        server.close()
+        return received
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as client,
+        asyncio.Runner(loop_factory=SharingLoop) as runner,
+    ):
+        assert runner.run(answered(listening, client)) == b"hello"
+
+
+@contextlib.contextmanager
+def without_free_descriptors() -> Iterator[None]:
+    """Lets this process open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_answers_are_sent_at_once_on_a_shared_socket() -> None:
