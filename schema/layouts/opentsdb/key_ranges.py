@@ -136,12 +136,10 @@ def key_ranges(
     Returns:
       Ascending, apart, at most `MOST_RANGES`; or one for each metric, salt bucket and code if these are more.
     """
-    bases_of = {
-        code: [base.to_bytes(BASE_BYTES, "big") for base in bases] for code, bases in bases_by_code if bases
-    }
+    bases_of = {code: bases for code, bases in bases_by_code if bases}
     if wanted.tsuids is not None and len(wanted.tsuids) * sum(map(len, bases_of.values())) <= MOST_RANGES:
         row_keys = [
-            series.head + code + base + series.tail
+            series.head + code + base.to_bytes(BASE_BYTES, "big") + series.tail
             for series in (key_of_tsuid(options, tsuid) for tsuid in wanted.tsuids)
             for code, bases in bases_of.items()
             for base in bases
@@ -203,18 +201,18 @@ def _holes(lead: bytes, filters: Sequence[tuple[bytes, Sequence[bytes]]]) -> Ite
         yield start, (prefix_range(lead)[1] or None)
 
 
-def _cut(head: bytes, bases: Sequence[bytes], holes: Sequence[_Hole]) -> Iterator[KeyRange]:
+def _cut(head: bytes, bases: Sequence[int], holes: Sequence[_Hole]) -> Iterator[KeyRange]:
     """The keys from the first base time to the last one, without those in the holes of each base time.
 
     Rows between these base times are left in, since another program may begin rows at other times.
     """
-    start = head + bases[0]
+    start = head + bases[0].to_bytes(BASE_BYTES, "big")
     for base in bases if holes else ():
-        prefix = head + base
+        prefix = head + base.to_bytes(BASE_BYTES, "big")
         for hole_start, hole_end in holes:
             if start < prefix + hole_start:
                 yield start, prefix + hole_start
             start = prefix_range(prefix)[1] if hole_end is None else prefix + hole_end
-    end = prefix_range(head + bases[-1])[1]
+    end = prefix_range(head + bases[-1].to_bytes(BASE_BYTES, "big"))[1]
     if start != end:
         yield start, end

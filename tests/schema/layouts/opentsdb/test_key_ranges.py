@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -229,6 +231,23 @@ def test_ranges_are_not_cut_into_too_many() -> None:
     assert len(ranges_of(filters, hours + 1, leading)) == 1
     assert len(ranges_of(filters, hours // 3 - 1, leading, salt_width=1)) > MOST_RANGES * 0.9
     assert len(ranges_of(filters, hours // 3, leading, salt_width=1)) == 3
+
+
+class Ends(Sequence[int]):
+    """Base times of which only the first and the last one may be read."""
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, at: Any) -> Any:
+        return {0: 0, -1: HOUR * ((1 << 20) - 1)}[at]
+
+
+def test_base_times_between_the_ends_are_read_only_where_rows_are_left_out() -> None:
+    """A query of many years has hundreds of thousands of them."""
+    options, tsuids = OpenTsdbOptions(), frozenset((tsuid_of({HOST: uid(10)}),))
+    for wanted in (Wanted([METRIC]), Wanted([METRIC], {HOST: {uid(10)}}), of_tsuids(options, tsuids)):
+        assert len(key_ranges(options, wanted, [(b"", Ends())], LeadingTags())) == 1
 
 
 def test_rows_of_rollups_begin_by_their_span() -> None:
