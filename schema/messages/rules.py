@@ -5,16 +5,19 @@ core/IncomingDataPoint.validate, tsd/PutDataPointRpc (OpenTSDB 2.4.1). The colum
 `linewise` accepts a subset of what these functions accept, and sends everything else here.
 
 A message can hold millions of bad records of two bytes each. Each of the first `SINGLE` is one refusal; after
-them, adjacent records with the same reason share a refusal, so all bytes are kept.
+them, adjacent records with the same reason share a refusal, so all bytes are kept. A caller that only answers
+a sender can stop such a message early: `refused_at_most`.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -138,6 +141,26 @@ class RefusedPoints:
 SINGLE = 10_000
 """Refusals of a message before adjacent ones are merged."""
 
+_MOST: ContextVar[float] = ContextVar("most", default=math.inf)
+
+
+class TooManyRefusedError(Exception):
+    """A message has more refused records than `refused_at_most` allows; `rejected` are the first of them."""
+
+    def __init__(self, rejected: Sequence[Rejected]) -> None:
+        super().__init__(f"more than {len(rejected)} records are refused")
+        self.rejected = rejected
+
+
+@contextlib.contextmanager
+def refused_at_most(records: int) -> Iterator[None]:
+    """Meanwhile TooManyRefusedError ends the reading of a message after so many refused records."""
+    token = _MOST.set(records)
+    try:
+        yield
+    finally:
+        _MOST.reset(token)
+
 
 class _RefusalRun:
     """Adjacent refused records with one reason."""
@@ -156,9 +179,17 @@ class Refusals:
         self._message = message
         self._joined = joined
         self._runs: list[_RefusalRun] = []
+        self._left = _MOST.get()
 
     def add(self, start: int, end: int, why: RefusedError, points: int = 1) -> None:
-        """Adds the refusal of the bytes from `start` to `end` of the message, which hold so many points."""
+        """Adds the refusal of the bytes from `start` to `end` of the message, which hold so many points.
+
+        Raises:
+          TooManyRefusedError: see `refused_at_most`.
+        """
+        if self._left <= 0:
+            raise TooManyRefusedError(self.rejected())
+        self._left -= 1
         run = self._runs[-1] if len(self._runs) >= SINGLE else None
         if run and run.why.reason is why.reason and self._neighbours(run, start):
             run.end = end

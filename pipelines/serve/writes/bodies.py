@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +19,9 @@ import numpy as np
 
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.common.encodings import compression, unpack
-from timebeam.schema.messages import Message, Parsed
+from timebeam.schema.messages import Message, MessageFormat, Parsed
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
-from timebeam.schema.messages.rules import SINGLE
+from timebeam.schema.messages.rules import TooManyRefusedError, refused_at_most
 from timebeam.schema.points import Envelope, RefusedError, Rejected
 from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
@@ -31,7 +32,9 @@ SHORT_BYTES = 1 << 18
 BODIES_AT_ONCE = 256
 
 LISTED_REFUSALS, LISTED_BYTES = 1_000, 1 << 20
-"""Refusals of a body that an answer can list, and the bytes of their payloads."""
+"""Refusals of a body that an answer can list, and the bytes of their payloads. After so many refusals of one
+portion a body is read no further: a refused record costs as much as a hundred good points, and 64 KB of gzip
+can be 30 million of them."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -43,12 +46,14 @@ class BodyContent:
       refused: points and records that are not.
       rejected: the first refusals, up to `LISTED_REFUSALS` and `LISTED_BYTES`; each stands for some points.
       histograms, histogram_points: native histograms, and the points that they became.
+      is_unread: whether the body was not read to its end; then the counts are of what was read.
     """
 
     points: int = 0
     refused: int = 0
     histograms: int = 0
     histogram_points: int = 0
+    is_unread: bool = False
     listed_bytes: int = 0
     rejected: list[Rejected] = dataclasses.field(default_factory=list)
 
@@ -60,6 +65,15 @@ class BodyContent:
             if self.listed_bytes > LISTED_BYTES:  # of a body of one record, or of many
                 rejected = dataclasses.replace(rejected, payload=rejected.payload[:SHORT_BYTES])
             self.rejected.append(rejected)
+
+    def stop(self, why: TooManyRefusedError) -> None:
+        """Counts the refusals after which the body is read no further; the first of all says so."""
+        for rejected in why.rejected:
+            self.refuse(rejected)
+        first = self.rejected[0]
+        message = f"{first.message}; after {self.refused:,} refusals the rest was not read"
+        self.rejected[0] = dataclasses.replace(first, message=message)
+        self.is_unread = True
 
 
 def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: Formats) -> list[BodyContent]:
@@ -78,43 +92,52 @@ def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: For
             continue
         groups: dict[FormatKey, list[Message]] = {}
         for message in portion:
+            if contents[message.arrival_ms].is_unread:
+                continue
             try:
                 groups.setdefault(formats.key(message), []).append(message)
             except RefusedError as error:
                 contents[message.arrival_ms].refuse(refused_message(message, error))
         for key, group in groups.items():
-            for parsed, number in _parsed(group, formats, key):
-                _count(parsed, number, contents)
+            _read(group, formats[key], contents)
     return contents
 
 
-def _parsed(group: list[Message], formats: Formats, key: FormatKey) -> Iterator[tuple[Parsed, int]]:
-    """(content, number of the first of its bodies).
+def _read(group: list[Message], form: MessageFormat, contents: list[BodyContent]) -> None:
+    """Adds what some bodies hold to their contents.
 
-    Together, unless native histograms are to be counted, or so much is refused that refusals are merged:
-    how each body is answered depends on that body alone.
+    They are read together, unless native histograms are to be counted, or so much is refused that one may
+    be read no further: how each is answered depends on that body alone.
     """
-    alone = key[0] == RemoteWrite.name
-    if not alone:
-        contents = list(formats[key].parse_all(group))
-        alone = len(group) > 1 and any(len(parsed.rejected) >= SINGLE for parsed in contents)
-        if not alone:
-            yield from ((parsed, group[0].arrival_ms) for parsed in contents)
+    if len(group) > 1 and form.name != RemoteWrite.name:
+        with contextlib.suppress(TooManyRefusedError):
+            _count(_parsed(group, form), group[0].arrival_ms, contents)
             return
     for message in group:
-        for parsed in formats[key].parse_all([message]):
-            yield parsed, message.arrival_ms
+        content = contents[message.arrival_ms]
+        if content.is_unread:
+            continue
+        try:
+            _count(_parsed([message], form), message.arrival_ms, contents)
+        except TooManyRefusedError as error:
+            content.stop(error)
 
 
-def _count(parsed: Parsed, number: int, contents: list[BodyContent]) -> None:
-    """Adds what was read to the contents of the bodies."""
-    counts = np.bincount(parsed.batch.arrivals_ms, minlength=1)
-    for body in np.flatnonzero(counts).tolist():
-        contents[body].points += int(counts[body])
-    for rejected in parsed.rejected:
-        contents[rejected.arrival_ms].refuse(rejected)
-    contents[number].histograms += parsed.histograms[0]
-    contents[number].histogram_points += parsed.histograms[1]
+def _parsed(group: list[Message], form: MessageFormat) -> list[Parsed]:
+    with refused_at_most(LISTED_REFUSALS):
+        return list(form.parse_all(group))
+
+
+def _count(parts: list[Parsed], number: int, contents: list[BodyContent]) -> None:
+    """Adds what was read to the contents of the bodies; `number` is that of the first."""
+    for parsed in parts:
+        counts = np.bincount(parsed.batch.arrivals_ms, minlength=1)
+        for body in np.flatnonzero(counts).tolist():
+            contents[body].points += int(counts[body])
+        for rejected in parsed.rejected:
+            contents[rejected.arrival_ms].refuse(rejected)
+        contents[number].histograms += parsed.histograms[0]
+        contents[number].histogram_points += parsed.histograms[1]
 
 
 _Waiting = tuple[bytes, Mapping[str, str], asyncio.Future[BodyContent]]

@@ -53,7 +53,7 @@ class Write:
 
 
 class Protocol(abc.ABC):
-    """How an endpoint takes points. A body is published if any of its points is good."""
+    """How an endpoint takes points. A body is published if any of its points is, or may be, good."""
 
     format: str
     """The message format of its bodies."""
@@ -74,7 +74,7 @@ class Protocol(abc.ABC):
 
     def is_published(self, content: BodyContent) -> bool:
         """Whether the body is published."""
-        return content.points > 0
+        return content.points > 0 or content.is_unread
 
     @abc.abstractmethod
     def answer(self, write: Write, content: BodyContent) -> Response:
@@ -101,7 +101,7 @@ class OpenTsdbPut(Protocol):
 
     def is_published(self, content: BodyContent) -> bool:
         """See `Protocol.is_published`; a TSD stores nothing of a body that is not JSON."""
-        return content.points > 0 and not _unreadable(content)
+        return super().is_published(content) and not _unreadable(content)
 
     def answer(self, write: Write, content: BodyContent) -> Response:
         """See `Protocol.answer`."""
@@ -192,7 +192,7 @@ class InfluxWrite(Protocol):
     def answer(self, write: Write, content: BodyContent) -> Response:
         """See `Protocol.answer`."""
         if content.refused:
-            start = "partial write: " if content.points else ""
+            start = "partial write: " if self.is_published(content) else ""
             raise ApiError(f"{start}{summary_of(content)} dropped={content.refused}")
         return Response(204, b"")
 

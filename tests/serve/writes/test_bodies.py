@@ -8,6 +8,7 @@ import gzip
 import json
 import threading
 
+import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from tests.support.inputs.prometheus_proto import request_1, request_2, snappy
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.pipelines.serve.writes.bodies import SHORT_BYTES, BodyContent, BodyParser, parse_bodies
 from timebeam.schema.messages import message_format
+from timebeam.schema.points import Reason, RefusedError
 from timebeam.transforms.input.messages import Formats
 
 TIME = 1_356_998_400
@@ -118,12 +120,55 @@ def test_bodies_are_told_apart(numbers: list[int]) -> None:
 
 
 def test_a_body_is_answered_alike_beside_one_with_thousands_of_bad_records() -> None:
-    """The refusals of one message are merged above some thousands."""
+    """A message is read no further after a thousand of them."""
     form = {"format": "opentsdb-text"}
     many, few = (b"put m 1 x host=a\n" * 10_001, form), (b"put m 1 y host=a\nput m 1 z host=a\n", form)
     _, beside = parse_bodies([many, few], Formats("", {}, FORMATS))
     (alone,) = parse_bodies([few], Formats("", {}, FORMATS))
     assert (plain(beside), len(beside.rejected)) == (plain(alone), 2)
+
+
+@pytest.mark.parametrize(
+    ("form", "bad", "start", "end"),
+    [
+        ("opentsdb-text", b"x\n", b"", b""),
+        ("influx", b"x\n", b"", b""),
+        ("opentsdb-histogram", b"x\n", b"", b""),
+        ("opentsdb-json", b"1,", b"[", b"1]"),
+        ("opentsdb-json", b"{},", b"[", b"{}]"),
+        ("kairosdb-json", b"1,", b"[", b"1]"),
+        ("heroic-json", b"{}\n", b"", b""),
+    ],
+)
+def test_a_body_is_read_until_a_thousand_records_are_refused(
+    form: str, bad: bytes, start: bytes, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 KB of gzip unpack to 30 million records, each of which costs a parse and an error."""
+    raised = 0
+    init = RefusedError.__init__
+
+    def count(error: RefusedError, reason: Reason, message: str) -> None:
+        nonlocal raised
+        raised += 1
+        init(error, reason, message)
+
+    monkeypatch.setattr(RefusedError, "__init__", count)
+    body = gzip.compress(start + bad * ((9 << 20) // len(bad)) + end)
+    attributes = {"format": form, "content-encoding": "gzip"}
+    (content,) = parse_bodies([(body, attributes)], Formats("", {}, FORMATS))
+    assert (content.is_unread, content.refused, content.points) == (True, 1_000, 0)
+    assert "after 1,000 refusals the rest was not read" in content.rejected[0].message
+    assert {rejected.payload for rejected in content.rejected} == {bad.rstrip(b",\n")}
+    assert raised < 10_000
+
+
+def test_a_thousand_refused_records_are_not_too_many() -> None:
+    bad, good = b"put m 1 x host=a\n", b"put m 1 1 host=a\n"
+    form = {"format": "opentsdb-text"}
+    until, beyond = (good + bad * 1_000 + good, form), (good + bad * 1_001 + good, form)
+    read, unread = parse_bodies([until, beyond], Formats("", {}, FORMATS))
+    assert (read.points, read.refused, read.is_unread) == (2, 1_000, False)
+    assert (unread.refused, unread.is_unread) == (1_000, True)
 
 
 def test_a_body_that_is_long_when_unpacked_keeps_no_short_ones_waiting() -> None:

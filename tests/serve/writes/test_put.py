@@ -64,6 +64,29 @@ def test_puts_without_flags(door: Door) -> None:
     assert {message.attributes["format"] for message in server.published} == {"opentsdb-json"}
 
 
+def test_a_body_with_more_than_a_thousand_bad_points_is_published_unread(door: Door) -> None:
+    """Good points may follow, and only the stream reads them."""
+    client, server = door
+    points = [BAD] * 1_001 + [GOOD]
+    answer = client.post("/api/put?details", json=points)
+    body = answer.json()
+    assert (answer.status_code, body["success"], body["failed"], len(body["errors"])) == (
+        400,
+        0,
+        1_000,
+        1_000,
+    )
+    assert body["errors"][0]["error"].endswith("; after 1,000 refusals the rest was not read")
+    assert [json.loads(message.data) for message in server.published] == [points]
+    not_json = client.post("/api/put", content=b"x\n" * 1_001)
+    assert (not_json.status_code, len(server.published)) == (400, 1)
+    lines = b"m f=x 1356998400000000000\n" * 1_001
+    answer = client.post("/write", content=lines)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("partial write: ")
+    assert server.published[-1].data == lines
+
+
 def test_summaries_and_timeouts(door: Door) -> None:
     client, _ = door
     assert client.post("/api/put?summary", json=[GOOD, BAD]).json() == {"success": 1, "failed": 1}
