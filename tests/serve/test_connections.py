@@ -49,6 +49,42 @@ def test_connections_are_shared_evenly() -> None:
         assert runner.run(taken(listening)) == [4, 4]
 
 
+def test_many_connections_at_once_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 200
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted_sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    async def take(listening: socket.socket) -> None:
+        made: list[asyncio.BaseTransport] = []
+        all_made = asyncio.Event()
+
+        class Kept(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.append(transport)
+                if len(made) == count:
+                    all_made.set()
+
+        server = await asyncio.get_running_loop().create_server(Kept, sock=listening, backlog=count)
+        await all_made.wait()
+        server.close()
+        await server.wait_closed()
+
+    monkeypatch.setattr("timebeam.pipelines.serve.connections.asyncio.sleep", noted_sleep)
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=count) as listening,
+        contextlib.ExitStack() as clients,
+        asyncio.Runner(loop_factory=SharingLoop) as runner,
+    ):
+        for _ in range(count):
+            clients.enter_context(socket.create_connection(listening.getsockname()))
+        runner.run(take(listening))
+    assert 0 < sum(slept) <= 0.1
+
+
 def test_a_process_without_free_descriptors_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     async def answered(listening: socket.socket, client: socket.socket) -> bytes:
         class Greets(asyncio.Protocol):
