@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import enum
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -134,6 +134,15 @@ class UnknownNameError(LookupError):
 
 class AmbiguousNameError(ValueError):
     """The tables have two series of the same names, which no answer by names can keep apart."""
+
+    @classmethod
+    def of(cls, series: Series, tsuids: Collection[bytes]) -> AmbiguousNameError:
+        """The error for two TSUIDs with the names of a series."""
+        texts = " and ".join(tsuid.hex().upper() for tsuid in sorted(tsuids))
+        return cls(
+            f"{series} is two series, TSUIDs {texts}: two UIDs have one name, as `timebeam check` "
+            "reports; query one by its TSUID, or make them one by `timebeam names merge`"
+        )
 
 
 class Selected(NamedTuple):

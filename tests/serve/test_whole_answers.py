@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.commands import ingest, timebeam
-from tests.support.plain.rolled import config_file, interval, roll_up, with_tables
+from tests.support.inputs.annotations import send as send_annotations
+from tests.support.plain.rolled import config_file, follow, interval, roll_up, send, with_tables
 from tests.support.servers import remote_read
 from tests.support.servers.remote_read import EQ, RE
 from tests.support.stored import Store
@@ -20,6 +21,7 @@ from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import Response, request_of, respond
 from timebeam.schema.layouts import Name
 from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.points import Series as TimeSeries
 
 BASE_S = 1_709_251_200  # 2024-03-01
 
@@ -140,6 +142,33 @@ def test_two_uids_of_one_name(
     assert f"TSUIDs {tsuid_a} and {tsuid_b}" in ran.err
 
 
+@pytest.mark.parametrize("is_tagged", [False, True])
+def test_two_uids_of_one_name_that_no_read_has_together(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, is_tagged: bool
+) -> None:
+    """One has points where there are rollups, the other where there are none."""
+    store = Store.create(bigtable, prefix)
+    path = tmp_path / "points.txt"
+    points = enumerate("aabb")
+    path.write_text(
+        "".join(f"put load {BASE_S + 1800 * half} {half // 2 + 1} host={host}\n" for half, host in points)
+    )
+    flags = ["--format=opentsdb-text", "--auto_create_metrics", "--input", path]
+    assert ingest(tmp_path, *store.flags, *flags).letters == []
+    config = config_file(tmp_path, [interval("30m", "1d")], tagRaw=is_tagged)
+    store = with_tables(store, config)
+    roll_up(store, config, BASE_S, BASE_S + 3600)
+    uids = store.uids()
+    metric, host = uids[Name("metrics", "load")], uids[Name("tagk", "host")]
+    tsuid_a, tsuid_b = ((metric + host + uids[Name("tagv", name)]).hex().upper() for name in "ab")
+    api = Api(store.target, store.layout, (store.layout, read_config(str(config))))
+    assert values(get(api, "none:30m-sum:load")) == [[1, 1], [2, 2]]
+    name_again(store, "b", "a")
+    response = get(api, "sum:30m-sum:load{host=*}")
+    assert response.status == 400, response.body
+    assert f"TSUIDs {tsuid_a} and {tsuid_b}" in response.body["error"]["message"]
+
+
 def test_annotations_and_histograms_of_two_uids_of_one_name(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
@@ -153,3 +182,41 @@ def test_annotations_and_histograms_of_two_uids_of_one_name(
         ran = timebeam("query", *flags, *more)
         assert ran.code != 0
         assert "is two series, TSUIDs" in ran.err
+
+
+def test_annotations_of_series_are_in_the_results_of_their_pre_aggregates(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    store = stored(bigtable, prefix, tmp_path, "ab")
+    groups = [{"metrics": ["*"], "keepTags": [], "aggregators": ["sum"]}]
+    config = config_file(tmp_path, [interval("30m", "1d")], groups)
+    store = with_tables(store, config)
+    roll_up(store, config, BASE_S, BASE_S + 7200)
+    uids = store.uids()
+    tsuid = uids[Name("metrics", "load")] + uids[Name("tagk", "host")] + uids[Name("tagv", "b")]
+    send_annotations(
+        store, tmp_path, {"tsuid": tsuid.hex(), "startTime": BASE_S + 60, "description": "moved"}
+    )
+    for rollups in (None, (store.layout, read_config(str(config)))):
+        response = get(Api(store.target, store.layout, rollups), "zimsum:30m-sum:load")
+        assert values(response) == [[3] * 4]
+        assert [note["description"] for note in response.body[0]["annotations"]] == ["moved"]
+
+
+def test_marks_of_a_metric_are_found_by_its_uid(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    """Another UID has its name: a query by TSUID does not read the marks of that one."""
+    config = config_file(tmp_path, [interval("1h", "1d")])
+    store = with_tables(Store.create(bigtable, prefix, marked_since="2024-01-01"), config)
+    series = [TimeSeries.of(metric, {"host": "a"}) for metric in ("load", "other")]
+    send(store, tmp_path, {(each, BASE_S): 1 for each in series})
+    follow(store, config)
+    uids = store.uids()
+    other = uids[Name("metrics", "other")]
+    store.remove_row(store.layout.uid_table, other)
+    store.set_uid("metrics", "name", other, b"load")
+    send(store, tmp_path, {(series[1], BASE_S): 5})
+    tsuid = other + uids[Name("tagk", "host")] + uids[Name("tagv", "a")]
+    api = Api(store.target, store.layout, (store.layout, read_config(str(config))))
+    assert values(get(api, f"sum:1h-sum:{tsuid.hex()}", "tsuid")) == [[5]]

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from timebeam.schema.annotations import Annotation
 from timebeam.schema.layouts import (
     Annotations,
     Histograms,
@@ -23,7 +24,7 @@ from timebeam.schema.query.aggregate import never_stops
 from timebeam.schema.query.answer import Result, annotated, answer
 from timebeam.schema.query.histograms import answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question
-from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.config import PreAggregate, RollupConfig
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.attached import find_histograms, series_annotations
 from timebeam.transforms.query.budget import Meter, metered
@@ -159,7 +160,7 @@ def evaluate(
     results = answer(question, ordered, never_stops if meter is None else meter.check)
     stats.add_results(results)
     if with_annotations and read.may_have_annotations:
-        results, damage = _annotated(target, layout, question, results, damage, meter)
+        results, damage = _annotated(target, layout, question, results, damage, meter, read.group)
     return Evaluated(results, series, tsuids, damage, read.explained, stats.values)
 
 
@@ -238,10 +239,21 @@ def _annotated(
     results: list[Result],
     damage: Sequence[str],
     meter: Meter | None,
+    group: PreAggregate | None = None,
 ) -> tuple[list[Result], list[str]]:
-    """(the results with the annotations of their series, a line for each problem)."""
+    """(the results with the annotations of their series, a line for each problem).
+
+    Args:
+      group: what the groups are that the results have in place of series.
+    """
     annotating = find_capability(layout, Annotations)
     if annotating is None:
         return results, [*damage]
     notes, unread = series_annotations(target, annotating, question, meter)
+    if group is not None:
+        of_groups: dict[Series, list[Annotation]] = {}
+        for series, of_series in notes.items():
+            if (key := group.group(series)) is not None:
+                of_groups.setdefault(key, []).extend(of_series)
+        notes = of_groups
     return annotated(results, notes), [*damage, *unread]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -21,7 +22,9 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb import select
+from timebeam.schema.layouts.opentsdb.key_ranges import tag_pairs
 from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.layouts.reading import AmbiguousNameError
 from timebeam.schema.points import Int64s, Kind, Series
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.partials import Partials, joined, of_points
@@ -36,7 +39,7 @@ from timebeam.schema.query.rollups import (
     merged_spans,
     overlapping,
 )
-from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.config import PreAggregate, RollupConfig
 from timebeam.schema.rollup.opentsdb_rollup import columns_of, decode_rollups
 from timebeam.schema.rollup.plan import LAST_MS
 from timebeam.transforms.bigtable.target import Target
@@ -58,12 +61,14 @@ class QueryResult:
       damage: a line for each unreadable row or value.
       explained: a line for each period: its table, and why.
       may_have_annotations: false if all rows of the range were read, and no cell was without points.
+      group: what the groups are that are in place of series; None for series themselves.
     """
 
     series: list[QuerySeries]
     damage: list[str]
     explained: list[str]
     may_have_annotations: bool = True
+    group: PreAggregate | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,12 +78,14 @@ class _TableRollups:
     Attributes:
       covered: int64[n], ascending, the numbers (start / length) of the intervals that the table serves.
       changing: int64[m], ascending, those that it does not serve, since their points may have changed.
+      tsuids: of the series; none of groups.
     """
 
     covered: Int64s
     changing: Int64s
     partials: dict[Series, list[Partials]]
     damage: list[str]
+    tsuids: dict[Series, bytes]
 
 
 def find_points(
@@ -163,8 +170,7 @@ class _RollupQuery:
         # Imports Beam, which most queries do not need.
         from timebeam.transforms.rollup.touched import read_days
 
-        layout, reader, name = self.layout, self.reader, Name("metrics", self.question.metric)
-        uid = uid_table.look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
+        layout, reader, uid = self.layout, self.reader, self._metric_uid()
         hours_s = set[int]()
         if uid is not None:
             start_s, end_s = plan.start_ms // 1000, min(-(-plan.end_ms // 1000), LAST_MS // 1000 - 1)
@@ -172,6 +178,16 @@ class _RollupQuery:
             for day in read_days(reader, layout, uid, start_s, end_s):
                 hours_s |= day.changing
         return np.array(sorted(hours_s), np.int64)
+
+    def _metric_uid(self) -> bytes | None:
+        """The UID of the metric; None if it has none."""
+        if self.question.tsuids is not None:
+            return next(iter(self.question.tsuids))[: self.layout.options.uid_width_metric]
+        return self._uid(Name("metrics", self.question.metric))
+
+    def _uid(self, name: Name) -> bytes | None:
+        layout = self.layout
+        return uid_table.look_up_shown(layout.options.names, layout.uid_table, [name], self.reader).get(name)
 
     def read(self, source: RollupSource, changing_s: Int64s) -> _TableRollups:
         """Reads the rollups of one table for a query, but for the intervals of changing hours.
@@ -183,6 +199,8 @@ class _RollupQuery:
         length_ms = source.interval.seconds * 1000
         partials: dict[Series, list[Partials]] = {}
         damage: list[str] = []
+        tsuids: dict[Series, bytes] = {}
+        raw_key = self._uid(Name("tagk", self.config.agg_tag_key)) if self.config.tag_raw else None
         changing = overlapping(changing_s, length_ms)
         broken = [changing * length_ms]
         for row, series in self._rows(source, damage):
@@ -199,6 +217,8 @@ class _RollupQuery:
             inside = (partial.times_ms >= source.first_ms) & (partial.times_ms < source.until_ms)
             if inside.any():
                 partials.setdefault(series, []).append(partial.take(inside))
+                if source.group is None and series not in tsuids:
+                    tsuids[series] = self._tsuid(row.key, raw_key)
         times_ms = [partial.times_ms for series_partials in partials.values() for partial in series_partials]
         covered = distinct(np.concatenate([np.zeros(0, np.int64), *times_ms]) // length_ms)
         if any(map(len, broken)):
@@ -210,7 +230,14 @@ class _RollupQuery:
                 ]
                 for series, series_partials in partials.items()
             }
-        return _TableRollups(covered, changing, partials, damage)
+        return _TableRollups(covered, changing, partials, damage, tsuids)
+
+    def _tsuid(self, key: bytes, raw_key: bytes | None) -> bytes:
+        """The TSUID of the series of a row: without the tag of `raw_key`, which rows of rollups may have."""
+        options = self.layout.options
+        tsuid = row_keys.tsuid_of_key(options, key)[0]
+        pairs = (tag for tag in tag_pairs(options, tsuid) if tag[0] != raw_key)
+        return tsuid[: options.uid_width_metric] + b"".join(itertools.chain.from_iterable(pairs))
 
     def _rows(self, source: RollupSource, damage: list[str]) -> Iterator[tuple[Row, Series]]:
         """The rows of a rollup table, each with its series, or group, as a query names it."""
@@ -247,12 +274,16 @@ class _RollupQuery:
     def completed(
         self, plan: QueryPlan, source: RollupSource, rolled: _TableRollups, notes: Sequence[str]
     ) -> QueryResult:
-        """The rollups, completed by points for the periods that they do not cover."""
+        """The rollups, completed by points for the periods that they do not cover.
+
+        Raises:
+          AmbiguousNameError: rows of two TSUIDs have the names of a series.
+        """
         question = self.question
         how, length_ms = question.downsampling, source.interval.seconds * 1000
         assert how is not None
         assert how.interval_ms is not None
-        damage = list(rolled.damage)
+        damage, tsuids = list(rolled.damage), rolled.tsuids
         missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
         for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
             raw_series, unread, _ = find_series(
@@ -264,13 +295,15 @@ class _RollupQuery:
                 points = of_points(how.function, raw.times_ms, raw.values)
                 points = points.take(~is_covered(points.times_ms, rolled.covered, length_ms))
                 if series is not None and len(points.times_ms):
+                    if (other := tsuids.setdefault(raw.series, raw.tsuid)) != raw.tsuid:
+                        raise AmbiguousNameError.of(raw.series, (other, raw.tsuid))
                     rolled.partials.setdefault(series, []).append(points)
         complete = [
             QuerySeries(series, *joined(how.function, how.interval_ms, partials), downsampled=True)
             for series, partials in rolled.partials.items()
         ]
         explained = [*notes, *_explained(self.layout, plan, source, rolled, missing)]
-        return QueryResult(complete, damage, explained)
+        return QueryResult(complete, damage, explained, group=source.group)
 
 
 def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series | None:

@@ -278,11 +278,7 @@ class SeriesResolver:
                 and (other := tsuid_of.setdefault(series, tsuid)) != tsuid
                 and refuse(series)
             ):
-                texts = " and ".join(each.hex().upper() for each in sorted((other, tsuid)))
-                raise AmbiguousNameError(
-                    f"{series} is two series, TSUIDs {texts}: two UIDs have one name, as `timebeam check` "
-                    "reports; query one by its TSUID, or make them one by `timebeam names merge`"
-                )
+                raise AmbiguousNameError.of(series, (other, tsuid))
 
     def _read(self, uids: Collection[UidPair]) -> None:
         columns = {(NAME_FAMILY, kind.encode()): kind for kind in KINDS}
