@@ -86,7 +86,7 @@ def _take_verbosity(arguments: list[str]) -> str:
 def _run(command: str, arguments: list[str], verbosity: str) -> int:
     """Runs a command; errors that a user can fix become one line."""
     try:
-        if "--no_auth" not in arguments:
+        if _needs_credentials(arguments):
             _check_buckets([*arguments, os.environ.get("TIMEBEAM_CONFIG", "")])
         with _verbosity(verbosity):
             code = _start(find_command(command), arguments)
@@ -107,7 +107,7 @@ def _run(command: str, arguments: list[str], verbosity: str) -> int:
 def _start(command: Command, arguments: Sequence[str]) -> int:
     """Parses the options, and imports what they start only then; returns the exit code."""
     options, rest = command.parse(arguments)
-    if "--no_auth" not in arguments:  # a profile names buckets too
+    if _needs_credentials(arguments):  # a profile names buckets too
         values = vars(options).values()
         _check_buckets([text for value in values for text in (value if isinstance(value, list) else [value])])
     starts_job = command.starts_job(options)
@@ -190,6 +190,12 @@ def _verbosity(flag: str) -> Iterator[None]:
         raise
     finally:
         VERBOSITY.reset(token)
+
+
+def _needs_credentials(arguments: Sequence[str]) -> bool:
+    """Whether this machine needs credentials for buckets: Beam's files do; only its launcher of Dataflow jobs
+    takes --no_auth."""
+    return "--no_auth" not in arguments or not any("DataflowRunner" in word for word in arguments)
 
 
 def _check_buckets(texts: Iterable[object]) -> None:

@@ -12,6 +12,7 @@ import google.auth
 import pytest
 import requests
 from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import DefaultCredentialsError
 from google.resumable_media import InvalidResponse
 
 from tests.support.commands import timebeam
@@ -65,6 +66,22 @@ def test_a_bucket_of_a_profile_is_looked_for_too(storage: None, tmp_path: Path) 
     (tmp_path / "t.toml").write_text('layout = "opentsdb"\nlog = "gs://missing-of-profile/run"\n')
     ran = timebeam("delete", "--config", tmp_path / "t.toml", "--keep_days=1", "--unattended")
     assert (ran.code, "there is no bucket gs://missing-of-profile" in ran.err) == (1, True), ran.err
+
+
+@pytest.mark.parametrize("auth", [(), ("--no_auth",)])
+def test_without_credentials_one_line_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, auth: tuple[str, ...]
+) -> None:
+    """Beam looks for credentials also with --no_auth, for half a minute, and connects for two more."""
+
+    def none(**_: object) -> None:
+        raise DefaultCredentialsError("none")
+
+    monkeypatch.setattr(google.auth, "default", none)
+    words = (word.format(f"none-{len(auth)}") for word in COMMANDS["ingest"])
+    ran = timebeam("ingest", *words, *auth)
+    assert (ran.code, "run `gcloud auth application-default login`" in ran.err) == (2, True), ran.err
+    assert ran.err.count("\n") == 2, ran.err  # and where the options are explained
 
 
 def test_a_bucket_that_may_not_be_looked_for_may_be_there(storage: None) -> None:
