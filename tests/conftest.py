@@ -13,12 +13,15 @@ import gc
 import itertools
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read at import: else each server that goes is a line
 os.environ |= {"COLUMNS": "80", "LINES": "24", "LANGUAGE": "C"}  # each parser of options asks for them often
 os.environ["GOGC"] = "400"  # saves the emulators processor time
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script's background job, whose children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import hypothesis
 import pytest

@@ -134,6 +134,12 @@ def running() -> Iterator[ForkServer]:
         server.close()
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Ctrl-C and SIGTERM, but for those that this process ignores, as a script's background jobs do."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 @contextlib.contextmanager
 def stoppable(server: ForkServer) -> Iterator[None]:
     """A context in which Ctrl-C and SIGTERM end all workers and raise KeyboardInterrupt.
@@ -150,8 +156,7 @@ def stoppable(server: ForkServer) -> Iterator[None]:
             report_before(failure)
 
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
-    handlers_before = {number: signal.signal(number, stop) for number in numbers}
+    handlers_before = {number: signal.signal(number, stop) for number in stop_signals() if is_main}
     report_before, threading.excepthook = threading.excepthook, report
     try:
         yield
@@ -173,7 +178,9 @@ def serve() -> None:
     shown.setLevel(logging.WARNING)  # Beam gives the root logger a level of its own
     logging.basicConfig(format="%(levelname)s: %(message)s", handlers=[shown])
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # the runner gets the errors of bundles
-    from apache_beam.runners.worker import sdk_worker_main
+    from apache_beam.runners.worker import sdk_worker, sdk_worker_main
+
+    vars(sdk_worker)["print"] = lambda *_, **__: None  # it prints the stacks of these errors too
 
     for number in itertools.count():
         line = sys.stdin.buffer.readline()

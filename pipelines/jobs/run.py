@@ -6,6 +6,7 @@ preflight ─► input ─► tables ─► dry run ─► dead letters ─► g
 from __future__ import annotations
 
 import argparse
+import builtins
 import contextlib
 import logging
 import re
@@ -52,6 +53,19 @@ _SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
 
 _SERVICE_ERROR = re.compile(r"^google\.api_core\.exceptions\.\w+: (.+)$", re.MULTILINE)
 """What the service said, in the stack of a worker in another process: all that we get of its error."""
+
+_STEP_ERROR = re.compile(r"^(?:RuntimeError: )?(?:\w+\.)*(\w+): (.+?) \[while running '", re.MULTILINE)
+"""The last line of such a stack: the class of the error of a step, and what it says."""
+
+_FORESEEN: dict[str, type[Exception]] = {
+    **{
+        name: kind
+        for name, kind in vars(builtins).items()
+        if isinstance(kind, type) and issubclass(kind, OSError)
+    },
+    **{kind.__name__: kind for kind in (BigtableError, CodecMissingError)},
+}
+"""Errors of steps that become one line, by name."""
 
 _WORKER_GONE = ("Channel closed prematurely", "SDK worker disconnected")
 """What runners say of a worker that is gone: the local one, and Prism."""
@@ -279,6 +293,9 @@ def _worker_error(stack: str) -> Exception | None:
     messages = _SERVICE_ERROR.findall(stack)
     if messages:
         return BigtableError(messages[-1])
+    for name, text in _STEP_ERROR.findall(stack)[-1:]:
+        if name in _FORESEEN:
+            return _FORESEEN[name](text)
     if any(text in stack for text in _WORKER_GONE):
         return ChildProcessError(DEATH)
     return None

@@ -138,6 +138,11 @@ class _ForkedWorker(GrpcWorkerHandler):
                 self._on_loss,
             )
 
+    def close(self) -> None:
+        """Closes the connection of data before the worker ends, which would be an error of it."""
+        self.data_conn.close()
+        super().close()
+
     def stop_worker(self) -> None:
         """Waits for the end of the process, which has no connection any more."""
         with fork_server.running() as server:

@@ -14,6 +14,7 @@ from types import FrameType
 import apache_beam as beam
 import numpy as np
 
+from timebeam.pipelines.jobs.fork_server import stop_signals
 from timebeam.pipelines.jobs.job import Flow, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.micro_batches import (
@@ -178,7 +179,7 @@ class Signals:
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in stop_signals():
                 self._before[number] = signal.signal(number, self._on_signal)
 
     def __exit__(self, *_: object) -> None:

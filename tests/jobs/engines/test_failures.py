@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import resource
 from pathlib import Path
 
 import apache_beam as beam
@@ -11,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from tests.support.commands import timebeam
 from tests.support.points import BASE_S, FIRST_MS
+from tests.support.processes.children import start_command
 from tests.support.processes.tracked import Deadly
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
@@ -28,6 +30,11 @@ from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+
+
+def few_bytes() -> None:
+    """Lets this process and its children write short files only."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
 def run(target: Target, layout: OpenTsdb, folder: Path) -> None:
@@ -60,6 +67,20 @@ def test_a_worker_that_dies_is_one_line(
     store = Store.create(bigtable, prefix)
     with pytest.raises(ChildProcessError, match="a worker process died"):
         run(store.target, Deadly(store.layout.options), tmp_path)
+
+
+def test_an_error_of_a_step_in_a_worker_is_one_line(bigtable: tuple[str, str], prefix: str, tmp_path: Path):
+    """Dead letters on a full disk: here files of at most 20,000 bytes."""
+    store = Store.create(bigtable, prefix)
+    (tmp_path / "points.txt").write_text(f"put sys.load {BASE_S} x host=a\n" * 1_000)
+    arguments = [
+        *("ingest", *store.flags, "--format=opentsdb-text", "--quiet", *TWO),
+        *(f"--input={tmp_path / 'points.txt'}", f"--dead_letters={tmp_path / 'dead'}"),
+    ]
+    process = start_command(arguments, tmp_path / "ran", {}, few_bytes)
+    process.join()
+    said = (tmp_path / "ran" / "err").read_text()
+    assert (process.exitcode, said) == (1, "timebeam ingest: [Errno 27] File too large\n")
 
 
 def test_a_runner_that_there_is_not_is_wrong_usage():

@@ -21,8 +21,9 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import Contro
 from tests.support.points import BASE_S
 from tests.support.processes.children import start_command
 from tests.support.stored import Store
-from timebeam.pipelines.jobs.fork_server import DEATH
+from timebeam.pipelines.jobs.fork_server import DEATH, ForkServer, stoppable
 from timebeam.pipelines.jobs.runners import _ForkedWorker
+from timebeam.pipelines.jobs.stream import Signals
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
@@ -105,6 +106,21 @@ def test_a_stopped_run_leaves_nothing_and_says_one_line(
     assert held.errors("held") == "timebeam ingest: stopped; run it again to complete the work\n"
     assert list(held.temporary.iterdir()) == []
     held.wait_for_workers()
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As Ctrl-C by the background jobs of a script."""
+    server = cast(ForkServer, SimpleNamespace(lost=False))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stoppable(server):
+            ignored, heard = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+        with Signals(lambda: None, "now"):
+            stream_ignored = signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ignored is stream_ignored is signal.SIG_IGN
+    assert callable(heard)
 
 
 def test_a_run_whose_fork_server_is_killed_before_it_has_workers_fails_with_one_line(
