@@ -58,11 +58,13 @@ class Api:
         Raises:
           AmbiguousNameError: two UIDs have one name.
         """
+        read = None if self.meter is None else self.meter.read
         try:
             return evaluate()
         except AmbiguousNameError:
-            if self.caches is None or self.meter is None:
+            if self.caches is None or self.meter is None or read is None:
                 raise
+            self.meter.read = read  # the same rows are about to be read again
             self.caches.forget_names()
             self.meter.uids = self.caches.uids
             return evaluate()

@@ -261,8 +261,9 @@ def test_a_name_that_was_freed_by_a_rename_is_not_that_of_two_uids(
     assert [result["tags"] for result in answer(api, query)[1]] == [{"host": "a"}]
     assert timebeam("names", "rename", *store.flags, "tagv", "a", "b", "--yes").code == 0
     send(store, tmp_path, points)
-    status, body, _, _ = answer(api, query)
+    status, body, _, meter = answer(api, query)
     assert (status, [result["tags"] for result in body]) == (200, [{"host": "a"}, {"host": "b"}])
+    assert meter.read == answer(dataclasses.replace(api, caches=None), query)[3].read
 
 
 def test_what_is_kept_by_time_is_dropped_by_time_and_number() -> None:
