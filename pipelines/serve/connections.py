@@ -38,14 +38,11 @@ class SharingLoop(asyncio.SelectorEventLoop):
 _SECONDS_A_CONNECTION, _MOST_CONNECTIONS = 0.001, 5
 """How long a new connection is left to other processes, for each open one up to so many."""
 
-_LEFT_IN_A_ROW = 20
-"""Connections that are left to others while more of them wait: then all processes have enough to take."""
-
 _RETRY_SECONDS = 1.0
 
 
 class SharingServer:
-    """Takes connections one by one: the later, the more of them are open here.
+    """Takes connections: the later, the more of them are open here.
 
     Args:
       sock: listens already.
@@ -72,36 +69,36 @@ class SharingServer:
         await asyncio.wait((self._task,))
 
     async def _serve(self) -> None:
-        in_a_row = 0
         while True:
-            if await self._arrival():
-                in_a_row = 0
+            await self._arrival()
             self._open = [transport for transport in self._open if not transport.is_closing()]
-            if in_a_row < _LEFT_IN_A_ROW:
-                await asyncio.sleep(min(len(self._open), _MOST_CONNECTIONS) * _SECONDS_A_CONNECTION)
-            try:
-                connection, _ = self._sock.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                continue  # another process has taken it, or the client has gone
-            except OSError as error:
-                _LOG.warning("cannot take a connection: %s", error.strerror)
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            in_a_row += 1
-            connection.setblocking(False)
-            transport, _ = await self._loop.connect_accepted_socket(self._new_protocol, connection)
-            self._open.append(transport)
+            count = len(self._open)
+            await asyncio.sleep(min(count, _MOST_CONNECTIONS) * _SECONDS_A_CONNECTION)
+            for _ in range(max(1, count)):  # no more than twice as many as now, and many need not wait
+                if not await self._take():
+                    break
 
-    async def _arrival(self) -> bool:
-        """Waits until a connection can be taken; whether none was there."""
+    async def _take(self) -> bool:
+        """Takes a connection; False if there is none."""
+        try:
+            connection, _ = self._sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return False  # another process has taken it, or the client has gone
+        except OSError as error:
+            _LOG.warning("cannot take a connection: %s", error.strerror)
+            await asyncio.sleep(_RETRY_SECONDS)
+            return False
+        connection.setblocking(False)
+        transport, _ = await self._loop.connect_accepted_socket(self._new_protocol, connection)
+        self._open.append(transport)
+        return True
+
+    async def _arrival(self) -> None:
+        """Waits until a connection can be taken."""
         arrived = asyncio.Event()
         self._loop.add_reader(self._sock, arrived.set)
-        for _ in range(2):  # the loop looks at the socket, then calls `set`
-            await asyncio.sleep(0)
-        was_empty = not arrived.is_set()
         await arrived.wait()
         self._loop.remove_reader(self._sock)
-        return was_empty
 
 
 REQUEST_SECONDS = 30.0
