@@ -130,7 +130,7 @@ def test_a_rewritten_column_still_wins_over_one_of_its_timestamp() -> None:
 
 
 @given(rows(), RANGES)
-@examples(300)
+@examples(150)
 def test_points_outside_stay_and_points_inside_go(row: Row, offsets: list[int]) -> None:
     first_ms, last_ms = offsets
     held, before = versions(row), content(row)
@@ -149,7 +149,7 @@ def test_points_outside_stay_and_points_inside_go(row: Row, offsets: list[int]) 
 
 
 @given(rows(damaged=False), RANGES, st.lists(columns(), min_size=1, max_size=3, unique_by=lambda c: c[0]))
-@examples(200)
+@examples(100)
 def test_what_is_written_meanwhile_stays(
     row: Row, offsets: list[int], late: list[tuple[bytes, bytes]]
 ) -> None:

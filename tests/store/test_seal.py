@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.any_store import AnyStore
+from tests.support.budget import long_after
 from tests.support.commands import timebeam
 from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.plain.rolled import config_file, interval, with_tables
@@ -66,8 +67,9 @@ Points = dict[Series, dict[int, int | float]]
 VARIANTS = ["heroic", "heroic-readable-names", "kairosdb-milliseconds", "kairosdb-legacy"]
 SHORT_SEEDS = {"opentsdb": 1, **dict.fromkeys(VARIANTS, -1), "heroic-readable-names": 0, "kairosdb-legacy": 0}
 each_layout_long = pytest.mark.parametrize(
-    "store", ["opentsdb", *(pytest.param(name, marks=pytest.mark.long) for name in VARIANTS)], indirect=True
+    "store", long_after(1, ["opentsdb", "heroic", "kairosdb-milliseconds"]), indirect=True
 )
+"""The random histories take the other variants too."""
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def gauge(start_s: int, count: int, step_s: int, seed: int = 1) -> dict[int, int
 def points(store: Store) -> Points:
     """Two series of different rates over two blocks."""
     points: Points = {
-        series("a"): gauge(START_S + 29 * DAY_S, 2 * 360 * 12, 20),
+        series("a"): gauge(START_S + 29 * DAY_S, 2 * 24 * 60, 60),
         series("b"): gauge(START_S + 28 * DAY_S, 300, 1000, 2),
     }
     put(store, points)
@@ -212,7 +214,7 @@ def test_sealed_points_are_read_as_before_with_and_without_their_source(store: S
     assert (tally.points_read, tally.points_archived, tally.rows_deleted) == (count, count, 0)
     check_reads(store, points)
     spans = {(row.key[-1], parse_key(store.layout.options, row.key).code) for row in archive(store)}
-    assert spans == {(1, 3), (2, 5)}
+    assert spans == {(1, 4), (2, 5)}
     before = archive(store)
     tally = seal(store, delete_source=True)
     assert (tally.rows_written, tally.rows_waiting) == (0, 0)
@@ -261,7 +263,7 @@ def test_late_points_and_corrections_count_and_the_next_seal_merges_them(
     at_a, at_b = min(points[series("a")]), max(points[series("b")])
     late: Points = {series("a"): {at_a: -1, at_a + 1: 7}, series("b"): {at_b: 0.5, at_b + HOUR_MS: 3}}
     put(store, late, ARRIVAL_MS + 1)
-    older: Points = {series("a"): {at_a + 20_000: -5, at_a + 1001: 8}}
+    older: Points = {series("a"): {at_a + 60_000: -5, at_a + 1001: 8}}
     put(store, older, ARRIVAL_MS - 1, Packing.POINTS)
     expected = {name: {**values, **late[name]} for name, values in points.items()}
     expected[series("a")][at_a + 1001] = 8  # an older correction loses, an instant of its own counts
@@ -535,7 +537,7 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     checked = timebeam("check", *flags)
     assert checked.code == 1
     assert "checksum" in checked.out
-    assert "span codes 1 and 3 in one block" in checked.out
+    assert "span codes 1 and 4 in one block" in checked.out
     refused = timebeam("cardinality", *flags)
     assert refused.code == 2
     assert "has an archive here: this command does not read it" in refused.err
@@ -599,7 +601,7 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
             *(f"--start={START_S + 29 * DAY_S}", f"--end={START_S + 31 * DAY_S}", "--summary=json"),
         )
         assert ran.code == 0, ran.err
-        assert json.loads(ran.out)["points_read"] > 8000
+        assert json.loads(ran.out)["points_read"] > 3000
         contents.append(
             [
                 [(row.key, [cell._replace(timestamp_ms=0) for cell in row.cells]) for row in rows]
@@ -896,7 +898,7 @@ class _History:
     [
         pytest.param(name, seed, marks=pytest.mark.long if seed > is_short else ())
         for name, is_short in SHORT_SEEDS.items()
-        for seed in range(40)
+        for seed in range(15)
     ],
     indirect=["store"],
 )

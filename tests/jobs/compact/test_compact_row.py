@@ -45,7 +45,7 @@ def hexed(row: Row | None) -> list[tuple[int, str, str]]:
 
 
 @given(rows(), FORMS)
-@examples(200)
+@examples(100)
 def test_the_points_are_the_same_and_what_is_no_points_stays(row: Row, form: Packing) -> None:
     held = versions(row)
     made = compact_row(row, form, NEVER)
@@ -64,7 +64,7 @@ def test_the_points_are_the_same_and_what_is_no_points_stays(row: Row, form: Pac
 
 
 @given(rows(damaged=False), FORMS)
-@examples(150)
+@examples(100)
 def test_one_cell_is_left_of_sound_rows(row: Row, form: Packing) -> None:
     held = versions(row)
     made = compact_row(row, form, NEVER)
@@ -98,7 +98,7 @@ def arrivals(draw: st.DrawFn) -> list[Cell]:
 
 
 @given(rows(), arrivals(), FORMS)
-@examples(200)
+@examples(100)
 def test_what_is_written_meanwhile_survives(row: Row, late: list[Cell], form: Packing) -> None:
     """As if it had been written before: but a TSD's append column grows, and is never replaced."""
     held, expected = versions(row), versions(row)

@@ -80,9 +80,16 @@ def alike(found: list[Result], wanted: list[Result], exact: bool) -> None:
         np.testing.assert_allclose(one.values, other.values, rtol=0 if exact else 1e-12)
 
 
-@pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
-@pytest.mark.parametrize("length", long_after(2, ["90m", "2d", "10m"]))
-@pytest.mark.parametrize("metric", long_after(1, ["sys.int", "sys.float"]))
+@pytest.mark.parametrize(
+    ("metric", "length", "share"),
+    long_after(
+        2,
+        [
+            *(("sys.int", length, 7) for length in ("90m", "2d")),
+            *itertools.product(("sys.int", "sys.float"), ("90m", "2d", "10m"), (1,)),
+        ],
+    ),
+)
 def test_every_function_aggregator_and_grouping(
     store: Store, config: Path, metric: str, length: str, share: int
 ) -> None:

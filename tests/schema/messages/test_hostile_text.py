@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from tests.support.budget import long_but_every
+from tests.support.budget import long_after, long_but_every
 from tests.support.inputs.confined import parsed
 from timebeam.schema.messages import FORMATS
 
-MEMORY = {8 << 20: 512 << 20, 1 << 20: 96 << 20}
+MEMORY = {4 << 20: 256 << 20, 1 << 20: 96 << 20}
 """Bytes of memory that a text may take, by its size in bytes; Pub/Sub takes 10 MB."""
 
-FULL = max(MEMORY)
-sizes = pytest.mark.parametrize(
-    "size",
-    [pytest.param(1 << 20, id="1 MiB"), pytest.param(FULL, id="8 MiB", marks=pytest.mark.long)],
-)
+FULL, PART = MEMORY
+
+
+def sized(*values: Iterable[str]) -> list[Any]:
+    """Parameters for all combinations with `FULL` bytes, which are long, and for some with `PART`."""
+    combinations = long_but_every(3, *values)
+    return [
+        *(pytest.param(*each.values, FULL, marks=pytest.mark.long) for each in combinations),
+        *(pytest.param(*each.values, PART) for each in combinations if not each.marks),
+    ]
+
 
 SMALL, LITTLE = 32 << 10, 64 << 20
 """Bytes of a text of many lines, which take long, and the memory for it: more for each byte."""
@@ -77,8 +83,7 @@ BAD_LINES: dict[str, Callable[[int], bytes]] = {
 SHORT_LINES = {"short lines": times(b"x\n", SMALL), "no text": times(b"\xff\n", SMALL)}
 
 
-@sizes
-@pytest.mark.parametrize(("form", "text"), long_but_every(3, GOOD, BAD_LINES))
+@pytest.mark.parametrize(("form", "text", "size"), sized(GOOD, BAD_LINES))
 def test_lines_that_are_none(form: str, text: str, size: int) -> None:
     check(form, BAD_LINES[text](size), MEMORY[size])
 
@@ -124,13 +129,12 @@ BAD_JSON: dict[str, Callable[[int], bytes]] = {
 """Texts of about a size; of arrays of many elements, which are read one by one, a part of it."""
 
 
-@sizes
-@pytest.mark.parametrize(("form", "text"), long_but_every(3, JSON, BAD_JSON))
+@pytest.mark.parametrize(("form", "text", "size"), sized(JSON, BAD_JSON))
 def test_json_that_is_no_record(form: str, text: str, size: int) -> None:
     check(form, BAD_JSON[text](size), MEMORY[size])
 
 
-@sizes
+@pytest.mark.parametrize("size", long_after(1, [PART, FULL]))
 def test_records_that_have_each_a_field_of_its_own(size: int) -> None:
     fields = size // 80
     lines = [b'{"k%d":1}\n' % number for number in range(fields)]

@@ -174,8 +174,10 @@ def holds_nothing(line: bytes) -> bool:
         return False
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(800, marks=pytest.mark.long)])
-@pytest.mark.parametrize("flags", long_after(1, [[], ["--packing=append"], ["--bigtable_writer=beam"]]))
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    long_after(1, [([], 200), ([], 800), (["--packing=append"], 200), (["--bigtable_writer=beam"], 200)]),
+)
 def test_every_letter_is_stored_or_refused_again(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, flags: list[str], count: int
 ) -> None:

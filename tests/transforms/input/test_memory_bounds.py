@@ -79,7 +79,7 @@ long = pytest.mark.long
 
 
 @long
-@pytest.mark.parametrize("name", ["influx", "opentsdb-json", "kairosdb-json", "heroic-json"])
+@pytest.mark.parametrize("name", ["influx", "opentsdb-json"])
 def test_many_messages_of_newlines(name: str) -> None:
     program = f"""
         given = messages(packed(b"\\n", 60 << 20, "gzip"), "gzip", 6)
