@@ -42,8 +42,10 @@ hypothesis.settings.register_profile(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hypothesis tries all examples if `-m` names the long tests, else a quarter of them."""
+    """Hypothesis tries all examples if `-m` names the long tests, else a quarter; SIGINT interrupts."""
     hypothesis.settings.load_profile("long" if "long" in config.option.markexpr else "short")
+    # A shell starts what is in the background without it, and so would be the processes that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

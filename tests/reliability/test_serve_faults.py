@@ -154,15 +154,14 @@ def test_a_query_ends_when_its_time_is_over(store: Store, emulator: str) -> None
 
 @pytest.mark.long
 def test_load(store: Store, emulator: str) -> None:
-    """50 clients for two minutes: random queries, one in ten over its budget, one in ten hangs up."""
-    deadline = time.monotonic() + 120
+    """50 clients with 20 random queries each; one in ten is over its budget, one in ten hangs up."""
     limits = ServerLimits(Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0), 4, 64, 1 << 20)
     del emulator
 
     def client_of(number: int) -> list[int]:
         chance, statuses = random.Random(number), []
         with httpx.Client(base_url=server.base_url, timeout=60) as client:
-            while time.monotonic() < deadline:
+            for _ in range(20):
                 kind = chance.randrange(10)
                 if kind == 0:
                     url, _ = asked(chance)

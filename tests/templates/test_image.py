@@ -122,8 +122,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     into = [*quiet, "--python", str(folder / "venv"), "install", "--no-deps", str(wheel)]
     subprocess.run(into, check=True)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    (borrowed,) = {str(Path(path)) for path in sys.path if path.endswith("site-packages")}
-    (packages / "borrowed.pth").write_text(borrowed + "\n")
+    borrowed = [path + "\n" for path in sys.path if path.endswith("site-packages")]
+    (packages / "borrowed.pth").write_text("".join(borrowed))
     return folder
 
 

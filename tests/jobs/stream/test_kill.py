@@ -21,14 +21,14 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 
 
 @pytest.mark.parametrize(
-    ("kills", "series"), [(2, 40), pytest.param(10, 400, marks=pytest.mark.long)], ids=["two", "ten"]
+    ("kills", "series"), [(2, 40), pytest.param(6, 200, marks=pytest.mark.long)], ids=["two", "six"]
 )
 def test_kills_during_a_stream(store: Store, tmp_path: Path, kills: int, series: int) -> None:
     """Each life gets a part of the messages and is killed at a random moment of its work; what it held comes
     again when its lease ends: after two seconds, or after thirty if it lived to renew it. The last life
     begins with the leases of the dead ones ended, and ends by itself with nothing left.
 
-    Ten kills are during 200,000 points, two during 20,000."""
+    Six kills are during 100,000 points, two during 20,000."""
     seed = int(os.environ.get("TIMEBEAM_SEED", "20261121"))
     print(f"TIMEBEAM_SEED={seed}")
     rng = random.Random(seed)
@@ -57,16 +57,16 @@ def test_kills_during_a_stream(store: Store, tmp_path: Path, kills: int, series:
 
 
 @pytest.mark.long
-def test_ten_kills_of_two_processes_that_share_a_subscription(store: Store, tmp_path: Path) -> None:
+def test_six_kills_of_two_processes_that_share_a_subscription(store: Store, tmp_path: Path) -> None:
     """As on several machines: each takes what the other does not hold, and one of them is killed in turn."""
     rng = random.Random(20261123)
     points = random_points(rng, series=200, hours=25, a_row=20, corrections=0.01, most=30)
     messages = as_messages(points)
     rng.shuffle(messages)
-    part = -(-len(messages) // 11)
+    part = -(-len(messages) // 7)
     with PubSubServer(lease_seconds=2, batch=200).running() as server:
         processes = [start(store, tmp_path / name, server) for name in ("a", "b")]
-        for kill in range(10):
+        for kill in range(6):
             server.add(messages[part * kill : part * (kill + 1)])
             dying = processes.pop(0)
             wait_for(server, part * kill, dying)
@@ -74,7 +74,7 @@ def test_ten_kills_of_two_processes_that_share_a_subscription(store: Store, tmp_
             dying.kill()
             dying.join()
             processes.append(start(store, tmp_path / str(kill), server))
-        server.add(messages[part * 10 :])
+        server.add(messages[part * 6 :])
         server.end_leases()
         for process in processes:
             process.kill()
