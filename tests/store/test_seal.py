@@ -924,7 +924,7 @@ def test_a_server_without_the_codec_is_an_error_of_one_line(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("store", ["opentsdb", *VARIANTS], indirect=True)
+@pytest.mark.parametrize("store", ["opentsdb", "heroic", "kairosdb-milliseconds"], indirect=True)
 def test_seals_that_sigkill_ends_ten_times_lose_nothing(store: Any, points: Points, emulator: str) -> None:
     """Each is killed before or after a changing call, if it makes so many; points come between them."""
     values, first_ms = points[series("a")], min(points[series("a")])

@@ -18,6 +18,7 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 
+from tests.support.budget import long_after
 from tests.support.points import BASE_S
 from tests.support.processes.children import start_command
 from tests.support.stored import Store
@@ -94,7 +95,7 @@ def _group(parent: BaseProcess) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", long_after(1, [signal.SIGINT, signal.SIGTERM]))
 def test_a_stopped_run_leaves_nothing_and_says_one_line(
     number: signal.Signals, bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ):
