@@ -94,12 +94,15 @@ def use_stored(
             "read it, so it would leave out sealed points; `query`, `serve`, `rollup`, `series`, `check`, "
             "`export` and `copy` do (docs/how-to/store/archive.md)"
         )
-    others = [name for name, texts in rows.items() if texts.get("archive") == "true"]
-    if values.get(before + "archive") and others and not is_stored:
-        raise UsageError(
-            f"{options.origins[before + 'archive']} says archive true, but table "
-            f"{values[before + 'table_prefix']}archive is that of layout {others[0]}: choose other tables "
-            f"(--{before}table_prefix)"
+    others = [
+        name for name, texts in rows.items() if texts.get("archive") == "true" and name != values[layout]
+    ]
+    if (is_stored or values.get(before + "archive")) and others:
+        place = f"table {table}" if is_stored else options.origins[before + "archive"]
+        raise UsageError(  # both are stored if two programs adopted the tables at once
+            f"{place} says archive true, but table {values[before + 'table_prefix']}archive is that of "
+            f"layout {others[0]}: choose other tables (--{before}table_prefix)"
+            + (", or adopt those of one layout again with --archive false" if is_stored else "")
         )
     contradictions = []
     for name, value in _parsed(rows.get(values[layout], {}), table).items():

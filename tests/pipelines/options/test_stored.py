@@ -111,6 +111,19 @@ def test_layouts_of_one_prefix_do_not_share_an_archive(place: Place) -> None:
     assert place.run("tables", "create", "--layout", "opentsdb", "--archive", "true").code == 0
 
 
+def test_an_archive_that_two_layouts_say_is_theirs_is_not_written_or_read(place: Place) -> None:
+    """Two programs that adopt tables at once each see that there is no other archive."""
+    tables = ("tables", "create", "--layout", "opentsdb", "--archive", "true")
+    assert place.run(*tables).code == 0
+    place.write("kairosdb", version="1", row_spec="standard", archive="true")
+    other = f"table {place.prefix}archive is that of layout"
+    for layout, owner in (("opentsdb", "kairosdb"), ("kairosdb", "opentsdb")):
+        contradiction(place.run("check", "--layout", layout), f"{other} {owner}", "--archive false")
+        contradiction(place.run("seal", "--layout", layout), f"{other} {owner}", "--archive false")
+    place.write("kairosdb", archive="false")
+    assert place.run("check", "--layout", "opentsdb").code == 0
+
+
 def test_a_dry_run_stores_nothing(place: Place) -> None:
     ran = place.run("tables", "create", "--layout", "opentsdb", "--dry_run")
     assert f"would create table {place.table}" in ran.out
