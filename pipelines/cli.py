@@ -68,7 +68,7 @@ def _main(arguments: list[str]) -> int:
     # Of worker processes too.
     os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_EMULATOR_WARNING}:RuntimeWarning")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # which warns of each attempt to connect
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it warns of each failed attempt to connect
     try:
         return _run(command, arguments, verbosity)
     except KeyboardInterrupt:
@@ -193,13 +193,13 @@ def _verbosity(flag: str) -> Iterator[None]:
 
 
 def _needs_credentials(arguments: Sequence[str]) -> bool:
-    """Whether this machine needs credentials for buckets: Beam's files do; only its launcher of Dataflow jobs
-    takes --no_auth."""
+    """Whether this machine needs credentials for buckets: Beam's files ignore --no_auth, which is for
+    the launch of a Dataflow job."""
     return "--no_auth" not in arguments or not any("DataflowRunner" in word for word in arguments)
 
 
 def _check_buckets(texts: Iterable[object]) -> None:
-    """See `check_buckets`, whose clients take half a second to import."""
+    """See `check_buckets`, whose imports take half a second."""
     if any("gs://" in str(text) for text in texts):
         _named("timebeam.pipelines.options.buckets:check_buckets")(texts)
 
@@ -226,7 +226,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _text(error: BaseException) -> str:
-    """What an error says; that of a refused upload, which Beam raises again, only in its response."""
+    """What an error says: for a refused upload, its response. Beam raises it again without that."""
     from google.api_core.exceptions import from_http_response
     from google.resumable_media import InvalidResponse
 

@@ -27,7 +27,7 @@ _DATA_PLANE = logging.getLogger("apache_beam.runners.worker.data_plane")
 _END_SECONDS = 10
 """Time for a worker to end after its last bundle."""
 
-DEATH = "a worker process died (out of memory?); run it again to complete the work"
+DEATH = "a worker process died (out of memory?); run the command again to complete the work"
 """What a user is told if a process of the run was killed."""
 
 
@@ -56,8 +56,8 @@ class ForkServer:
         """Starts a worker of Beam's SDK; returns its number.
 
         Args:
-          environment: what Beam tells it, added to the environment of this process.
-          on_loss: called in another thread if it ends with an error.
+          environment: variables for the worker, added to those of this process.
+          on_loss: called in another thread if the worker ends with an error.
 
         Raises:
           ChildProcessError: the server has died.
@@ -68,7 +68,7 @@ class ForkServer:
         try:
             self._process.stdin.write(json.dumps({**os.environ, **environment}).encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:  # which would say that the reader of our output has gone
+        except BrokenPipeError:  # to the command, this would mean that the reader of its output has gone
             self.lost = True
             self._ended[-1].set()
             raise ChildProcessError(DEATH) from None
@@ -85,7 +85,7 @@ class ForkServer:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Ends the server and all workers, and waits for it."""
+        """Ends the server and all workers, and waits for the server."""
         self.kill()
         self._process.wait()
         self._reader.join()
@@ -121,7 +121,7 @@ _running: ForkServer | None = None
 
 @contextlib.contextmanager
 def running() -> Iterator[ForkServer]:
-    """A context with the fork server of this process, which the outermost one starts and ends."""
+    """A context with the fork server of this process; the outermost context starts and ends it."""
     global _running
     if _running is not None:
         yield _running
@@ -135,7 +135,7 @@ def running() -> Iterator[ForkServer]:
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Ctrl-C and SIGTERM, but for those that this process ignores, as a script's background jobs do."""
+    """Ctrl-C and SIGTERM, except those that this process ignores, as a script's background jobs do."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
@@ -189,7 +189,7 @@ def serve() -> None:
         pid = os.fork()
         if pid == 0:
             _work(json.loads(line), lambda: sdk_worker_main.main([]))
-        # Not a handler of SIGCHLD, which a signal just before `readline` would call only after it.
+        # Not a handler of SIGCHLD: for a signal just before `readline`, Python would call it only after that.
         threading.Thread(target=_report_end, args=(number, pid)).start()
     os.killpg(0, signal.SIGKILL)
 

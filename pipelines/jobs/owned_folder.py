@@ -1,4 +1,4 @@
-"""The temporary folders of pipelines: whose process has died is seen by a lock, and its folder removed.
+"""Temporary folders of pipelines, each locked while its process lives; those of dead processes are removed.
 
 The kernel releases a lock with the process that holds it, however that ends. A process id says less: another
 process may have it by now.
@@ -21,12 +21,12 @@ _LOCK = "timebeam.lock"
 
 @contextlib.contextmanager
 def owned(folder: str) -> Iterator[None]:
-    """A context in which a folder is known as that of a living process; removes those of dead ones beside it.
+    """A context in which a lock shows that a folder is in use; removes folders of dead processes beside it.
 
     The folder itself is removed by Beam at the end of the run.
     """
     _remove_orphans(Path(folder).parent)
-    # Locked before it has its name: else another process could take it for one of a dead process.
+    # Locked before it has its name: else another process could take its folder for that of a dead one.
     unnamed = Path(folder, f"{_LOCK}.new")
     with unnamed.open("wb") as lock:
         with contextlib.suppress(OSError):  # a file system without locks: only Beam removes the folder

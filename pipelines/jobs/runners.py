@@ -116,7 +116,7 @@ class LocalRunner(FnApiRunner):
 
 @WorkerHandler.register_environment(_FORKED, bytes)
 class _ForkedWorker(GrpcWorkerHandler):
-    """A worker of `fork_server`, as `SubprocessSdkWorkerHandler` is one with a program of its own."""
+    """A worker of `fork_server`; modelled on `SubprocessSdkWorkerHandler`, which starts a program."""
 
     def __init__(
         self, payload: bytes, state: Any, provision_info: ExtendedProvisionInfo, grpc_server: GrpcServer
@@ -139,12 +139,12 @@ class _ForkedWorker(GrpcWorkerHandler):
             )
 
     def close(self) -> None:
-        """Closes the connection of data before the worker ends, which would be an error of it."""
+        """Closes the data connection before the worker ends, else that would be a connection error."""
         self.data_conn.close()
         super().close()
 
     def stop_worker(self) -> None:
-        """Waits for the end of the process, which has no connection any more."""
+        """Waits for the end of the process, whose connections are closed."""
         with fork_server.running() as server:
             server.wait(self._number)
 

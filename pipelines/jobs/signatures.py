@@ -18,7 +18,7 @@ def remember() -> None:
     that of the function of the class, whatever the object.
     """
     if not isinstance(core.get_function_args_defaults, _Remembered):
-        core.get_function_args_defaults = _Remembered(  # type: ignore[assignment]  # by the name of its parameter
+        core.get_function_args_defaults = _Remembered(  # type: ignore[assignment]  # its parameter has another name
             core.get_function_args_defaults
         )
 

@@ -1,4 +1,4 @@
-"""Buckets that a command is given: looked for before it begins, since Beam asks for two minutes."""
+"""Checks, before a command begins, that its buckets exist: Beam would try for two minutes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = 10
 
 
 def check_buckets(texts: Iterable[object]) -> None:
-    """Looks once for each bucket that a text begins with, or names behind a `=`.
+    """Checks that buckets exist, each once: those that a text begins with, or names after a `=`.
 
     Raises:
       UsageError: there are no credentials.
@@ -26,7 +26,7 @@ def check_buckets(texts: Iterable[object]) -> None:
 
 @functools.cache
 def _check(bucket: str) -> None:
-    """Looks for a bucket; without the permission to do so, which files need not, it may be there.
+    """Checks that a bucket exists; does nothing without the permission for that, which files do not need.
 
     Raises:
       UsageError, OSError: see `check_buckets`.
@@ -44,7 +44,7 @@ def _check(bucket: str) -> None:
             "no Google Cloud credentials for gs:// paths: run `gcloud auth application-default login`"
         ) from error
     try:
-        client = Client(project or bucket, credentials)  # which needs the name of any project
+        client = Client(project or bucket, credentials)  # it needs a project; any name will do
         exists = client.bucket(bucket).exists(timeout=_SECONDS, retry=None)
     except (Forbidden, Unauthorized):
         return

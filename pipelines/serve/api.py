@@ -51,9 +51,9 @@ class Api:
             self.meter.add_shown(count)
 
     def with_names(self, evaluate: Callable[[], Evaluated]) -> Evaluated:
-        """An answer; once more, with names that are read again, if two UIDs seem to have one name.
+        """An answer; if two UIDs seem to have one name, names are read again, and it is computed once more.
 
-        Since names are kept for a while, they seem so if one was renamed and a new one has its name.
+        Names are cached: if a UID was renamed and a new UID has its old name, both seem to have it.
 
         Raises:
           AmbiguousNameError: two UIDs have one name.

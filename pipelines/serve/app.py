@@ -56,7 +56,7 @@ class Gate:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next one has to wait."""
+        """Whether the next query has to wait."""
         return self._semaphore.locked()
 
     async def enter(self) -> None:

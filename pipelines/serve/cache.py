@@ -118,6 +118,6 @@ class Caches:
         self.answers = AnswerCache(most_bytes)
 
     def forget_names(self) -> None:
-        """Lets the rows of the UID table be read again."""
+        """Forgets the rows of the UID table, so that they are read again."""
         table = None if self._with_uids is None else self._with_uids.uid_table
         self.uids = None if table is None else UidCache(table, TimedCache[Row](MOST_UIDS))

@@ -14,10 +14,10 @@ _LOG = logging.getLogger("timebeam.serve")
 
 
 class SharingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose servers leave connections to others of a shared socket that have fewer of them.
+    """An event loop whose servers leave connections of a shared socket to processes that have fewer of them.
 
-    asyncio's own servers take all that wait. Clients keep their connections, so that a process which was the
-    first to see some of them has all the work, and others stay idle.
+    asyncio's own servers take all that wait. Clients keep their connections, so the process that sees them
+    first would have all the work, and others would stay idle.
     """
 
     async def create_server(  # type: ignore[override]
@@ -42,7 +42,7 @@ _RETRY_SECONDS = 1.0
 
 
 class SharingServer:
-    """Takes connections: the later, the more of them are open here.
+    """Takes connections: the more of them are open here, the later.
 
     Args:
       sock: listens already.
@@ -74,7 +74,7 @@ class SharingServer:
             self._open = [transport for transport in self._open if not transport.is_closing()]
             count = len(self._open)
             await asyncio.sleep(min(count, _MOST_CONNECTIONS) * _SECONDS_A_CONNECTION)
-            for _ in range(max(1, count)):  # no more than twice as many as now, and many need not wait
+            for _ in range(max(1, count)):  # at most as many again, so many at once need not wait
                 if not await self._take():
                     break
 

@@ -17,7 +17,7 @@ from timebeam.schema.query.question import NONE, Question
 from timebeam.transforms.query.evaluate import evaluate
 
 _SHOWN = 3
-"""Places that could not be read, in an error."""
+"""Problems that an error lists."""
 
 
 def remote_read(api: Api, request: Request) -> bytes:
@@ -25,16 +25,16 @@ def remote_read(api: Api, request: Request) -> bytes:
 
     Raises:
       ApiError: the request is wrong, or not everything that it asks for could be read. Prometheus does not
-        look at headers, so an answer without it would pass for the whole.
+        look at headers, so it would take the rest for everything.
     """
     now_ms = int(time.time() * 1000)
     queries = read_request(request.body, api.ignored_labels)
     results = [list(_series(api, query, now_ms)) for query in queries]
     if api.skipped:
-        count = f"{len(api.skipped):,} place{'s' * (len(api.skipped) > 1)}"
+        count = f"{len(api.skipped):,} problem{'s' * (len(api.skipped) > 1)}"
         raise ApiError(
-            f"{count} could not be read: {'; '.join(api.skipped[:_SHOWN])}; repair them (`timebeam check`), "
-            "or leave out their series by matchers",
+            f"the answer would be incomplete, {count}: {'; '.join(api.skipped[:_SHOWN])}; repair damage "
+            "(`timebeam check`), or leave out these series by matchers",
             500,
         )
     return read_response(results)

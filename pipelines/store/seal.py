@@ -45,7 +45,7 @@ class Seal(Job):
     settings: str
 
     def planned(self) -> Job | None:
-        """See `AnyJob.planned`: the settings say whose the archive is, and only one layout can store that.
+        """See `AnyJob.planned`: the settings say which layout has the archive; only one can.
 
         Raises:
           UsageError: the archive is not stored as that of this layout.
@@ -54,7 +54,7 @@ class Seal(Job):
         texts = read_rows(self.work.target, self.settings).get(name, {})
         if texts.get("archive") != "true" and not self.work.dry_run:
             raise UsageError(
-                f"table {self.settings} does not say that the archive is that of layout {name}: store it "
+                f"table {self.settings} does not say that the archive is that of layout {name}: store that "
                 f"with `timebeam tables adopt --layout {name} --archive true` and the tables' other options"
             )
         return self

@@ -77,8 +77,8 @@ class Selection:
       start_ms, end_ms: first and last time, in ms, both inclusive.
       explicit_tags: whether a series may have no other tag keys than those of `tags`.
       tsuids: the only series, of one metric and in place of `tags`; for a layout with TSUIDs alone.
-      refuse_ambiguous: whether rows of two TSUIDs with the names of a series are an `AmbiguousNameError`;
-        None for no series.
+      refuse_ambiguous: whether rows of two TSUIDs that both have the names of a series raise
+        `AmbiguousNameError`; None: never.
     """
 
     metric: str | None
@@ -141,7 +141,7 @@ class AmbiguousNameError(ValueError):
         texts = " and ".join(tsuid.hex().upper() for tsuid in sorted(tsuids))
         return cls(
             f"{series} is two series, TSUIDs {texts}: two UIDs have one name, as `timebeam check` "
-            "reports; query one by its TSUID, or make them one by `timebeam names merge`"
+            "reports; query one by its TSUID, or make them one with `timebeam names merge`"
         )
 
 

@@ -259,7 +259,7 @@ def _repeated(numbers: Int64s, counts: Int64s, stored: Int64s) -> Int64s:
 def _order(fragment: bytes) -> tuple[int, int, int, bytes]:
     """Sort key: a later fragment of a row wins over an earlier one; equal keys mean equal fragments.
 
-    The first arrival only has the points of most streams ascend, so that they need no sorting.
+    The first arrival only saves time: by it the points of most streams ascend, and need no sorting.
     """
     checksum, offset, *_ = _HEADER.unpack_from(fragment)
     return checksum, offset, *_ARRIVAL.unpack_from(fragment, _HEADER.size), fragment

@@ -151,5 +151,5 @@ def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: Ser
     if encoded.rejected:
         raise ValueError(encoded.rejected[0].message)
     if any((fragment.table, fragment.key) != (row.table, row.key) for fragment in encoded.fragments):
-        raise ValueError("its points belong into another row")
+        raise ValueError("its points belong in another row")
     return batch

@@ -154,7 +154,7 @@ class TooManyRefusedError(Exception):
 
 @contextlib.contextmanager
 def refused_at_most(records: int) -> Iterator[None]:
-    """Meanwhile TooManyRefusedError ends the reading of a message after so many refused records."""
+    """A context in which a message with more refused records than these raises TooManyRefusedError."""
     token = _MOST.set(records)
     try:
         yield

@@ -168,7 +168,7 @@ class Question:
       filters: of tag values, beside `tags`, which holds their keys too (`literals_of`).
       explicit_tags: whether a series may have no other tag keys than those of `tags`.
       series: the only series that pass; None for all of the metric.
-      tsuids: theirs; None if the question does not name series by TSUIDs.
+      tsuids: the TSUIDs of `series`; None if the question does not name series by TSUIDs.
       matches: what else a series must pass; None for nothing.
     """
 

@@ -151,7 +151,7 @@ def sums_of_floats(values: Floats, largest: Floats, firsts: Int64s) -> Sums:
     exponents = np.frexp(largest)[1].astype(np.int64) - 1  # 2**exponent <= largest
     tops = np.where(largest == 0, _LOWEST_TOP, np.maximum(exponents // _BITS, _LOWEST_TOP))
     scales = np.ldexp(1.0, -_BITS * tops)
-    is_one_scale = bool((tops == tops[0]).all())  # as of most numbers of one metric
+    is_one_scale = bool((tops == tops[0]).all())  # as for most numbers of one metric
     counts = np.diff(firsts, append=len(values))
     remainder = values * (scales[0] if is_one_scale else np.repeat(scales, counts))
     whole = np.empty_like(remainder)

@@ -82,7 +82,7 @@ def test_a_remote_read_with_an_unreadable_row_is_an_error(
     assert response.status == 500
     message = response.body["error"]["message"]
     assert f"row {rows[0].key.hex()}" in message
-    assert "1 place" in message
+    assert "1 problem" in message
     of_other = read(Api(store.target, store.layout), LOAD, (EQ, "host", "a"))
     whole = remote_read.answer(of_other.body)
     assert [labels["host"] for labels, _ in whole] == ["a"]

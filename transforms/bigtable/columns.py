@@ -152,7 +152,7 @@ def _parsed(chunk: bytes) -> Any:
 
 
 def _merged(chunks: Sequence[bytes]) -> MergedRows:
-    """The columns of complete rows; raises _OtherChunksError if they are no tables."""
+    """The columns of complete rows; raises _OtherChunksError if they do not form tables."""
     lengths = np.fromiter(map(len, chunks), np.int64, len(chunks))
     content, starts = b"".join(chunks), np.cumsum(lengths) - lengths
     distinct = np.unique(lengths).tolist()

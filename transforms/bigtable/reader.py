@@ -93,7 +93,7 @@ def sampled_bytes(target: Target, table: str, ranges: Sequence[KeyRange]) -> tup
 
 
 def ascend(ranges: Sequence[KeyRange]) -> bool:
-    """Whether each range starts at or behind the end of the range before it."""
+    """Whether each range starts at or after the end of the range before it."""
     starts, ends = [start for start, _ in ranges[1:]], [end for _, end in ranges[:-1]]
     return all(ends) and all(map(operator.le, ends, starts))
 
@@ -118,9 +118,9 @@ def common_range(first: KeyRange, second: KeyRange) -> KeyRange | None:
 _RANGES_A_REQUEST = 500
 _KEYS_A_REQUEST = 2000
 _RANGE_BYTES_A_REQUEST = 200_000
-"""Bytes of the keys of a request: the service refuses requests of more than 512 KiB as they are sent.
+"""Most bytes of the keys of a request: the service refuses requests of more than 512 KiB in encoded form.
 
-https://github.com/googleapis/google-cloud-python/issues/6836. Its filter may have 20 KiB of these.
+https://github.com/googleapis/google-cloud-python/issues/6836. Of these, its filter may take 20 KiB.
 """
 
 _FILTER = DATA_API["RowFilter"]

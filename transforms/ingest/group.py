@@ -24,7 +24,7 @@ _SPOOL_BYTES = 32 << 20
 """Bytes of fragments that are grouped in memory before they are written."""
 
 _PARTITIONS = 256
-"""Into which the rows of a run are divided; one at a time is in the memory of a worker."""
+"""Number of parts of the rows of a run; a worker has one at a time in memory."""
 
 _PLACE = struct.Struct(">QI")
 

@@ -244,7 +244,7 @@ def _annotated(
     """(the results with the annotations of their series, a line for each problem).
 
     Args:
-      group: what the groups are that the results have in place of series.
+      group: the pre-aggregate whose groups the results have in place of series; None if they have series.
     """
     annotating = find_capability(layout, Annotations)
     if annotating is None:

@@ -61,7 +61,7 @@ class QueryResult:
       damage: a line for each unreadable row or value.
       explained: a line for each period: its table, and why.
       may_have_annotations: false if all rows of the range were read, and no cell was without points.
-      group: what the groups are that are in place of series; None for series themselves.
+      group: the pre-aggregate whose groups are in place of series; None if there are series.
     """
 
     series: list[QuerySeries]
@@ -78,7 +78,7 @@ class _TableRollups:
     Attributes:
       covered: int64[n], ascending, the numbers (start / length) of the intervals that the table serves.
       changing: int64[m], ascending, those that it does not serve, since their points may have changed.
-      tsuids: of the series; none of groups.
+      tsuids: the TSUID of each series; empty for groups.
     """
 
     covered: Int64s

@@ -33,7 +33,7 @@ from timebeam.transforms.rollup.touched import TouchedMarker, read_days
 
 _ROWS_AT_ONCE = 500
 _MARKED_S = 600
-"""After this marks are written again: after an hour a rollup takes them for those of a dead process."""
+"""Age at which marks are written again: after an hour a rollup takes them for those of a dead process."""
 
 
 class MergeTally(NamedTuple):
@@ -101,7 +101,7 @@ def merge_uids(
 def _marking(
     target: Target, layout: UidTables, old: UidPair, new: bytes
 ) -> Iterator[Callable[[Sequence[Row]], None]]:
-    """A context in which rows and rollups are moved; with what is called before each request, with its rows.
+    """A context in which rows and rollups are moved; its function is called with the rows of each request.
 
     Their hours are marked until the context ends. A metric also gets the marks of the old one, whose rollups
     may differ from its points.

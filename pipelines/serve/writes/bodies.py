@@ -67,7 +67,7 @@ class BodyContent:
             self.rejected.append(rejected)
 
     def stop(self, why: TooManyRefusedError) -> None:
-        """Counts the refusals after which the body is read no further; the first of all says so."""
+        """Counts the refusals after which the body is read no further; the first one says so."""
         for rejected in why.rejected:
             self.refuse(rejected)
         first = self.rejected[0]

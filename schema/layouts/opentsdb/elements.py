@@ -97,7 +97,7 @@ def offsets_ms(codes: Codes) -> Int64s:
 
 
 def widths_of(codes: Codes) -> Int64s:
-    """int64[n]: bytes of each value, of qualifiers."""
+    """int64[n]: number of bytes of each value, which its qualifier says."""
     return (codes & _LENGTH_MASK).astype(np.int64) + 1
 
 

@@ -2,8 +2,8 @@
 
 Qualifiers and values are in their stored form, so the usual case (one fragment, or fragments that follow
 each other in time) is packed without decoding. In packing `points` fragments are those of
-`timebeam.schema.layouts.slots` instead. So are they in the other packings, behind 28 zeros and the form 5, if
-the points of the batch have several arrivals, as those of messages do.
+`timebeam.schema.layouts.slots` instead. In the other packings, these follow 28 zeros and the form 5 if the
+points of the batch have several arrivals, as those of messages do.
 
 | bytes | content |
 |---|---|

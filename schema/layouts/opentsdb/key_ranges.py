@@ -134,7 +134,7 @@ def key_ranges(
       bases_by_code: (bytes between metric and base time, the base times of rows in s, ascending).
 
     Returns:
-      Ascending, apart, at most `MOST_RANGES`; or one for each metric, salt bucket and code if these are more.
+      Ascending, disjoint, at most `MOST_RANGES`; or one per metric, salt bucket and code if these are more.
     """
     bases_of = {code: bases for code, bases in bases_by_code if bases}
     if wanted.tsuids is not None and len(wanted.tsuids) * sum(map(len, bases_of.values())) <= MOST_RANGES:
@@ -161,7 +161,7 @@ def key_ranges(
 
 
 _Hole = tuple[bytes, bytes | None]
-"""Keys from one to before another, as the bytes behind a base time; None: up to the next base time."""
+"""Keys from one up to another, exclusive, as the bytes after a base time; None: up to the next base time."""
 
 
 def _holes_of(wanted: Wanted, metric: bytes, leading: LeadingTags) -> Sequence[_Hole]:
@@ -183,7 +183,7 @@ def _holes_of(wanted: Wanted, metric: bytes, leading: LeadingTags) -> Sequence[_
 def _holes(lead: bytes, filters: Sequence[tuple[bytes, Sequence[bytes]]]) -> Iterator[_Hole]:
     """The keys that begin with some tags and in which no row has the tags of the filters; ascending.
 
-    Tags are sorted by key: a filter's key comes neither after another of its values nor after a greater key.
+    Tags are sorted by key, so no tag of a filter comes after a greater key or another value of its key.
 
     Args:
       lead: tags whose keys are less than those of the filters.

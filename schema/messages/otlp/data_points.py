@@ -143,7 +143,7 @@ Reader = Callable[[bytes, Sequence[str]], Iterator[SeriesPoint]]
 
 
 class MetricKind(NamedTuple):
-    """How metrics of one kind are read: the numbers of fields, and what reads a point that is no number."""
+    """How metrics of one kind are read: the numbers of fields; what reads a point, None for numbers."""
 
     tag: int
     attributes: int

@@ -217,7 +217,7 @@ def open_file(source: Any, groups: slice, most_bytes: int) -> pq.ParquetFile:
 
     Args:
       groups: the numbers of the row groups that will be read.
-      most_bytes: that they may have in the file, and their numbers and pages in memory.
+      most_bytes: most that they may take in the file, and their numbers, and their pages, in memory.
 
     Raises:
       pyarrow.ArrowException, OSError: it is damaged or too large.

@@ -184,7 +184,7 @@ def _lines(text: bytes) -> tuple[Int64s, Int64s]:
     """(starts, ends) int64[n] of the lines that are not blank, without newlines."""
     view = columns.byte_view(text)
     newline = view == 10
-    if np.count_nonzero(newline) * 8 > len(text):  # most lines are empty: only others get spans
+    if np.count_nonzero(newline) * 8 > len(text):  # short lines, many perhaps empty: only others get spans
         newline = np.concatenate(([True], newline, [True]))
         starts = np.flatnonzero(newline[:-1] > newline[1:])
         ends = np.flatnonzero(newline[1:] > newline[:-1])
