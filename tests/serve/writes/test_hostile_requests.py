@@ -62,7 +62,7 @@ def raw(door: Door, *pieces: bytes, ends: bool = False) -> bytes:
 
 
 def head(*lines: str) -> bytes:
-    return "\r\n".join(["POST /api/put HTTP/1.1", "Host: x", *lines, "", ""]).encode()
+    return "\r\n".join(["POST /api/put HTTP/1.1", "Host: x", "Connection: close", *lines, "", ""]).encode()
 
 
 def test_a_body_that_does_not_arrive(door: Door) -> None:
