@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 from timebeam.schema.layouts import Row, Scan
 from timebeam.transforms.bigtable.reader import ascend, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import read_rows, scan_rows, scan_within
+from timebeam.transforms.readers.table_reader import memory_of, read_rows, scan_rows, scan_within
 
 Element = TypeVar("Element")
 
@@ -84,7 +84,6 @@ SPLIT_BYTES = 4 << 20
 _MOST_SPLITS = 4096
 _LIST_BYTES, _LIST_ROWS = 1 << 20, 500  # of a list of rows that a thread hands over
 _LISTS = 15  # of each thread that may wait for the caller
-_ROW_BYTES, _CELL_BYTES = 500, 250  # memory of the objects, beside the value
 
 
 class ParallelReader:
@@ -160,7 +159,7 @@ def _lists(read: Callable[[], Iterable[Row]]) -> Iterator[list[Row]]:
     size = 0
     for row in read():
         rows.append(row)
-        size += _size(row)
+        size += memory_of(row)
         if size >= _LIST_BYTES or len(rows) >= _LIST_ROWS:
             yield rows
             rows, size = [], 0
@@ -175,8 +174,3 @@ def _has_waited(start_s: float, processor_start_s: float) -> bool:
     """
     seconds = time.perf_counter() - start_s - PATIENCE_SECONDS
     return seconds > 0 and seconds > 2 * (time.process_time() - processor_start_s)
-
-
-def _size(row: Row) -> int:
-    """About how many bytes of memory a row takes."""
-    return _ROW_BYTES + _CELL_BYTES * len(row.cells) + sum(len(cell.value) for cell in row.cells)

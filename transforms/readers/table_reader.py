@@ -31,6 +31,14 @@ def scan_columns(target: Target, scan: Scan) -> Iterator[MergedRows]:
     return read_ranges(target, scan.table, scan.ranges, _filter(scan), ColumnMerger)
 
 
+_ROW_BYTES, _CELL_BYTES = 500, 250  # memory of the objects, beside qualifier and value
+
+
+def memory_of(row: Row) -> int:
+    """About the bytes of memory that a row takes."""
+    return _ROW_BYTES + sum(_CELL_BYTES + len(cell.value) + len(cell.qualifier) for cell in row.cells)
+
+
 def _filter(scan: Scan) -> object:
     return row_filter(
         key_pattern=scan.key_pattern, columns=scan.columns, versions=scan.versions, keys_only=scan.keys_only

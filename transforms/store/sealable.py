@@ -18,7 +18,7 @@ from timebeam.schema.layouts.reading import ColumnRange
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s, Series
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.readers.table_reader import TableReader, memory_of
 from timebeam.transforms.rollup.touched import read_days
 
 BUFFER_BYTES = 64 << 20
@@ -26,7 +26,6 @@ BUFFER_BYTES = 64 << 20
 SERIES_AT_ONCE, BYTES_AT_ONCE = 100, 8 << 20
 """Most series, and approximate bytes of data rows, that are sealed together: an hour of a series may go into
 an archive row of 20,000 points, and decoded points take several times the memory of their rows."""
-_ROW_BYTES, _CELL_BYTES = 500, 250  # memory of the objects, beside the value
 _HOUR_MS, _BLOCK_MS = HOUR_S * 1000, BLOCK_S * 1000
 
 
@@ -118,7 +117,7 @@ def by_series(entries: Sequence[Sealable]) -> Iterator[list[Sealable]]:
         series_count += 1
         for entry in of_series:
             some.append(entry)
-            size += _size(entry.row)
+            size += memory_of(entry.row)
             if size >= BYTES_AT_ONCE:
                 yield some
                 some, series_count, size = [], 0, 0
@@ -127,11 +126,6 @@ def by_series(entries: Sequence[Sealable]) -> Iterator[list[Sealable]]:
             some, series_count, size = [], 0, 0
     if some:
         yield some
-
-
-def _size(row: Row) -> int:
-    """The approximate memory of a row, in bytes."""
-    return _ROW_BYTES + sum(_CELL_BYTES + len(cell.value) + len(cell.qualifier) for cell in row.cells)
 
 
 def marked_hours(job: SealJob, metric: bytes) -> Int64s:
@@ -159,7 +153,7 @@ def buffered(entries: Iterable[Sealable]) -> Iterator[list[Sealable]]:
             buffer, size = [], 0
         block = entry_block
         buffer.append(entry)
-        size += _size(entry.row)
+        size += memory_of(entry.row)
         if size >= BUFFER_BYTES:
             yield buffer
             buffer, size = [], 0

@@ -66,6 +66,11 @@ class BodyContent:
                 rejected = dataclasses.replace(rejected, payload=rejected.payload[:SHORT_BYTES])
             self.rejected.append(rejected)
 
+    @property
+    def may_have_points(self) -> bool:
+        """Whether a point of the body is good, or may be since it was not read."""
+        return self.points > 0 or self.is_unread
+
     def stop(self, why: TooManyRefusedError) -> None:
         """Counts the refusals after which the body is read no further; the first one says so."""
         for rejected in why.rejected:

@@ -74,7 +74,7 @@ class Protocol(abc.ABC):
 
     def is_published(self, content: BodyContent) -> bool:
         """Whether the body is published."""
-        return content.points > 0 or content.is_unread
+        return content.may_have_points
 
     @abc.abstractmethod
     def answer(self, write: Write, content: BodyContent) -> Response:

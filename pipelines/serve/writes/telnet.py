@@ -156,7 +156,7 @@ class TelnetPort:
             return []
         text, attributes = b"\n".join(lines), {"format": FORMATS[command]}
         content = await self._parser.parse(text, attributes)
-        if content.points or content.is_unread:
+        if content.may_have_points:
             await self._publish(text, attributes)
         self._points["telnet", "published"] += content.points
         self._points["telnet", "refused"] += content.refused

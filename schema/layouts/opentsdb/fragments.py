@@ -92,17 +92,18 @@ def extent(packed: Iterable[bytes], packing: Packing) -> tuple[set[int], int, in
     """(arrivals, offset of the first element and of the last one from the base time), in ms, of fragments."""
     numbers, histograms = histogram_cells.split(packed, packing)
     arrivals_ms, offsets_ms = histogram_cells.extent(histograms)
-    decoded = numbers if packing is Packing.POINTS else [*filter(has_several_arrivals, numbers)]
-    if decoded:
-        points = _points([decoded], packing)
+    without_extent = []
+    for fragment in numbers:
+        if packing is Packing.POINTS or has_several_arrivals(fragment):
+            without_extent.append(fragment)
+        else:  # as those of files, whose headers say it
+            arrival_ms, _, _, first_ms, last_ms, _, _ = _HEADER.unpack_from(fragment)
+            arrivals_ms.add(arrival_ms)
+            offsets_ms += (first_ms, last_ms)
+    if without_extent:
+        points = _points([without_extent], packing)
         arrivals_ms |= set(points.arrivals_ms.tolist())
         offsets_ms += el.offsets_ms(points.slots.astype(np.uint32)).tolist()
-    if len(decoded) < len(numbers):  # as those of files, whose headers say it
-        for fragment in numbers:
-            if not has_several_arrivals(fragment):
-                arrival_ms, _, _, first_ms, last_ms, _, _ = _HEADER.unpack_from(fragment)
-                arrivals_ms.add(arrival_ms)
-                offsets_ms += (first_ms, last_ms)
     return arrivals_ms, min(offsets_ms), max(offsets_ms)
 
 
