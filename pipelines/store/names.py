@@ -149,7 +149,10 @@ def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> in
         f"{'moved' if options.yes else 'would move'} {tally.rows:,} rows, {tally.cells:,} cells from {uids}"
     )
     if tally.kept:
-        print(f"{tally.kept:,} cells stay: damage, or rollups that both have: see docs/how-to/store/names.md")
+        print(
+            f"{tally.kept:,} cells stay: damage, or rollups of intervals that two series have: see "
+            "docs/how-to/store/names.md"
+        )
     if not options.yes:
         _print_dry()
     else:

@@ -199,6 +199,52 @@ def test_rollups_of_both_names_stay_and_others_move(
     assert Name("metrics", "old") not in store.uids()
 
 
+def test_two_old_rows_of_one_new_key_keep_rollups_of_one_interval(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    """Series x=old y=old and x=old y=new become one; of the second the rollups that both have must stay."""
+    of_x = {"metrics": ["*"], "keepTags": ["x"], "aggregators": ["sum"]}
+    config = config_file(tmp_path, [interval("1h", "1d")], [of_x])
+    store = with_tables(Store.create(bigtable, prefix), config)
+    words = ("metrics m", "tagk x", "tagk y", "tagv old", "tagv new")
+    names = [Name(*word.split()) for word in words]
+    uids = assigned(store, names)
+    m, x, y, old, new = (uids[name] for name in names)
+    both_old, one_old, merged_key = (
+        m + DAY.to_bytes(4, "big") + x + first + y + second
+        for first, second in ((old, old), (old, new), (new, new))
+    )
+    first_key, second_key = sorted((both_old, one_old))
+    sum_, count, named = b"\0\0", b"\1\0", b"sum:\0"
+    tables = (f"{prefix}rollup-1h", f"{prefix}preagg-1h")
+    for table in tables:
+        for key, qualifier, value in (
+            (first_key, sum_ + b"\x10", b"\5"),
+            (second_key, sum_ + b"\x10", b"\6"),
+            (first_key, count + b"\x10", b"\2"),
+            (second_key, count + b"\x10", b"\2"),  # of as many other points
+            (first_key, sum_ + b"\x20", b"\7"),
+            (second_key, named + b"\x20", b"\x08"),  # the same aggregation and hour
+            (second_key, sum_ + b"\x30", b"\x09"),
+        ):
+            store.set_cell(table, key, "t", qualifier, value)
+    words = ("tagv", "old", "new", "--yes", f"--rollup_config={config}")
+    ran = merged(store, *words)
+    assert (ran.code, "6 cells stay" in ran.out) == (1, True), ran.out
+    for table in tables:
+        rows = {row.key: row.cells for row in scan_table(store.target, table)}
+        assert {key: {cell.qualifier: cell.value for cell in cells} for key, cells in rows.items()} == {
+            second_key: {sum_ + b"\x10": b"\6", count + b"\x10": b"\2", named + b"\x20": b"\x08"},
+            merged_key: {
+                sum_ + b"\x10": b"\5",
+                count + b"\x10": b"\2",
+                sum_ + b"\x20": b"\7",
+                sum_ + b"\x30": b"\x09",
+            },
+        }
+    assert (merged(store, *words).code, Name("tagv", "old") in store.uids()) == (1, True)
+
+
 def small_batches() -> None:
     """In a process to be killed: many requests."""
     merge._ROWS_AT_ONCE = 1

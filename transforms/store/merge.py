@@ -41,7 +41,7 @@ class MergeTally(NamedTuple):
 
     Attributes:
       rows, cells: those that were moved.
-      kept: cells that stay where they are: unreadable, or rollups of intervals that the other UID has too.
+      kept: cells that stay where they are: unreadable, or rollups of intervals that the new row has too.
     """
 
     rows: int
@@ -81,10 +81,17 @@ def merge_uids(
                 is_rollup = table != layout.data_table
                 moved = [moved_cells(layout.options, row, old, new, is_rollup=is_rollup) for row in batch]
                 existing = read_rows(target, table, [move.new.key for move in moved])
-                plans = [_without_conflicts(move, existing.get(move.new.key), is_rollup) for move in moved]
+                plans, written = [], []
+                for move in moved:
+                    key = move.new.key
+                    other = existing.get(key, move.new._replace(cells=()))
+                    plan = _without_conflicts(move, other) if is_rollup else move
+                    newer = _newer(plan.new, other)
+                    existing[key] = other._replace(cells=[*other.cells, *newer.cells])  # for a next one
+                    plans.append(plan)
+                    written.append(newer)
                 if mark is not None:
                     mark([] if is_rollup else [*batch, *(plan.new for plan in plans)])
-                    written = [_newer(plan.new, existing.get(plan.new.key)) for plan in plans]
                     write_all(target, table, [row for row in written if row.cells])
                     stored = read_rows(target, table, [plan.new.key for plan in plans])
                     plans = [plan for plan in plans if _is_stored(plan.new, stored.get(plan.new.key))]
@@ -191,28 +198,24 @@ def moved_cells(
     return MovedCells(row, old_cells, Row(row.table, key, new_cells))
 
 
-def _without_conflicts(move: MovedCells, existing: Row | None, is_rollup: bool) -> MovedCells:
-    """Rollups without those of intervals that the other row has too: only the points can tell their sum."""
-    if not is_rollup or existing is None:
-        return move
+def _without_conflicts(move: MovedCells, existing: Row) -> MovedCells:
+    """Rollups without those of intervals that the other row has too: only the points can tell their sum.
+
+    Equal cells stay too: as many other points have the same count.
+    """
     intervals = {_interval(cell.qualifier) for cell in existing.cells}
-    stored = {(cell.qualifier, cell.value) for cell in existing.cells}
-    cells = [
-        cell
-        for cell in move.old
-        if _interval(cell.qualifier) not in intervals or (cell.qualifier, cell.value) in stored
-    ]
+    cells = [cell for cell in move.old if _interval(cell.qualifier) not in intervals]
     return MovedCells(move.row, cells, move.new._replace(cells=cells))
 
 
-def _interval(qualifier: bytes) -> bytes:
-    """A qualifier without the flags of the value: the aggregation and the offset of a rollup."""
-    return qualifier[:-1] + bytes((qualifier[-1] & 0xF0,))
+def _interval(qualifier: bytes) -> int:
+    """The offset of a rollup in its row: of all aggregations, since a sum and a count belong together."""
+    return int.from_bytes(qualifier[-2:], "big") >> 4
 
 
-def _newer(row: Row, existing: Row | None) -> Row:
+def _newer(row: Row, existing: Row) -> Row:
     """The cells of a row that are newer than those of the same columns."""
-    newest = {cell.qualifier: cell.timestamp_ms for cell in (existing.cells if existing else ())}
+    newest = {cell.qualifier: cell.timestamp_ms for cell in existing.cells}
     return row._replace(
         cells=[cell for cell in row.cells if cell.timestamp_ms > newest.get(cell.qualifier, -1)]
     )
