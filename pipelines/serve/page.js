@@ -92,10 +92,10 @@ function drawChart() {
     y: result.dps.map(([, value]) => value),
     mode: result.dps.length > 1 ? "lines" : "markers",
   }));
-  const axis = { gridcolor: grid, zerolinecolor: grid };
+  const axis = (type) => ({ type, gridcolor: grid, zerolinecolor: grid }); // one each: Plotly writes into it
   const layout = {
     paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { color: ink },
-    margin: { t: 20, r: 20 }, showlegend: true, xaxis: axis, yaxis: axis,
+    margin: { t: 20, r: 20 }, showlegend: true, xaxis: axis("date"), yaxis: axis("linear"),
   };
   Plotly.react("chart", traces, layout, { responsive: true, displaylogo: false });
 }

@@ -99,6 +99,19 @@ def test_a_link_shows_a_chart_a_table_a_command_and_a_request(
     }
 
 
+def test_a_person_sees_times_along_x_and_numbers_along_y(server: httpx.Client, browser: Browser) -> None:
+    browser.open(view(server, metric="sys.load", tags="host=*", aggregator="max"))
+    assert message(browser) == "2 series, 120 points"
+    axes = "document.getElementById('chart')._fullLayout"
+    assert browser.until(f"{axes} && [{axes}.xaxis.type, {axes}.yaxis.type]") == ["date", "linear"]
+    texts = "[...document.querySelectorAll('#chart .%s text')].map(text => text.textContent)"
+    values = browser.until(f"(texts => texts.length && texts)({texts % 'ytick'})")
+    assert {float(value) for value in values} >= set(HOSTS.values())
+    times = browser.evaluate(texts % "xtick")
+    assert "10:00" in times[0]
+    assert "2024" in times[0]
+
+
 def test_the_keyboard_is_enough(server: httpx.Client, browser: Browser) -> None:
     browser.open(view(server))
     browser.until("document.querySelectorAll('#aggregator option').length > 30")
