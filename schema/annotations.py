@@ -21,7 +21,8 @@ from timebeam.schema.points import Envelope, Reason, RefusedError, Rejected, Ser
 
 Pairs = tuple[tuple[str, str], ...]
 
-_FIRST_MILLISECOND = 1 << 32
+FIRST_MILLISECOND = 1 << 32
+"""Times are in ms from this one on, else in s."""
 
 
 class NotAnAnnotationError(ValueError):
@@ -84,7 +85,7 @@ class Annotation:
 
 def as_ms(time: int) -> int:
     """A time in ms, from one in s or, from 2**32 on, in ms."""
-    return time if time >= _FIRST_MILLISECOND else time * 1000
+    return time if time >= FIRST_MILLISECOND else time * 1000
 
 
 def sorted_custom(pairs: Sequence[tuple[str, str]]) -> Pairs:

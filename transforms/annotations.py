@@ -15,11 +15,13 @@ from google.api_core import exceptions
 
 from timebeam.schema.annotations import (
     NO_CELL,
+    Annotation,
     AnnotationEdit,
     AnnotationState,
     Method,
     NotAnAnnotationError,
     after,
+    as_ms,
     parse_stored,
 )
 from timebeam.schema.common.lru import LruCache
@@ -64,6 +66,8 @@ def store(
     Args:
       groups: all edits of each annotation by its place, in any order.
     """
+    if not dry_run:
+        _move_former(target, layout, groups)
     stored = stored_cells(target, layout, groups)
     table = _AnnotationTable(target, layout, dry_run=dry_run)
     with concurrent.futures.ThreadPoolExecutor(_CONNECTIONS) as pool:
@@ -86,6 +90,32 @@ def stored_cells(
         for cell in row.cells
         if (place := cells.Place(row.key, cell.qualifier)) in places
     }
+
+
+def _move_former(
+    target: Target, layout: Annotations, groups: Mapping[cells.Place, Sequence[AddressedEdit]]
+) -> None:
+    """Moves annotations from where earlier versions stored them to where TSDs and these edits look."""
+    moved_to = {
+        former: (place, edit.start)
+        for place, addressed in groups.items()
+        for tsuid, edit in addressed
+        if (former := cells.former_place(layout.options, bytes.fromhex(tsuid), edit.start)) != place
+    }
+    while moved_to:
+        stored = stored_cells(target, layout, {*moved_to, *(place for place, _ in moved_to.values())})
+        moves = [
+            Replacement(
+                former.key,
+                BigtableCell(FAMILY, former.qualifier, *stored[former]),
+                None,
+                [BigtableCell(FAMILY, place.qualifier, *stored[former])],
+            )
+            for former, (place, start) in moved_to.items()
+            if former in stored and place not in stored and cells.starts_at(stored[former].value, start)
+        ]
+        if all(replace_cells(target, layout.data_table, moves)):
+            return
 
 
 class StoredCell(NamedTuple):
@@ -120,6 +150,8 @@ class _AnnotationTable:
         backoff = Backoff()
         while True:
             old, edits, refused = _applicable(stored, [addressed_edit.edit for addressed_edit in addressed])
+            edits, of_others = self._of_one_start(place, addressed[0].tsuid, old.note, edits)
+            refused += of_others
             new = after(old, edits, addressed[0].tsuid, event_time=event)
             if new == old or (new.note is None and stored is None):
                 return EditOutcome(False, False, refused)
@@ -133,6 +165,28 @@ class _AnnotationTable:
             name = f"annotation {place.qualifier.hex()} of row {place.key.hex()}"
             backoff.wait(exceptions.Aborted(f"{name} keeps changing"))
             stored = stored_cells(self._target, self._layout, [place]).get(place)
+
+    def _of_one_start(
+        self, place: cells.Place, tsuid: str, note: Annotation | None, edits: Sequence[AnnotationEdit]
+    ) -> tuple[Sequence[AnnotationEdit], list[Rejected]]:
+        """(the edits of the annotation of a cell, the refusals of those that start at another time).
+
+        Two starts in s can share a cell (`cells.qualifier`), and a TSD mixes their annotations. Deletions of
+        what is not there are neither.
+        """
+        ordered = sorted(edits, key=lambda edit: edit.order)
+        if note is not None and cells.belongs(self._layout.options, bytes.fromhex(tsuid), note, place):
+            start = note.start
+        else:
+            start = next((edit.start for edit in ordered if edit.method is not Method.DELETE), 0)
+        own = [edit for edit in ordered if not start or as_ms(edit.start) == as_ms(start)]
+        others = [edit for edit in ordered if edit not in own and edit.method is not Method.DELETE]
+        why = RefusedError(
+            Reason.VALUE_NOT_STORABLE,
+            f"OpenTSDB stores it in the same cell as the annotation with startTime {start}: "
+            "give another startTime",
+        )
+        return own, [edit.refuse(why, _STAGE) for edit in others]
 
     def _replace(self, place: cells.Place, stored: StoredCell | None, state: AnnotationState) -> bool:
         """Stores a state if the stored cell has not changed since it was read; whether it was stored."""

@@ -50,10 +50,13 @@ def annotation(api: Api, request: Request) -> Any:
         if start_s < 1:
             raise ApiError("Missing start time")
         place = annotation_cells.place(layout.options, tsuid, start_s)
+        former = annotation_cells.former_place(layout.options, tsuid, start_s).qualifier
     except ValueError as error:
         raise ApiError(str(error)) from error
-    row = api.reader.rows(layout.data_table, [place.key]).get(place.key)
-    value = _cells(row).get(place.qualifier)
+    cells = _cells(api.reader.rows(layout.data_table, [place.key]).get(place.key))
+    value = cells.get(place.qualifier)
+    if value is None and annotation_cells.starts_at(cells.get(former, b""), start_s):
+        value = cells[former]
     if value is None:
         raise ApiError("Unable to locate annotation in storage", 404)
     try:

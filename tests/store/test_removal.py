@@ -29,6 +29,7 @@ from tests.support.inputs.opentsdb_columns import (
 )
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.delete import remove_annotations, remove_points
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.rows import Winner
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.transforms.store.delete_log import log_files, logged_rows
@@ -97,7 +98,7 @@ def test_histograms_of_the_range_go_and_annotations_stay() -> None:
     made = removal(row, 1000, 1000)
     assert made is not None
     assert [cell.qualifier.hex() for cell in made.old] == ["060001"]
-    notes = remove_annotations(row, BASE_MS, Deleted(BASE_MS, BASE_MS + 1000, NEVER))
+    notes = remove_annotations(OpenTsdbOptions(), row, Deleted(BASE_MS, BASE_MS + 1000, NEVER))
     assert notes is not None
     assert [cell.qualifier.hex() for cell in notes.old] == ["010001"]
 

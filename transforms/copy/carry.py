@@ -85,7 +85,11 @@ def _attached(
     for cell in row.cells:
         if cell not in notes and not is_histogram(cell.qualifier):
             continue
-        time_ms = base_s * 1000 + annotation_cells.offset_ms(cell.qualifier)
+        time_ms = (
+            notes[cell].start_ms
+            if cell in notes
+            else base_s * 1000 + annotation_cells.offset_ms(cell.qualifier)
+        )
         if not selection.start_ms <= time_ms <= selection.end_ms:
             continue
         if cell in notes and notes[cell].note is None:

@@ -352,8 +352,7 @@ def _row_removals(job: DeleteJob, selected: Selected, deleted: Deleted) -> Itera
     row = selected.row
     annotated = find_capability(job.layout, Annotations) if job.annotations else None
     if annotated is not None and row.table == data_tables(job.layout)[0]:
-        base_ms = row_keys.base_s_of(annotated.options, row.key) * 1000
-        notes = remove_annotations(row, base_ms, deleted)
+        notes = remove_annotations(annotated.options, row, deleted)
         if notes is not None:
             yield notes._replace(points=0)
     if job.points:

@@ -6,7 +6,7 @@ meta/Annotation.getRowKey and getQualifier of OpenTSDB 2.4.1.
 |---|---|
 | row of a series | as for points: salt, metric, base time, tags |
 | row of global annotations | zeros for salt and metric, base time; no tags |
-| qualifier | 01, then 2 bytes of seconds, or 4 of milliseconds, since the base time |
+| qualifier | 01, then 2 bytes of seconds, or 4 of milliseconds, since the base time: see `qualifier` |
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from timebeam.schema.annotations import Annotation, NotAnAnnotationError, as_ms, parse_stored
+from timebeam.schema.annotations import (
+    FIRST_MILLISECOND,
+    Annotation,
+    NotAnAnnotationError,
+    as_ms,
+    parse_stored,
+)
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.opentsdb.key_ranges import key_of_tsuid
@@ -43,15 +49,29 @@ def is_annotation(qualifier: bytes) -> bool:
 
 
 def qualifier(start: int) -> bytes:
-    """The column of a start in s or, from 2**32 on, in ms; a whole second has the same column in both."""
-    offset_ms = as_ms(start) % _SPAN_MS
-    if offset_ms % 1000:
-        return bytes((ANNOTATION,)) + offset_ms.to_bytes(4, "big")
-    return bytes((ANNOTATION,)) + (offset_ms // 1000).to_bytes(2, "big")
+    """The column of a start in s or, from 2**32 on, in ms; a whole second has the same column in both.
+
+    But for seconds that are a multiple of 1,000: a TSD takes every such number for ms, so their column has
+    another offset, which is also that of another second of the hour. Only the JSON tells the start.
+
+    >>> qualifier(1356999001).hex()  # 601 s after the base time
+    '010259'
+    >>> qualifier(1356999000).hex()  # 1356999 % 3600 s
+    '010d47'
+    >>> qualifier(1356999000000).hex()
+    '010258'
+    """
+    time = start if start % 1000 else start // 1000
+    if time >= FIRST_MILLISECOND:
+        return bytes((ANNOTATION,)) + (time % _SPAN_MS).to_bytes(4, "big")
+    return bytes((ANNOTATION,)) + (time % keys.SPAN_S).to_bytes(2, "big")
 
 
 def offset_ms(column: bytes) -> int:
-    """The time in the column of an annotation or histogram, in ms since the base time."""
+    """The time in the column of an annotation or histogram, in ms since the base time.
+
+    That of an annotation can be another one than its start: see `qualifier`.
+    """
     offset = int.from_bytes(column[1:], "big")
     return offset * 1000 if len(column) == 3 else offset
 
@@ -68,6 +88,11 @@ def place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
     else:
         key = global_head(options) + base_s.to_bytes(4, "big")
     return Place(key, qualifier(start))
+
+
+def former_place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
+    """Where earlier versions stored an annotation; but for seconds that are a multiple of 1,000, `place`."""
+    return place(options, tsuid, start)._replace(qualifier=qualifier(as_ms(start)))
 
 
 def tsuid_of(options: OpenTsdbOptions, key: bytes) -> bytes:
@@ -127,35 +152,59 @@ def check_tsuid(options: OpenTsdbOptions, text: str) -> bytes:
 
 
 class AnnotationCell(NamedTuple):
-    """The cell of an annotation, and the annotation or, if it is None, what is wrong with the cell."""
+    """The cell of an annotation.
+
+    Attributes:
+      note: the annotation; None if it is damaged.
+      damage: what is wrong with it.
+      start_ms: when it starts; what its column says if it is damaged.
+    """
 
     cell: Cell
     note: Annotation | None
     damage: str
+    start_ms: int
 
 
 def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[AnnotationCell]:
     """The annotations of a data row or a row of global annotations; damaged cells do not raise.
 
     An annotation whose time or series is not that of its cell is damaged: a TSD that updates it would write
-    another cell.
+    another cell. Those that earlier versions stored in another column than a TSD are not.
 
     Raises:
       ValueError: the key is not that of such a row.
     """
     tsuid = tsuid_of(options, row.key)
+    base_ms = keys.base_s_of(options, row.key) * 1000
     for cell in row.cells:
         if not is_annotation(cell.qualifier):
             continue
+        column_ms = base_ms + offset_ms(cell.qualifier)
         try:
             note = parse_stored(cell.value)
         except NotAnAnnotationError as error:
-            yield AnnotationCell(cell, None, f"annotation {cell.qualifier.hex()}: {error}")
+            yield AnnotationCell(cell, None, f"annotation {cell.qualifier.hex()}: {error}", column_ms)
             continue
         damage = ""
-        column = row.key, cell.qualifier
-        if note.start_ms >= (1 << 32) * 1000 or place(options, tsuid, note.start) != column:
+        if not belongs(options, tsuid, note, Place(row.key, cell.qualifier)):
             damage = f"annotation {cell.qualifier.hex()}: its startTime {note.start} belongs to another cell"
         elif note.tsuid.upper() != tsuid.hex().upper():
             damage = f"annotation {cell.qualifier.hex()}: its tsuid {note.tsuid!r} is not that of its row"
-        yield AnnotationCell(cell, None if damage else note, damage)
+        yield AnnotationCell(cell, None if damage else note, damage, column_ms if damage else note.start_ms)
+
+
+def belongs(options: OpenTsdbOptions, tsuid: bytes, note: Annotation, stored: Place) -> bool:
+    """Whether a TSD, or an earlier version, stores an annotation that starts then in this cell."""
+    return note.start_ms < FIRST_MILLISECOND * 1000 and stored in (
+        place(options, tsuid, note.start),
+        former_place(options, tsuid, note.start),
+    )
+
+
+def starts_at(value: bytes, start: int) -> bool:
+    """Whether a stored value is an annotation of exactly this start, in this unit."""
+    try:
+        return parse_stored(value).start == start
+    except NotAnAnnotationError:
+        return False

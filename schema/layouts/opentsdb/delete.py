@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from timebeam.schema.layouts.opentsdb import elements as el
-from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, offset_ms
+from timebeam.schema.layouts.opentsdb.annotation_cells import offset_ms, read_annotations
 from timebeam.schema.layouts.opentsdb.fragments import columns
+from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.rows import (
     RowColumns,
     Winner,
@@ -121,15 +122,16 @@ def _elements(cells: list[Cell]) -> tuple[el.Elements, Int64s]:
     return stored.elements, stored.column
 
 
-def remove_annotations(row: Row, base_ms: int, deleted: Deleted) -> Removal | None:
+def remove_annotations(options: OpenTsdbOptions, row: Row, deleted: Deleted) -> Removal | None:
     """The deletion of the annotations of a row that start in the range; None if it has none.
 
-    Args:
-      base_ms: the base time of the row, in ms.
+    Damaged ones start where their columns say.
+
+    Raises:
+      ValueError: the key is not that of a row of the data table.
     """
-    times_ms = [
-        base_ms + offset_ms(cell.qualifier) if is_annotation(cell.qualifier) else -1 for cell in row.cells
-    ]
+    starts_ms = {note.cell: note.start_ms for note in read_annotations(options, row)}
+    times_ms = [starts_ms.get(cell, -1) for cell in row.cells]
     return remove_cells(row, np.array(times_ms, np.int64), deleted)
 
 

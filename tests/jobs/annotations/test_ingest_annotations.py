@@ -34,7 +34,9 @@ def store(bigtable: tuple[str, str], prefix: str, loaded: Store) -> Store:
     return store
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("annotations")])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name) for case in cases("annotations") if case.name != "local_shared"]
+)
 def test_requests_become_the_cells_of_a_tsd(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, case: Case
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.golden.cases import Case, cases, units
-from timebeam.schema.annotations import NO_CELL, AnnotationState, after, parse_stored
+from timebeam.schema.annotations import NO_CELL, Annotation, AnnotationState, after, as_ms
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
@@ -48,13 +48,17 @@ def test_requests_become_the_cells_and_answers_of_a_tsd(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("annotations")])
 def test_the_cells_of_a_tsd_are_read(case: Case) -> None:
-    answers = [step["answer"] for step in requests(case)]
-    rows = [Row("tsdb", key, [Cell("t", column, 1, value)]) for (key, column), value in stored(case).items()]
-    (found,) = [one for row in rows for one in cells.read_annotations(OPTIONS, row)]
-    assert found.damage == ""
-    assert found.note is not None
-    assert json.loads(found.note.shown()) == answers[-1]
-    assert parse_stored(found.cell.value).stored() == found.cell.value
+    answers = {step["answer"]["startTime"]: step["answer"] for step in requests(case)}
+    shown = {}
+    for (key, column), value in stored(case).items():
+        row = Row("tsdb", key, [Cell("t", column, 1, value)])
+        (found,) = cells.read_annotations(OPTIONS, row)
+        assert found.damage == ""
+        assert found.note is not None
+        assert found.start_ms == found.note.start_ms
+        shown[found.note.start] = json.loads(found.note.shown())
+        assert found.note.stored() == found.cell.value
+    assert shown == answers
 
 
 @pytest.mark.parametrize(
@@ -79,4 +83,16 @@ def test_keys_of_opentsdbs_unit_tests(vector: dict[str, Any]) -> None:
 )
 def test_columns_of_the_specification(start: int, column: str) -> None:
     assert cells.qualifier(start) == bytes.fromhex(column)
-    assert cells.offset_ms(bytes.fromhex(column)) == (start if start >> 32 else start * 1000) % 3_600_000
+    assert cells.offset_ms(bytes.fromhex(column)) == as_ms(start) % 3_600_000
+
+
+@pytest.mark.parametrize(
+    "start", [1, 4_294_967_295, 4_294_967_296, 4_294_967_295_999, 1356999000, 1356999000000]
+)
+def test_earlier_versions_had_the_column_of_the_start(start: int) -> None:
+    tsuid = "000001000001000001"
+    former = cells.former_place(OPTIONS, bytes.fromhex(tsuid), start)
+    assert cells.offset_ms(former.qualifier) == as_ms(start) % 3_600_000
+    cell = Cell("t", former.qualifier, 1, Annotation(tsuid, start).stored())
+    (read,) = cells.read_annotations(OPTIONS, Row("tsdb", former.key, [cell]))
+    assert (read.damage, read.start_ms) == ("", as_ms(start))

@@ -48,31 +48,19 @@ CASES = [
 
 
 def load(store: Store, folder: Path) -> None:
-    """Writes the UIDs of the file, then ingests its points and annotations."""
+    """Writes the UIDs of the file and the TSD's cells of annotations, then ingests its points."""
     for kind, uids in FILE["data"]["uids"].items():
         for name, uid in uids.items():
             store.set_uid(kind, "id", name.encode(), bytes.fromhex(uid))
             store.set_uid(kind, "name", bytes.fromhex(uid), name.encode())
         store.set_counter(kind, len(uids))
+    for _, key, family, *cell in FILE["data"]["cells"]:
+        store.set_cell(store.layout.data_table, bytes.fromhex(key), family, *map(bytes.fromhex, cell))
     points = folder / "points.txt"
     points.write_text("".join(line + "\n" for line in FILE["data"]["telnet"]))
-    annotations = folder / "annotations.json"
-    of_series = dict(FILE["data"]["series_annotation"])
-    of_series["tsuid"] = _tsuid(of_series.pop("series"))
-    notes = [*FILE["data"]["annotations"], of_series]
-    annotations.write_text("".join(json.dumps(note) + "\n" for note in notes))
-    for path, format_name in ((points, "opentsdb-text"), (annotations, "opentsdb-annotations")):
-        os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))
-        ingested = ingest(folder, *store.flags, f"--format={format_name}", "--input", path)
-        assert ingested.letters == []
-
-
-def _tsuid(series: str) -> str:
-    """The TSUID, in hex, of a series written as `metric key=value …`."""
-    metric, *tags = series.split()
-    uids = FILE["data"]["uids"]
-    pairs = sorted(uids["tagk"][key] + uids["tagv"][value] for key, value in (tag.split("=") for tag in tags))
-    return uids["metrics"][metric] + "".join(pairs)
+    os.utime(points, (FIRST_MS / 1000, FIRST_MS / 1000))
+    ingested = ingest(folder, *store.flags, "--format=opentsdb-text", "--input", points)
+    assert ingested.letters == []
 
 
 def normal(answer: Any) -> Any:
