@@ -36,6 +36,8 @@ _GC_OBJECTS = 50_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # a json.py in the current folder is not our module, in no process that this one starts
+        os.environ["PYTHONSAFEPATH"] = "1"
     try:
         with (
             contextlib.redirect_stdout(cast(TextIO, PrintableStream(sys.stdout))),

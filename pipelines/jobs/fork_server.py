@@ -43,7 +43,7 @@ class ForkServer:
         self._ended: list[threading.Event] = []
         self._on_loss: list[Callable[[], None]] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, "-P", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

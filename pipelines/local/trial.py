@@ -138,7 +138,7 @@ class Trial:
 
     def __init__(self, graph: Any, flags: Sequence[str], source: int) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-P", "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the parent
