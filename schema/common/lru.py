@@ -6,6 +6,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+CACHED_BYTES = 4096
+"""Series with longer names are not cached: there is a number of entries, and a line can be of a mebibyte."""
+
 K = TypeVar("K")
 V = TypeVar("V")
 

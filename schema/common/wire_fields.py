@@ -7,27 +7,19 @@ that have many fields, or fields of an unusual form, are read one by one.
 from __future__ import annotations
 
 import dataclasses
-from array import array
 
 import numpy as np
 
-from timebeam.schema.common.protobuf import ProtoError, end_of, varint
+from timebeam.schema.common.meter import VALUE_BYTES, charge
+from timebeam.schema.common.protobuf import ProtoError
+from timebeam.schema.common.single_messages import SingleMessages
 from timebeam.schema.points import Bools, Bytes, Int64s
 
 PADDING = bytes(16)
 """What must follow a text, so that every word that begins in it lies inside."""
 
-MOST_FIELDS, MOST_RUNS = 1 << 22, 1 << 20
-"""Fields of a message, and how often the next one has another tag: each takes about 100 bytes of memory."""
-
 _TOGETHER = 128
 """Messages that step together; fewer are read one by one, which then takes less time."""
-
-_REPEATS, _ALIKE = 8, 1024
-"""After so many fields of one length so many are compared with it at once, as data points of one metric.
-
-Where this finds no more of them, twice as many are needed before the next time.
-"""
 
 _STOPS = np.uint64(0x0080808080808080)
 _ONE = np.uint64(1)
@@ -93,6 +85,7 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
 
     Raises:
       DamagedMessagesError: some are no messages.
+      NoRoomError: they have too many fields.
     """
     steps: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
     active, position, limits = np.arange(len(starts)), starts, ends
@@ -105,6 +98,7 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
     counts = np.zeros(len(starts), np.int64)
     in_run = False
     while len(active) >= _TOGETHER:
+        charge(len(active) * VALUE_BYTES)
         tags, firsts, field_ends, plain = _step(text, position)
         good = field_ends <= limits
         good &= plain
@@ -128,13 +122,12 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
             active, position, limits = active[unfinished], field_ends[unfinished], limits[unfinished]
     odd.append(active)
     odd_positions.append(position)
-    single = _SingleMessages(text)
+    single = SingleMessages(text)
     messages = np.concatenate(odd)
     spans = np.stack((messages, np.concatenate(odd_positions), ends[messages]), axis=1)
     for message, first, end in spans.tolist():
         single.read(message, first, end)
-    if single.large:
-        raise DamagedMessagesError(starts[single.large], f"a message of more than {MOST_FIELDS} fields")
+    single.charge()
     damaged.append(np.array(single.damaged, np.int64))
     if any(map(len, damaged)):
         raise DamagedMessagesError(starts[np.unique(np.concatenate(damaged))])
@@ -164,10 +157,14 @@ def packed_varints(text: bytes, packed: Fields) -> tuple[Int64s, Int64s, Bools]:
 
     Returns:
       (numbers int64[k], int64[m] how many each field has, bool[m] which are damaged); no numbers with damage.
+
+    Raises:
+      NoRoomError: they are too many.
     """
     sizes = packed.ends - packed.firsts
     after = np.cumsum(sizes)
     total = int(after[-1]) if len(after) else 0
+    charge(total * VALUE_BYTES // 2)
     shift = packed.firsts - (after - sizes)
     content = byte_view(text)[np.arange(total) + np.repeat(shift, sizes)]
     is_last = content < 0x80
@@ -247,101 +244,6 @@ def _lengths(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> tuple[Int64s,
         without_continuation_bits(word & below & np.uint64(0x7F7F7F7F7F7F7F)).view(np.int64),
         stops != 0,
     )
-
-
-class _SingleMessages:
-    """The fields of messages that are read one by one.
-
-    Attributes:
-      damaged, large: the numbers of damaged messages, and of those with too many fields.
-    """
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        self._runs: list[tuple[int, int, int]] = []
-        """(message, tag, number of the first field) of adjacent fields with one tag."""
-        self._firsts, self._ends = array("q"), array("q")
-        self._needed = _REPEATS
-        self.damaged: list[int] = []
-        self.large: list[int] = []
-
-    def read(self, message: int, position: int, end: int) -> None:
-        """Reads the fields of a message from a position on."""
-        text, runs, firsts, ends = self._text, self._runs, self._firsts, self._ends
-        run_count, field_count = len(runs), len(ends)
-        try:
-            while position < end:
-                tag, position = varint(text, position)
-                first, position = end_of(text, tag, position, end)
-                if tag >> 3 > 0x1FFFFFFF:
-                    raise ProtoError("a field number of more than 29 bits")
-                runs.append((message, tag, len(ends)))
-                firsts.append(first)
-                ends.append(position)
-                if position >= end:
-                    break
-                if len(runs) - run_count > MOST_RUNS or len(ends) - field_count > MOST_FIELDS:
-                    self.large.append(message)
-                    del runs[run_count:], firsts[field_count:], ends[field_count:]
-                    return
-                if text[position] == tag and tag & 7 == _BYTES and tag <= 0x7F:
-                    position = self._read_list(tag, position, min(end, position + MOST_FIELDS))
-        except (ProtoError, IndexError):
-            self.damaged.append(message)
-        else:
-            if position != end:
-                self.damaged.append(message)
-
-    def _read_list(self, tag: int, position: int, until: int) -> int:
-        """Reads adjacent messages that all have one tag and a length of at most two bytes; where they end."""
-        text, append_first, append_end = self._text, self._firsts.append, self._ends.append
-        last_size = repeats = 0
-        while position < until and text[position] == tag:
-            start = position
-            size = text[position + 1]
-            first = position + 2
-            if size > 0x7F:
-                high = text[first]
-                if high > 0x7F:
-                    break
-                first += 1
-                size += (high << 7) - 0x80
-            position = first + size
-            append_first(first)
-            append_end(position)
-            if size != last_size:
-                last_size, repeats = size, 0
-            elif repeats < self._needed:
-                repeats += 1
-            else:
-                firsts = _alike(text, start, first, position, until)
-                self._firsts.frombytes(firsts.tobytes())
-                self._ends.frombytes((firsts + size).tobytes())
-                position += len(firsts) * (position - start)
-                repeats, self._needed = 0, _REPEATS if len(firsts) > _REPEATS else 2 * self._needed
-        return position
-
-    def columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """(message, tag, where the content begins, where it ends) int64[k] of the fields."""
-        owners, tags, first_fields = np.array(self._runs, np.int64).reshape(-1, 3).T
-        counts = np.diff(np.append(first_fields, len(self._ends)))
-        spans = np.frombuffer(self._firsts, np.int64), np.frombuffer(self._ends, np.int64)
-        return np.repeat(owners, counts), np.repeat(tags, counts), *spans
-
-
-def _alike(text: bytes, start: int, first: int, end: int, until: int) -> Int64s:
-    """int64[k]: where the contents begin of fields that follow one and have its tag and length.
-
-    Args:
-      start, first, end: where the field, and its content, begin, and where both end.
-      until: where the last of them ends at the latest.
-    """
-    stride = end - start
-    n = max(0, min((until - end) // stride, _ALIKE))
-    heads = np.ndarray((n, first - start), np.uint8, text, end, (stride, 1))
-    differs = (heads != np.frombuffer(text, np.uint8, first - start, start)).any(axis=1)
-    count = int(np.argmax(differs)) if differs.any() else n
-    return first + stride * np.arange(1, count + 1)
 
 
 def _ordered(

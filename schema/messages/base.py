@@ -10,16 +10,30 @@ import abc
 import dataclasses
 import enum
 import re
+import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from timebeam.schema.annotations import AnnotationEdit
-from timebeam.schema.common.batches import join
+from timebeam.schema.common.batches import concatenate, join
+from timebeam.schema.common.meter import NoRoomError, metered
 from timebeam.schema.common.option import Option, OptionKind
-from timebeam.schema.points import Envelope, HistogramBytes, Joined, PointBatch, Rejected, Series
+from timebeam.schema.messages.text.json_elements import is_json
+from timebeam.schema.points import (
+    Envelope,
+    HistogramBytes,
+    Joined,
+    PointBatch,
+    Reason,
+    RefusedError,
+    Rejected,
+    Series,
+    Stage,
+)
 
 E = TypeVar("E", bound=enum.Enum)
 
@@ -93,8 +107,19 @@ class RecordEncoding(enum.StrEnum):
         return Framing.AVRO if self is RecordEncoding.AVRO else Framing.LINES
 
 
+class TooManyRefusedError(Exception):
+    """A message has more refused records than `rules.refused_at_most` allows; `rejected` are the first."""
+
+    def __init__(self, rejected: Sequence[Rejected]) -> None:
+        super().__init__(f"more than {len(rejected)} records are refused")
+        self.rejected = rejected
+
+
 class MessageFormat(abc.ABC):
     """One wire format. Instances keep bounded caches and belong to one thread.
+
+    `parse` and `parse_all` are the doors: what cannot be read together is read in halves, and what cannot be
+    read alone is refused, whatever `_parse` and `_parse_all` raise. So no record costs another one.
 
     Attributes:
       edits_annotations: whether its records are edits of annotations instead of points.
@@ -118,9 +143,22 @@ class MessageFormat(abc.ABC):
         """
         return cls()
 
-    @abc.abstractmethod
     def parse(self, message: Message) -> Parsed:
-        """Reads every record of a message; never raises for bad input, but returns it in `rejected`."""
+        """Reads every record of a message; never raises for input, but returns it in `rejected`."""
+        try:
+            with metered():
+                return self._parse(message)
+        except _PASSED:
+            raise
+        except Exception as error:  # which no format has foreseen, or there is no room for all of it
+            halves = self._halves(message)
+            if not halves:
+                return Parsed(PointBatch.of([], message.arrival_ms), [self._failure(message, error)])
+            return _rejoined(message, [self.parse(half) for half in halves])
+
+    @abc.abstractmethod
+    def _parse(self, message: Message) -> Parsed:
+        """Reads every record of a message; what it raises becomes a refusal (`parse`)."""
 
     def good_points(self, text: bytes) -> int | None:
         """The number of points in the text of a message, if a quick look shows that all of it is good.
@@ -135,8 +173,60 @@ class MessageFormat(abc.ABC):
         Each batch costs about a millisecond after parsing, whatever its size, so messages of one point each
         must share batches. Offsets of refusals count from the start of their message.
         """
+        try:
+            with metered():
+                read = list(self._parse_all(messages))
+        except _PASSED:
+            raise
+        except Exception as error:  # see `parse`
+            if len(messages) > 1:
+                halves = [messages[: len(messages) // 2], messages[len(messages) // 2 :]]
+            else:
+                halves = [[half] for half in self._halves(messages[0])]
+            if not halves:
+                read = [Parsed(PointBatch.of([], 0), [self._failure(messages[0], error)])]
+            else:
+                for half in halves:
+                    yield from self.parse_all(half)
+                return
+        yield from read
+
+    def _halves(self, message: Message) -> list[Message]:
+        """A message of several lines as two; none if its text is one record, or is not made of lines."""
+        text = message.text
+        if self.framing not in (Framing.LINES, Framing.JSON):
+            return []
+        if self.framing is Framing.JSON and is_json(text):
+            return []
+        first, last = len(text) - len(text.lstrip()), len(text.rstrip())
+        cut = text.find(b"\n", max(first, (first + last) // 2), last) + 1
+        cut = cut or text.rfind(b"\n", first, last) + 1
+        if not cut:
+            return []
+        second = dataclasses.replace(message, text=text[cut:], offset=message.offset + cut)
+        return [dataclasses.replace(message, text=text[:cut]), second]
+
+    def _failure(self, message: Message, error: Exception) -> Rejected:
+        """The refusal of a message that raises an error."""
+        if isinstance(error, NoRoomError):
+            reason, why = Reason.CORRUPT_MESSAGE, str(error)
+        elif isinstance(error, RefusedError):
+            reason, why = error.reason, error.message
+        else:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            reason = Reason.INTERNAL_ERROR
+            why = f"the reader of {self.name} failed at {place}: {type(error).__name__}: {error}"[:180]
+        around = b"\r\n" if self.framing in (Framing.LINES, Framing.JSON) else b""
+        text = message.text.strip(around)
+        start = len(message.text) - len(message.text.lstrip(around))
+        place_in_source = (message.source, message.offset + start, message.arrival_ms, message.envelope)
+        return Rejected(text, reason, why, Stage.PARSE, *place_in_source)
+
+    def _parse_all(self, messages: Sequence[Message]) -> Iterable[Parsed]:
+        """As `parse_all`, but raises what it raises."""
         joined = joined_of(messages)
-        parsed = [self.parse(message) for message in messages]
+        parsed = [self._parse(message) for message in messages]
         rejected = [
             dataclasses.replace(refusal, arrival_ms=message.arrival_ms, envelope=message.envelope)
             for message, result in zip(messages, parsed, strict=True)
@@ -146,7 +236,34 @@ class MessageFormat(abc.ABC):
         skipped: Counter[str] = Counter()
         for result in parsed:
             skipped.update(result.skipped)
-        yield Parsed(join([result.batch for result in parsed], joined), rejected, edits, skipped)
+        return [Parsed(join([result.batch for result in parsed], joined), rejected, edits, skipped)]
+
+
+_PASSED = (TooManyRefusedError, MemoryError)
+"""What a door lets pass: the caller wants no more, or this process has no memory, for whatever message."""
+
+
+def _rejoined(message: Message, parts: Sequence[Parsed]) -> Parsed:
+    """What was read from the pieces of a message, one after the other."""
+    batch = PointBatch.of([], message.arrival_ms)
+    skipped: Counter[str] = Counter()
+    for part in parts:
+        skipped.update(part.skipped)
+        origins = part.batch.origins
+        if not len(part.batch) or origins is None:
+            continue
+        before = origins.offset - message.offset
+        whole = dataclasses.replace(
+            origins,
+            text=message.text,
+            starts=origins.starts + before,
+            ends=origins.ends + before,
+            offset=message.offset,
+        )
+        piece = dataclasses.replace(part.batch, origins=whole)
+        batch = concatenate(batch, piece) if len(batch) else piece
+    rejected = [rejected for part in parts for rejected in part.rejected]
+    return Parsed(batch, rejected, [edit for part in parts for edit in part.annotations], skipped)
 
 
 def separated(parsed: Parsed, joined: Joined) -> Parsed:

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from timebeam.schema.messages.base import Message
+from timebeam.schema.messages.base import Message, TooManyRefusedError
 from timebeam.schema.points import Joined, Reason, RefusedError, Rejected, Stage
 
 FIRST_MILLISECOND = 1 << 32
@@ -31,9 +31,20 @@ LAST_MILLISECOND = (1 << 32) * 1000 - 1
 """The last millisecond whose base time fits 32 bits of seconds: 2106-02-07T06:28:15.999Z. OpenTSDB
 takes up to 9999999999999 and wraps the base time; those are refused here."""
 
+_HUGE = 1 << 200
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _SECONDS_AND_THOUSANDTHS = re.compile(r"[0-9]{1,10}\.[0-9]{3}")
+
+
+def integer(text: str) -> int:
+    """An integer in digits; one of more than 40 characters, which no format stores, only by its sign.
+
+    Python itself reads at most 4,300 digits.
+    """
+    if len(text) <= 40:
+        return int(text)
+    return -_HUGE if text.startswith("-") else _HUGE
 
 
 def parse_value(text: str) -> int | float:
@@ -47,7 +58,7 @@ def parse_value(text: str) -> int | float:
     if not text:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if _INTEGER.fullmatch(text):
-        value = int(text) if len(text) <= 40 else 1 << 64
+        value = integer(text)
         if not -(1 << 63) <= value < 1 << 63:
             raise RefusedError(
                 Reason.NUMBER_OUT_OF_RANGE,
@@ -89,7 +100,7 @@ def parse_time(text: str, *, dotted: bool = False) -> tuple[int, bool]:
             Reason.BAD_TIMESTAMP,
             f"Invalid timestamp {short(text)!r}: give seconds or milliseconds since 1970 as an integer",
         )
-    number = int(text) if len(text) <= 40 else 1 << 64
+    number = integer(text)
     if number <= 0:
         raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
     if number < FIRST_MILLISECOND:
@@ -144,14 +155,6 @@ SINGLE = 10_000
 _MOST: ContextVar[float] = ContextVar("most", default=math.inf)
 
 
-class TooManyRefusedError(Exception):
-    """A message has more refused records than `refused_at_most` allows; `rejected` are the first of them."""
-
-    def __init__(self, rejected: Sequence[Rejected]) -> None:
-        super().__init__(f"more than {len(rejected)} records are refused")
-        self.rejected = rejected
-
-
 @contextlib.contextmanager
 def refused_at_most(records: int) -> Iterator[None]:
     """A context in which a message with more refused records than these raises TooManyRefusedError."""
@@ -180,6 +183,11 @@ class Refusals:
         self._joined = joined
         self._runs: list[_RefusalRun] = []
         self._left = _MOST.get()
+
+    @property
+    def is_of_many(self) -> bool:
+        """Whether the text is of several messages."""
+        return self._joined is not None and len(self._joined.starts) > 1
 
     def add(self, start: int, end: int, why: RefusedError, points: int = 1) -> None:
         """Adds the refusal of the bytes from `start` to `end` of the message, which hold so many points.

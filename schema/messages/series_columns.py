@@ -15,7 +15,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 
 from timebeam.schema.common.histogram_series import SeriesPoint
-from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.lru import CACHED_BYTES, LruCache
+from timebeam.schema.common.meter import POINT_BYTES, charge, charge_series, text_bytes
 from timebeam.schema.common.simple_histogram import Histogram, encode
 from timebeam.schema.messages.rules import add_tag
 from timebeam.schema.points import (
@@ -95,12 +96,8 @@ class Samples:
         return dataclasses.replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
 
-CACHED_BYTES = 4096
-"""Longer keys are cached by their digest, and longer series not at all: a message can be of 64 MiB."""
-
-
 def bounded_key(text: bytes) -> Hashable:
-    """A key of a cache that stands for a text: itself, or its digest."""
+    """A key of a cache that stands for a text: itself, or the digest of a long one."""
     return text if len(text) <= CACHED_BYTES else hashlib.sha256(text).hexdigest()
 
 
@@ -162,17 +159,7 @@ def _size(key: Hashable, outcome: Outcome) -> int:
     size += sum(len(each) for each in key if isinstance(each, bytes)) if isinstance(key, tuple) else 0
     if isinstance(outcome, RefusedError):
         return size + len(outcome.message)
-    return size + len(outcome.metric) + sum(len(a) + len(b) for a, b in (*outcome.tags, *outcome.resources))
-
-
-UNPACKED_BYTES = 256 << 20
-"""Memory for the points and series of histograms read together: a byte of a message can be one."""
-
-_POINT_BYTES, _SERIES_BYTES = 100, 1000
-
-
-class TooManyPointsError(Exception):
-    """The histograms of messages that are read together become points of more than `UNPACKED_BYTES`."""
+    return size + len(outcome.metric) + text_bytes(outcome.tags + outcome.resources)
 
 
 class SampleGatherer:
@@ -194,9 +181,10 @@ class SampleGatherer:
 
         Raises:
           RefusedError: an integer needs more than 64 bits, or a histogram has too many buckets.
-          TooManyPointsError: there is no room for them.
+          NoRoomError: there is no room for them.
         """
         values = list(points)  # all of them or, if that raises, none
+        charge(len(values) * POINT_BYTES)
         payload_count = len(self._payloads)
         for each in values:
             if isinstance(each.value, int) and not -(1 << 63) <= each.value < 1 << 63:
@@ -220,9 +208,6 @@ class SampleGatherer:
             else:
                 self._add(Kind.INTEGER, value, 0.0)
         self._records.append((len(values), time_ms, *span))
-        if len(self._index) * _POINT_BYTES + len(self._outcomes) * _SERIES_BYTES > UNPACKED_BYTES:
-            why = f"histograms that become points of more than {UNPACKED_BYTES} bytes: send fewer at once"
-            raise TooManyPointsError(why)
 
     def _add(self, kind: Kind, integer: int, double: float) -> None:
         self._kinds.append(kind)
@@ -248,6 +233,7 @@ class SampleGatherer:
 
 def _derived(base: Series, suffix: str, tag: tuple[str, str] | None, _: int) -> Outcome:
     """A series with a longer metric, and perhaps one more tag."""
+    charge_series(len(base.metric) + text_bytes(base.tags + base.resources), len(base.tags) + 1)
     tags = dict(base.tags)
     try:
         if tag is not None:

@@ -13,10 +13,11 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from timebeam.schema.common.encodings import LARGEST
+from timebeam.schema.common.meter import metered
 from timebeam.schema.common.wire_fields import PADDING, DamagedMessagesError
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
-from timebeam.schema.messages.series_columns import Samples, SeriesCache, TooManyPointsError
+from timebeam.schema.messages.series_columns import Samples, SeriesCache
 from timebeam.schema.points import (
     Int64s,
     Joined,
@@ -82,9 +83,10 @@ class WholeFormat(MessageFormat):
             unpacked: list[Message] = []
             for record in self.split(message):
                 try:
-                    unpacked.append(dataclasses.replace(record, text=self.plain(record.text)))
-                except RefusedError as error:
-                    refused.append(_refused(record, error))
+                    with metered():
+                        unpacked.append(dataclasses.replace(record, text=self.plain(record.text)))
+                except Exception as error:  # see `MessageFormat.parse`
+                    refused.append(self._failure(record, error))
             added = sum(len(record.text) for record in unpacked)
             if plain and size + added > LARGEST:
                 yield from self._parse_plain(plain, refused)
@@ -94,22 +96,22 @@ class WholeFormat(MessageFormat):
         yield from self._parse_plain(plain, refused)
 
     def _parse_plain(self, plain: list[Message], refused: list[Rejected]) -> Iterator[Parsed]:
-        """What unpacked messages hold, fewer together if there is no room, and refusals of others."""
-        try:
-            parsed = self._parse_together(plain, refused)
-        except TooManyPointsError as error:
-            if len(plain) == 1:
-                why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
-                parsed = self._parse_together([], [*refused, _refused(plain[0], why)])
-            else:
-                half = len(plain) // 2
-                yield from self._parse_plain(plain[:half], refused)
-                yield from self._parse_plain(plain[half:], [])
-                return
-        yield parsed
+        """What unpacked messages hold, and refusals of others."""
+        for parsed in super().parse_all(plain):
+            yield dataclasses.replace(parsed, rejected=[*refused, *parsed.rejected])
+            refused = []
 
-    def _parse_together(self, plain: list[Message], refused: list[Rejected]) -> Parsed:
-        """As `_parse_plain`, of all messages at once; raises TooManyPointsError."""
+    def _parse(self, message: Message) -> Parsed:
+        """As `_parse_all`, of one message."""
+        return self._parse_together([message])
+
+    def _parse_all(self, messages: Sequence[Message]) -> list[Parsed]:
+        """See `MessageFormat`; of messages that are unpacked."""
+        return [self._parse_together(messages)]
+
+    def _parse_together(self, plain: Sequence[Message]) -> Parsed:
+        """What unpacked messages hold, without those that are damaged."""
+        refused: list[Rejected] = []
         source = plain[0].source if plain else ""
         while True:  # once, and once more for each level of a message that can be damaged
             joined = joined_of(plain)
@@ -118,7 +120,8 @@ class WholeFormat(MessageFormat):
             skipped: Counter[str] = Counter()
             self._histogram_counts = 0, 0
             try:
-                samples = self.samples(text + PADDING, joined.starts, ends.astype(np.int64), skipped)
+                with metered():
+                    samples = self.samples(text + PADDING, joined.starts, ends.astype(np.int64), skipped)
                 break
             except DamagedMessagesError as error:
                 damaged = set((np.searchsorted(joined.starts, error.positions, "right") - 1).tolist())

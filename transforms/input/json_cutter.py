@@ -14,6 +14,7 @@ import numpy as np
 
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Message
+from timebeam.schema.messages.text.json_elements import DECODER
 from timebeam.schema.points import Bytes, Int64s, Reason, Rejected
 from timebeam.transforms.input import cutters
 from timebeam.transforms.input.cutters import LineCutter, refusal
@@ -22,7 +23,6 @@ RECORD_BYTES = 16 << 20
 """Longest element of a document, and longest document that is one object: these are parsed at once."""
 
 _STEP = 1 << 20
-_DECODER = json.JSONDecoder()
 _DEPTH = np.zeros(256, np.int8)
 _DEPTH[[ord(byte) for byte in "[{"]] = 1
 _DEPTH[[ord(byte) for byte in "]}"]] = -1
@@ -54,7 +54,7 @@ def starts_document(head: bytes) -> bool:
 def _value(text: str) -> tuple[int, bool]:
     """(end of the JSON value at the start of a text, 0 if there is none; whether the text ends within it)."""
     try:
-        return _DECODER.raw_decode(text)[1], False
+        return DECODER.raw_decode(text)[1], False
     except json.JSONDecodeError as error:
         is_cut = error.pos > len(text) - 8 or error.msg.startswith("Unterminated string")
         return (len(text) if is_cut else 0), is_cut

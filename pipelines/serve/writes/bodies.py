@@ -11,6 +11,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,9 +21,10 @@ import numpy as np
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.common.encodings import compression, unpack
 from timebeam.schema.messages import Message, MessageFormat, Parsed
+from timebeam.schema.messages.base import TooManyRefusedError
 from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
-from timebeam.schema.messages.rules import TooManyRefusedError, refused_at_most
-from timebeam.schema.points import Envelope, RefusedError, Rejected
+from timebeam.schema.messages.rules import refused_at_most
+from timebeam.schema.points import Envelope, Reason, RefusedError, Rejected, Stage
 from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
 
@@ -30,6 +32,8 @@ SHORT_BYTES = 1 << 18
 """Bodies that are longer when unpacked are parsed in a thread of their own: short ones need not wait."""
 
 BODIES_AT_ONCE = 256
+
+_LOG = logging.getLogger("timebeam.serve")
 
 LISTED_REFUSALS, LISTED_BYTES = 1_000, 1 << 20
 """Refusals of a body that an answer can list, and the bytes of their payloads. After so many refusals of one
@@ -46,7 +50,7 @@ class BodyContent:
       refused: points and records that are not.
       rejected: the first refusals, up to `LISTED_REFUSALS` and `LISTED_BYTES`; each stands for some points.
       histograms, histogram_points: native histograms, and the points that they became.
-      is_unread: whether the body was not read to its end; then the counts are of what was read.
+      is_unread: whether some of the body was not read; then the counts are of what was read.
     """
 
     points: int = 0
@@ -60,6 +64,7 @@ class BodyContent:
     def refuse(self, rejected: Rejected) -> None:
         """Counts a refusal."""
         self.refused += rejected.points
+        self.is_unread |= rejected.reason is Reason.INTERNAL_ERROR
         if len(self.rejected) < LISTED_REFUSALS and self.listed_bytes < LISTED_BYTES:
             self.listed_bytes += len(rejected.payload)
             if self.listed_bytes > LISTED_BYTES:  # of a body of one record, or of many
@@ -79,6 +84,23 @@ class BodyContent:
         message = f"{first.message}; after {self.refused:,} refusals the rest was not read"
         self.rejected[0] = dataclasses.replace(first, message=message)
         self.is_unread = True
+
+
+def contents_of(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: Formats) -> list[BodyContent]:
+    """As `parse_bodies`; if that fails, body by body, so that none costs another one.
+
+    A body that fails alone counts as refused and unread: it is published, and the stream decides.
+    """
+    try:
+        return parse_bodies(bodies, formats)
+    except Exception as error:
+        if len(bodies) > 1:
+            return [content for body in bodies for content in contents_of([body], formats)]
+        _LOG.exception("a body cannot be read")
+        why = f"the server failed to read it: {type(error).__name__}: {error}"[:180]
+        content = BodyContent(is_unread=True)
+        content.refuse(Rejected(bodies[0][0], Reason.INTERNAL_ERROR, why, Stage.PARSE))
+        return [content]
 
 
 def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: Formats) -> list[BodyContent]:
@@ -199,7 +221,10 @@ class _Lane:
     def good_points(self, body: bytes, attributes: Mapping[str, str]) -> int | None:
         """See `MessageFormat.good_points`; called in the event loop, with the caches of the thread."""
         message = Message(body, 0, envelope=Envelope("", 0, attributes))
-        return self._formats[self._formats.key(message)].good_points(body)
+        try:
+            return self._formats[self._formats.key(message)].good_points(body)
+        except Exception:  # `contents_of` decides, and says what is wrong
+            return None
 
     async def parse(self, body: bytes, attributes: Mapping[str, str]) -> BodyContent:
         """See `BodyParser.parse`."""
@@ -215,13 +240,7 @@ class _Lane:
         while self._waiting:
             batch = list(self._next())
             bodies = [(body, attributes) for body, attributes, _ in batch]
-            try:
-                contents = await loop.run_in_executor(self.thread, parse_bodies, bodies, self._formats)
-            except Exception as error:
-                for _, _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
+            contents = await loop.run_in_executor(self.thread, contents_of, bodies, self._formats)
             for (_, _, future), content in zip(batch, contents, strict=True):
                 if not future.done():
                     future.set_result(content)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.common import strict_json
+from timebeam.schema.common.meter import POINT_BYTES, NoRoomError, charge, metered
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.messages.avro.container import read_records, unpack
 from timebeam.schema.messages.avro.schema import Schema
@@ -97,8 +98,14 @@ def read_avro(message: Message) -> Read:
     """An Avro object container; records of any schema. Of a refused record the payload is its bytes.
 
     Bytes have no text and refuse their record; arrays, maps and records are kept as JSON text. What
-    is behind damage is refused as one piece.
+    is behind damage is refused as one piece, and so are records behind those for which there is room.
     """
+    with metered():
+        return _read_avro(message)
+
+
+def _read_avro(message: Message) -> Read:
+    """As `read_avro`; charges each record."""
     container = unpack(message.text)
     refusals = Refusals(dataclasses.replace(message, text=container.text))
     damaged: list[Rejected] = []
@@ -116,7 +123,10 @@ def read_avro(message: Message) -> Read:
                 raise record.value
             if not isinstance(record.value, dict):
                 raise RefusedError(Reason.BAD_SYNTAX, "the schema must be that of a record")
+            charge((1 + len(record.value)) * POINT_BYTES)
             fields.append({name: _avro_text(name, value) for name, value in record.value.items()})
+        except NoRoomError as error:
+            refusals.add(record.start, record.end, RefusedError(Reason.CORRUPT_FILE, str(error)))
         except RefusedError as error:
             refusals.add(record.start, record.end, error)
     return _batch(message, [], fields), [*damaged, *refusals.rejected()]

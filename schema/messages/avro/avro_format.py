@@ -122,7 +122,7 @@ class Avro(MessageFormat):
             raise ValueError(f"avro_fields: the schema has no field {', '.join(sorted(missing))}")
         return cls(encoding, schema, fields)
 
-    def parse(self, message: Message) -> Parsed:
+    def _parse(self, message: Message) -> Parsed:
         if self._schema is None:
             return self._container(message)
         gatherer = AvroGatherer(self._fields, self._schema.logical)

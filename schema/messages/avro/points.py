@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from timebeam.schema.common.meter import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
 from timebeam.schema.messages.base import Message, Parsed, RecordFields
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
 from timebeam.schema.messages.text.columns import number_columns
@@ -39,9 +40,6 @@ def default_fields(names: Container[str]) -> RecordFields:
 PER_MILLISECOND = {"timestamp-millis": 1, "timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
 """Units in a millisecond, for the logical types that are instants."""
 
-
-MOST_POINTS = 1 << 21
-"""Points of a message; further records are refused."""
 
 _AT_ONCE = 1 << 16  # points or records that are Python objects at one time
 
@@ -84,7 +82,6 @@ class AvroGatherer:
         self._times: list[int] = []
         self._values: list[int | float] = []
         self._columns: list[_GatheredPoints] = []
-        self._points = 0
 
     def add(self, record: Any, start: int, end: int) -> None:
         """Adds the record with this span in the bytes.
@@ -97,15 +94,17 @@ class AvroGatherer:
             raise RefusedError(Reason.BAD_SYNTAX, f"no record with fields, but {str(record)[:40]!r}")
         fields = self._fields or default_fields(record)
         try:
+            if max(len(self._records), len(self._times)) >= _AT_ONCE:
+                charge(len(self._times) * POINT_BYTES)
+                self._take()
             series = self._number_of(fields, record)
             times, values = record[fields.timestamp], record[fields.value]
         except KeyError as error:
             why = f"the record has no field {error}: --avro_fields tells which field is what"
             raise RefusedError(Reason.BAD_SYNTAX, why) from error
+        except NoRoomError as error:  # the records before are stored
+            raise RefusedError(Reason.CORRUPT_FILE, str(error)) from error
         units = self._units(fields.timestamp)
-        if self._points > MOST_POINTS:
-            why = f"a message of more than {MOST_POINTS} points: send smaller ones"
-            raise RefusedError(Reason.CORRUPT_FILE, why)
         if type(times) is int and type(values) in (int, float):
             self._records.append(_RecordNumbers(series, units, start, end, 1))
             self._times.append(times)
@@ -115,8 +114,6 @@ class AvroGatherer:
             self._records.append(_RecordNumbers(series, units, start, end, len(times)))
             self._times += times
             self._values += values
-        if max(len(self._records), len(self._times)) >= _AT_ONCE:
-            self._take()
 
     def finish(self, message: Message, refusals: Refusals) -> Parsed:
         """The points of all records, and all refusals.
@@ -158,7 +155,6 @@ class AvroGatherer:
         self._columns.append(
             _GatheredPoints(np.repeat(records[:, :4], records[:, 4], axis=0), times, bits, kinds)
         )
-        self._points += len(times)
         self._records, self._times, self._values = [], [], []
 
     def _number_of(self, fields: RecordFields, record: Mapping[str, Any]) -> int:
@@ -182,6 +178,7 @@ class AvroGatherer:
                 if tag_value is not None
             ]
             series = _series(metric, [*tags.items(), *record_tags])
+            charge_series(len(metric) + text_bytes(series.tags), len(series.tags))
             number = self._keys[cache_key] = self._series.setdefault(series, len(self._series))
         return number
 

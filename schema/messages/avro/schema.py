@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import fastavro
 
+from timebeam.schema.messages.rules import integer
 from timebeam.schema.points import Reason, RefusedError
 
 DEEPEST = 32
@@ -255,7 +256,7 @@ def read_json(text: bytes, schema: Schema) -> Any:
       RefusedError: BAD_ENCODING, BAD_SYNTAX.
     """
     try:
-        value = json.loads(text.decode(), object_pairs_hook=_object)
+        value = json.loads(text.decode(), object_pairs_hook=_object, parse_int=integer)
     except UnicodeDecodeError as error:
         raise RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from error
     except (ValueError, RecursionError) as error:

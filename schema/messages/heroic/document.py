@@ -17,7 +17,7 @@ import re
 from typing import Any, NamedTuple
 
 from timebeam.schema.messages.heroic.gathering import Value, check_number, check_time, distribution, series_of
-from timebeam.schema.messages.rules import RefusedPoints
+from timebeam.schema.messages.rules import RefusedPoints, integer
 from timebeam.schema.messages.text.json_elements import JsonPairs, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 
@@ -33,7 +33,7 @@ class DocumentPoints(NamedTuple):
     refused: RefusedPoints
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_constant=lambda _: math.nan)
+_DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_int=integer, parse_constant=lambda _: math.nan)
 """Reads NaN, and the infinities as NaN: all are refused as values."""
 
 

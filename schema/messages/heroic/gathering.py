@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from timebeam.schema.messages.base import Message, MessageFormat, Parsed, joined_of, separated
+from timebeam.schema.common.meter import POINT_BYTES, charge, charge_json
+from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
 from timebeam.schema.messages.rules import LAST_MILLISECOND, Refusals, add_tag
 from timebeam.schema.points import Joined, Kind, Origins, PointBatch, Reason, RefusedError, Rejected, Series
 
@@ -98,6 +99,8 @@ def series_of(metric: str, tags: Iterable[tuple[str, str]], resources: Iterable[
     return Series.of(metric, *tags_and_resources)
 
 
+_CHARGED_POINTS = 4096  # at once
+
 _KINDS = {int: Kind.INTEGER, float: Kind.FLOAT, bytes: Kind.OPAQUE}
 
 
@@ -119,14 +122,17 @@ class HeroicGatherer:
         return self._numbers.setdefault(series, len(self._numbers))
 
     def add(self, series: int, time_ms: int, value: Value, start: int, end: int) -> None:
-        """Adds a point of the record from `start` to `end`."""
+        """Adds a point of the record from `start` to `end`; raises NoRoomError."""
+        if len(self._index) % _CHARGED_POINTS == 0:
+            charge(2 * _CHARGED_POINTS * POINT_BYTES)  # each has a span of its own
         self._index.append(series)
         self._times.append(time_ms)
         self._values.append(value)
         self._spans.append((start, end, 1))
 
     def add_many(self, series: int, times_ms: list[int], values: list[Value], start: int, end: int) -> None:
-        """Adds points of one series and one record."""
+        """Adds points of one series and one record; raises NoRoomError."""
+        charge(len(times_ms) * POINT_BYTES)
         self._index += [series] * len(times_ms)
         self._times += times_ms
         self._values += values
@@ -181,7 +187,12 @@ class HeroicFormat(MessageFormat):
     def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
         """Gathers points and refusals of the message from `start` to `end` in a decompressed text."""
 
-    def parse(self, message: Message) -> Parsed:
+    def _charge(self, text: bytes) -> None:
+        """Charges the values of JSON; raises NoRoomError."""
+        if self.framing is Framing.JSON:
+            charge_json(text)
+
+    def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`; offsets count in the decompressed text."""
         try:
             message = dataclasses.replace(message, text=self.plain(message.text))
@@ -189,11 +200,12 @@ class HeroicFormat(MessageFormat):
             points = HeroicGatherer(message)
             points.refuse(error, 0, len(message.text))
         else:
+            self._charge(message.text)
             points = HeroicGatherer(message)
             self.read(message.text, 0, len(message.text), points)
         return points.finish()
 
-    def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
+    def _parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; messages are read as one text."""
         plain: list[Message] = []
         damaged: list[Rejected] = []
@@ -203,13 +215,14 @@ class HeroicFormat(MessageFormat):
             except RefusedError:
                 damaged += [
                     dataclasses.replace(rejected, arrival_ms=message.arrival_ms, envelope=message.envelope)
-                    for rejected in self.parse(message).rejected
+                    for rejected in self._parse(message).rejected
                 ]
         if not plain:
             yield Parsed(PointBatch.of([], 0), damaged)
             return
         joined = joined_of(plain)
         text = b"\n".join([message.text for message in plain])
+        self._charge(text)
         points = HeroicGatherer(Message(text, 0, plain[0].source), joined)
         for message, start in zip(plain, joined.starts.tolist(), strict=True):
             self.read(text, start, start + len(message.text), points)

@@ -17,7 +17,8 @@ import struct
 import pyarrow as pa
 
 from timebeam.schema.common.encodings import LARGEST
-from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.lru import CACHED_BYTES, LruCache
+from timebeam.schema.common.meter import charge_fields, charge_series
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
 from timebeam.schema.messages.base import Framing
 from timebeam.schema.messages.heroic.gathering import (
@@ -83,6 +84,7 @@ class HeroicProto(HeroicFormat):
                 return
             if field != _METRIC:
                 continue
+            charge_fields(position - first)
             try:
                 series, time, value = _metric(text, first, position)
                 check_time(time)
@@ -97,7 +99,10 @@ class HeroicProto(HeroicFormat):
         """See `_series`; cached."""
         series = self._series.get(fields)
         if series is None:
-            series = self._series[fields] = _series(fields)
+            series = _series(fields)
+            charge_series(len(fields), len(series.tags) + len(series.resources))
+            if len(fields) <= CACHED_BYTES:
+                self._series[fields] = series
         return series
 
 

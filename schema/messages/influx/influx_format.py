@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.lru import CACHED_BYTES, LruCache
+from timebeam.schema.common.meter import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import Point, member
 from timebeam.schema.messages.influx.line import (
@@ -126,6 +127,8 @@ class Influx(MeasurementFormat):
         except RefusedError as error:
             yield LineRecord(start, end, error)
             return
+        texts = len(line.measurement) + text_bytes(line.tags.items())
+        charge_series(texts, len(line.tags), len(line.fields))
         refused = RefusedPoints()
         for field, number in line.fields:
             try:
@@ -144,7 +147,10 @@ class Influx(MeasurementFormat):
             return PointColumns.empty(), np.arange(len(starts))
         fields = PlainFields.of(lines)
         bits, kinds, good = fields.values()
-        names, series = self._resolve(lines, fields)
+        resolved = self._resolve(lines, fields)
+        if resolved is None:
+            return PointColumns.empty(), np.arange(len(starts))
+        names, series = resolved
         times_ms, in_ms, has_time = self._times_ms(lines)
         good &= series >= 0
         is_plain = has_time
@@ -178,14 +184,21 @@ class Influx(MeasurementFormat):
         times //= PER_SECOND[self._precision] // 1000
         return times, in_ms, good & (times >= FIRST_MILLISECOND) & (times <= LAST_MILLISECOND)
 
-    def _resolve(self, lines: PlainLines, fields: PlainFields) -> tuple[list[Series], Int64s]:
-        """(distinct series, int64[m] the number of each field's series; -1 for the slow path)."""
+    def _resolve(self, lines: PlainLines, fields: PlainFields) -> tuple[list[Series], Int64s] | None:
+        """(distinct series, int64[m] the number of each field's series; -1 for the slow path).
+
+        None if there is no room for all series: each has the tags of its line.
+        """
         head, heads = lines.distinct_heads()
         key, keys = fields.distinct_keys()
         pairs = pa.array(head[fields.line] * len(keys) + key).dictionary_encode()
+        distinct = pairs.dictionary.to_numpy()
+        sizes = np.array([len(text) + text.count(b",") * TAG_BYTES for text in heads], np.int64)
+        if int(sizes[distinct // len(keys)].sum()) + len(distinct) * SERIES_BYTES > room():
+            return None
         numbers: dict[Series, int] = {}
         number_of = []
-        for pair in pairs.dictionary.to_pylist():
+        for pair in distinct.tolist():
             resolved = self._series_of(heads[pair // len(keys)], keys[pair % len(keys)])
             number_of.append(-1 if resolved is None else numbers.setdefault(resolved, len(numbers)))
         return list(numbers), np.array(number_of, np.int64)[pairs.indices.to_numpy()]
@@ -199,7 +212,9 @@ class Influx(MeasurementFormat):
         if cached is None:
             line = b"%s %s=1 %d" % (head, key, 1_700_000_000 * PER_SECOND.get(self._precision, 1))
             (record,) = self.records(line, 0, len(line))
-            cached = self._resolved[head, key] = record.outcome
+            cached = record.outcome
+            if len(line) <= CACHED_BYTES:
+                self._resolved[head, key] = cached
         return None if isinstance(cached, RefusedError) else cached.series
 
 

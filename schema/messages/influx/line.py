@@ -19,7 +19,7 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag, short
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag, integer, short
 from timebeam.schema.messages.text import columns
 from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError
 
@@ -130,10 +130,10 @@ def parse_value(text: str, booleans: Booleans) -> int | float:
       RefusedError: EMPTY_VALUE, BAD_NUMBER (also strings, NaN and, unless they become numbers, booleans),
         NUMBER_OUT_OF_RANGE (beyond a signed 64-bit integer or a double).
     """
-    integer = _INTEGER.fullmatch(text)
-    if integer:
-        digits = integer[1] or integer[2]
-        value = int(digits) if len(digits) <= 40 else 1 << 64
+    match = _INTEGER.fullmatch(text)
+    if match:
+        digits = match[1] or match[2]
+        value = integer(digits)
         if not -(1 << 63) <= value < 1 << 63:
             raise RefusedError(
                 Reason.NUMBER_OUT_OF_RANGE, f"{short(text)} needs more than 63 bits and a sign"
@@ -175,7 +175,7 @@ def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
         raise RefusedError(
             Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)!r}: give an integer ({precision.value})"
         )
-    number = int(text) if len(text) <= 40 else 1 << 200
+    number = integer(text)
     if number <= 0 or text.startswith("-"):
         raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
     unit = precision

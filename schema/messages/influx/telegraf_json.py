@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from timebeam.schema.common.meter import charge_series, text_bytes
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import Point
 from timebeam.schema.messages.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
@@ -106,6 +107,7 @@ class TelegrafJson(MeasurementFormat):
             message = error.message.replace("influx_precision", "telegraf_precision")
             raise RefusedError(error.reason, message) from None
         present = {key: text for key, text in tags.items() if text}
+        charge_series(len(name) + text_bytes(present.items()), len(present), len(fields))
         for field, value in fields.items():
             try:
                 number = self._number(value)

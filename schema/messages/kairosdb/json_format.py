@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 
 from timebeam.schema.common.batches import concatenate
-from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.lru import CACHED_BYTES, LruCache
+from timebeam.schema.common.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans
 from timebeam.schema.messages.kairosdb.metric import TTL_OPTION, Ttl, Value, read_metric, ttl_option
 from timebeam.schema.messages.rules import Refusals
@@ -76,8 +77,9 @@ class KairosDbJson(MessageFormat):
         """See `MessageFormat.from_options`: `kairosdb_ttl`."""
         return cls(ttl_option(options))
 
-    def parse(self, message: Message) -> Parsed:
+    def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`. Blank lines are skipped."""
+        charge_json(message.text)
         gathered = _KairosDbGatherer(message)
         for start, end in _spans(message.text):
             for number, (first, last) in enumerate(_elements(message.text, start, end)):
@@ -118,7 +120,9 @@ class KairosDbJson(MessageFormat):
                 return False
             if not metric.name:
                 return False
-            series = self._series[metric.name, tags] = series_points._replace(metric=metric.name)
+            series = series_points._replace(metric=metric.name)
+            if len(metric.name) + len(tags) <= CACHED_BYTES:
+                self._series[metric.name, tags] = series
         if points:
             gathered.take(series, start, end, points)
         return True
@@ -138,6 +142,7 @@ class KairosDbJson(MessageFormat):
             except RefusedError as error:
                 gathered.refusals.add(element.start, element.end, error)
                 continue
+            charge(2 * len(metric.points) * POINT_BYTES)  # each is an object
             for time_ms, value in metric.points:
                 gathered.slow_points.append((metric.series, time_ms, True, value))
                 gathered.slow_spans.append((element.start, element.end))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import member
-from timebeam.schema.messages.rules import RefusedPoints, finite, short
+from timebeam.schema.messages.rules import RefusedPoints, finite, integer, short
 from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 
@@ -303,4 +303,4 @@ def _value(value: str | bool, data_type: str) -> Value:
         return long_of(value, Reason.BAD_NUMBER)
     if not _JAVA_LONG.fullmatch(value):
         raise RefusedError(Reason.BAD_NUMBER, f'For input string: "{short(value)}"')
-    return checked_long(int(value) if len(value) <= 40 else 1 << 64, value)
+    return checked_long(integer(value), value)

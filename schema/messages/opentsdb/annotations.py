@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from timebeam.schema.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
+from timebeam.schema.common.meter import charge_json
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans
 from timebeam.schema.messages.opentsdb.json_format import is_document, tags_of, values
 from timebeam.schema.messages.rules import Refusals, parse_time
@@ -32,13 +33,14 @@ class OpenTsdbAnnotations(MessageFormat):
     framing = Framing.JSON
     edits_annotations = True
 
-    def parse(self, message: Message) -> Parsed:
+    def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`; there are no points."""
         attributes = message.envelope.attributes if message.envelope else {}
         method = attributes.get("method", "")
         refusals = Refusals(message)
         edits: list[AnnotationEdit] = []
         text = message.text
+        charge_json(text)
 
         def read(value: object) -> _EditRequest:
             return _request(value, method)

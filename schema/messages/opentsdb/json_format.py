@@ -8,7 +8,6 @@ metrics that are not strings are refused.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -18,7 +17,7 @@ import numpy as np
 from timebeam.schema.messages.base import Framing, Point
 from timebeam.schema.messages.rules import LAST_MILLISECOND, add_tag, parse_time, parse_value
 from timebeam.schema.messages.text import columns
-from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string, elements
+from timebeam.schema.messages.text.json_elements import DECODER, JsonPairs, NumberText, check_string, elements
 from timebeam.schema.messages.text.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError, Series
 
@@ -68,7 +67,7 @@ def _may_be_document(text: bytes) -> bool:
 def _is_json(text: bytes) -> bool:
     """Whether the whole text is one JSON value."""
     try:
-        json.loads(text)
+        DECODER.decode(text.decode())
     except (ValueError, RecursionError):
         return False
     return True

@@ -16,6 +16,7 @@ import json
 import math
 import struct
 
+from timebeam.schema.common.meter import charge_fields
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, field_contents, varint
 from timebeam.schema.messages.rules import add_tag
 
@@ -34,6 +35,7 @@ def read_attributes(encoded: bytes) -> dict[str, str]:
       ProtoError, UnicodeDecodeError: the bytes are damaged.
       RefusedError: DUPLICATE_TAG.
     """
+    charge_fields(len(encoded))
     tags: dict[str, str] = {}
     for _, pair in field_contents(encoded):
         key, value = _pair(pair, 0)

@@ -24,6 +24,7 @@ from timebeam.schema.common.histogram_series import (
     explicit_histogram,
     sparse,
 )
+from timebeam.schema.common.meter import charge_fields
 from timebeam.schema.common.protobuf import BYTES, ProtoError, field_contents, signed, unpacked_varints
 from timebeam.schema.points import Reason, RefusedError
 
@@ -98,6 +99,7 @@ def _figures(contents: Contents, parts: Sequence[str], low: int, high: int) -> I
 
 def _contents(message: bytes) -> dict[int, list[bytes]]:
     """The contents of the fields of a message, by number."""
+    charge_fields(len(message))
     contents: dict[int, list[bytes]] = {}
     for tag, content in field_contents(message):
         contents.setdefault(tag >> 3, []).append(content)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from timebeam.schema.common.meter import charge_json
 from timebeam.schema.common.protobuf import FIXED64, VARINT, encoded_bytes, encoded_varint
 from timebeam.schema.points import Reason, RefusedError
 
@@ -29,6 +30,7 @@ def encoded_request(text: bytes) -> bytes:
     Raises:
       RefusedError: CORRUPT_MESSAGE.
     """
+    charge_json(text)
     try:
         request = msgspec.json.decode(text)
         if not isinstance(request, dict) or "resourceMetrics" not in request:

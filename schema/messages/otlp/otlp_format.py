@@ -18,14 +18,16 @@ is the `ResourceMetrics`, which is a request.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.meter import POINT_BYTES, charge, charge_fields, charge_series, text_bytes
 from timebeam.schema.common.option import Option, OptionKind
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
 from timebeam.schema.common.wire_fields import (
@@ -46,9 +48,12 @@ from timebeam.schema.messages.base import (
 from timebeam.schema.messages.otlp.attributes import read_attributes
 from timebeam.schema.messages.otlp.data_points import KINDS, OPENTSDB, PARTS, MetricKind, Reader
 from timebeam.schema.messages.otlp.json_requests import encoded_request
+from timebeam.schema.messages.otlp.levels import FIRST, Levels, levels_of, spans_of
 from timebeam.schema.messages.series_columns import Outcome, SampleGatherer, Samples, bounded_key
 from timebeam.schema.messages.whole_format import WholeFormat
 from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
+
+T = TypeVar("T")
 
 RESOURCE_ATTRIBUTES = "service.name,service.namespace,service.instance.id,host.name,k8s.pod.name"
 """The attributes of resources that are kept by default."""
@@ -83,29 +88,10 @@ _OPTIONS = (
     HISTOGRAM_ID_OPTION,
 )
 
-_FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
 _TEMPORALITY = 2 << 3 | VARINT
 _TIME, _DOUBLE, _INT = 3 << 3 | FIXED64, 4 << 3 | FIXED64, 6 << 3 | FIXED64
 _DELTA = 1
 _NS_PER_MS = np.uint64(1_000_000)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Levels:
-    """The messages above the metrics: the bytes of each resource and scope, and where the metrics are.
-
-    Attributes:
-      resources: of each `ResourceMetrics`.
-      scopes: (number of the resource, bytes of the scope) of each `ScopeMetrics`.
-      metrics: the fields of metrics, whose messages are `ScopeMetrics`.
-      starts, ends: int64[m], the span of the `ResourceMetrics` of each metric.
-    """
-
-    resources: Sequence[bytes]
-    scopes: Sequence[tuple[int, bytes]]
-    metrics: Fields
-    starts: Int64s
-    ends: Int64s
 
 
 class Otlp(WholeFormat):
@@ -182,11 +168,11 @@ class Otlp(WholeFormat):
         return encoded_request(text) if text.lstrip()[:1] == b"{" else text
 
     def samples(self, padded: bytes, starts: Int64s, ends: Int64s, skipped: Counter[str]) -> Samples:
-        levels = _levels(padded, starts, ends)
+        levels = levels_of(padded, starts, ends)
         metrics = levels.metrics
         fields = scan(padded, metrics.firsts, metrics.ends)
         names = [b""] * len(metrics)
-        for metric, first, end in _spans(fields.of(_FIRST)):
+        for metric, first, end in spans_of(fields.of(FIRST)):
             names[metric] = padded[first:end]
         groups = [self._points(padded, levels, names, kind, fields.of(kind.tag), skipped) for kind in KINDS]
         return Samples.join([group for group in groups if group is not None])
@@ -194,7 +180,7 @@ class Otlp(WholeFormat):
     def _points(
         self,
         padded: bytes,
-        levels: _Levels,
+        levels: Levels,
         names: Sequence[bytes],
         kind: MetricKind,
         data: Fields,
@@ -204,7 +190,8 @@ class Otlp(WholeFormat):
         if not len(data):
             return None
         content = scan(padded, data.firsts, data.ends)
-        points = content.of(_FIRST)
+        points = content.of(FIRST)
+        charge(len(points) * POINT_BYTES)
         temporality = np.zeros(len(data), np.int64)
         stated = content.of(_TEMPORALITY)
         temporality[stated.message] = varints(padded, stated.firsts, stated.ends)
@@ -224,7 +211,7 @@ class Otlp(WholeFormat):
                 why = f"metric {names[metric]!r} is neither cumulative nor of deltas"
                 return RefusedError(Reason.VALUE_NOT_STORABLE, why)
             return self._read_series(
-                levels.resources[resource], scope, names[metric], attributes[number], is_delta=is_delta
+                levels, resource, scope, names[metric], attributes[number], is_delta=is_delta
             )
 
         outcomes = self._series.outcomes(keys, read)
@@ -281,7 +268,7 @@ class Otlp(WholeFormat):
 
     def _context_numbers(
         self,
-        levels: _Levels,
+        levels: Levels,
         names: Sequence[bytes],
         kind: MetricKind,
         metrics: Int64s,
@@ -291,11 +278,11 @@ class Otlp(WholeFormat):
         numbers = []
         scope_of = levels.metrics.message.tolist()
         resources = list(map(bounded_key, levels.resources))
+        scopes = [bounded_key(scope) for _, scope in levels.scopes]
         for metric, state in zip(metrics.tolist(), temporality, strict=True):
-            resource, scope = levels.scopes[scope_of[metric]]
             key = (
-                resources[resource],
-                bounded_key(scope),
+                resources[levels.scopes[scope_of[metric]][0]],
+                scopes[scope_of[metric]],
                 bounded_key(names[metric]),
                 kind.has_temporality and state,
             )
@@ -306,68 +293,59 @@ class Otlp(WholeFormat):
         return np.array(numbers, np.int64)
 
     def _read_series(
-        self, resource: bytes, scope: bytes, name: bytes, attributes: bytes, *, is_delta: bool
+        self, levels: Levels, resource: int, scope: bytes, name: bytes, attributes: bytes, *, is_delta: bool
     ) -> Outcome:
-        """The series of a resource, a scope, a metric and encoded attributes."""
+        """The series of a resource, by its number, a scope, a metric and encoded attributes."""
         if is_delta and self._delta == "refuse":
             why = f"metric {name!r} has deltas: let the sender make them cumulative, or --otlp_delta tag"
             return RefusedError(Reason.VALUE_NOT_STORABLE, why)
-        try:
-            metric = name.decode()
-            encoded = b"".join(
-                encoded_bytes(1, pair) for tag, pair in field_contents(resource) if tag == _FIRST
-            )
-            resources = {
-                key: value
-                for key, value in read_attributes(encoded).items()
-                if self._resource is None or key in self._resource
-            }
-            tags = read_attributes(attributes)
-            if self._scope:
-                scope_name = dict(field_contents(scope)).get(_FIRST, b"").decode()
-                if scope_name:
-                    tags.setdefault("otel.scope.name", scope_name)
-        except (ProtoError, IndexError) as error:
-            return RefusedError(Reason.CORRUPT_MESSAGE, f"damaged attributes: {error}")
-        except UnicodeDecodeError as error:
-            return RefusedError(Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}")
-        except RefusedError as error:
-            return error
+        resources = levels.kept.get(resource)
+        if resources is None:
+            kept = functools.partial(self._kept_attributes, levels.resources[resource])
+            resources = levels.kept[resource] = _or_refused(kept)
+        own = _or_refused(functools.partial(self._own_names, scope, name, attributes))
+        if isinstance(resources, RefusedError) or isinstance(own, RefusedError):
+            return resources if isinstance(resources, RefusedError) else own  # type: ignore[return-value]
+        metric, tags = own
         if not metric:
             return RefusedError(Reason.BAD_METRIC, "a metric without a name")
         if is_delta:
             tags[DELTA_TAG[0]] = DELTA_TAG[1]
+        texts = text_bytes(itertools.chain(resources.items(), tags.items()))
+        charge_series(len(metric) + texts, len(resources) + len(tags))
         if self._as_resources:
             return Series.of(metric, tags, resources)
         return Series.of(metric, resources | tags)
 
+    def _own_names(self, scope: bytes, name: bytes, attributes: bytes) -> tuple[str, dict[str, str]]:
+        """(metric, tags) without those of the resource; raises as `read_attributes` does."""
+        tags = read_attributes(attributes)
+        if self._scope:
+            scope_name = dict(field_contents(scope)).get(FIRST, b"").decode()
+            if scope_name:
+                tags.setdefault("otel.scope.name", scope_name)
+        return name.decode(), tags
 
-def _levels(padded: bytes, starts: Int64s, ends: Int64s) -> _Levels:
-    """The messages above the metrics; raises DamagedMessagesError."""
-    top = scan(padded, starts, ends)
-    resource_metrics = top.of(_FIRST)
-    is_request = np.zeros(len(starts), np.bool_)
-    is_request[resource_metrics.message] = True
-    foreign = ~is_request & (ends > starts)
-    if foreign.any():
-        raise DamagedMessagesError(starts[foreign], "no request of OTLP for metrics")
-    inside = scan(padded, resource_metrics.firsts, resource_metrics.ends)
-    resources = [b""] * len(resource_metrics)
-    for number, first, end in _spans(inside.of(_FIRST)):
-        resources[number] = padded[first:end]
-    scope_metrics = inside.of(_SECOND)
-    within = scan(padded, scope_metrics.firsts, scope_metrics.ends)
-    scopes = [(number, b"") for number in scope_metrics.message.tolist()]
-    for number, first, end in _spans(within.of(_FIRST)):
-        scopes[number] = scopes[number][0], padded[first:end]
-    metrics = within.of(_SECOND)
-    owner = scope_metrics.message[metrics.message]
-    return _Levels(resources, scopes, metrics, resource_metrics.starts[owner], resource_metrics.ends[owner])
+    def _kept_attributes(self, resource: bytes) -> dict[str, str]:
+        """The attributes of a resource that are kept; raises as `read_attributes` does."""
+        charge_fields(len(resource))
+        pairs = [encoded_bytes(1, pair) for tag, pair in field_contents(resource) if tag == FIRST]
+        attributes = read_attributes(b"".join(pairs))
+        return {
+            key: value for key, value in attributes.items() if self._resource is None or key in self._resource
+        }
 
 
-def _spans(fields: Fields) -> Iterator[tuple[int, int, int]]:
-    """(number of the message, start, end of the content) of each field."""
-    return zip(fields.message.tolist(), fields.firsts.tolist(), fields.ends.tolist(), strict=True)
+def _or_refused(read: Callable[[], T]) -> T | RefusedError:
+    """What `read` returns, or why its bytes are refused."""
+    try:
+        return read()
+    except (ProtoError, IndexError) as error:
+        return RefusedError(Reason.CORRUPT_MESSAGE, f"damaged attributes: {error}")
+    except UnicodeDecodeError as error:
+        return RefusedError(Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}")
+    except RefusedError as error:
+        return error.with_traceback(None)
 
 
 def _numbers(

@@ -136,7 +136,7 @@ class Parquet(MessageFormat):
                 origins = dataclasses.replace(origins, joined=joined_of([message]))
             yield Parsed(dataclasses.replace(parsed.batch, origins=origins), refused)
 
-    def parse(self, message: Message) -> Parsed:
+    def _parse(self, message: Message) -> Parsed:
         none = PointBatch.of([], message.arrival_ms)
         if not message.text:
             return Parsed(none, ())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from timebeam.schema.common.meter import charge_series
 from timebeam.schema.messages.base import RecordFields
 from timebeam.schema.messages.parquet.columns import KINDS
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
@@ -81,6 +82,9 @@ def series_of_rows(
         tags = [(key, value) for (key, _), value in zip(fields.tag, values, strict=True) if value is not None]
         in_maps = [[pairs[column[row]] for column in columns if column[row] >= 0] for columns, pairs in maps]
         of_resources = in_maps.pop() if resources else []
+        pairs = [*tags, *of_resources, *itertools.chain(*in_maps)]
+        texts_of_row = sum(len(key or "") + len(value or "") for key, value in pairs)
+        charge_series(len(metric or "") + texts_of_row, len(pairs))
         outcomes.append(_one_series(metric, [*tags, *itertools.chain(*in_maps)], of_resources))
     return numbers, outcomes
 

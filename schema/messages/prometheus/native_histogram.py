@@ -20,6 +20,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 
 from timebeam.schema.common.histogram_series import SPARSE_BUCKETS, SeriesPoint, cumulated, explicit, sparse
+from timebeam.schema.common.meter import charge_fields
 from timebeam.schema.common.protobuf import (
     BYTES,
     FIXED64,
@@ -101,6 +102,7 @@ def read_histogram(message: bytes) -> NativeHistogram:
     Raises:
       ProtoError: it is damaged.
     """
+    charge_fields(len(message))
     numbers: dict[int, list[int | float]] = {}
     spans: dict[int, list[tuple[int, int]]] = {}
     is_stale = False

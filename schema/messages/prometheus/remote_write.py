@@ -30,6 +30,7 @@ import numpy as np
 
 from timebeam.schema.common.encodings import compression, snappy, unpack
 from timebeam.schema.common.lru import LruCache
+from timebeam.schema.common.meter import charge_fields, charge_series
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError
 from timebeam.schema.common.protobuf import fields as fields_of
 from timebeam.schema.common.wire_fields import (
@@ -277,6 +278,7 @@ def _samples(
 
 def _labels(encoded: bytes) -> list[tuple[bytes, bytes]]:
     """The names and values in encoded labels; raises ProtoError."""
+    charge_fields(len(encoded))
     pairs = []
     for _, label in fields_of(encoded):
         assert isinstance(label, bytes)
@@ -294,6 +296,7 @@ def _encoded_series(encoded: bytes) -> Outcome:
 
 def _series(labels: list[tuple[bytes, bytes]]) -> Outcome:
     """The series of labels. A label without a value is none, as for Prometheus."""
+    charge_series(sum(len(name) + len(value) for name, value in labels), len(labels))
     metric = ""
     tags: dict[str, str] = {}
     try:

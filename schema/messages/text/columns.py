@@ -26,6 +26,8 @@ _GUESSES = 12  # distances tried before the lines are searched one by one
 _LONGEST_INTEGER = 18  # digits that fit 63 bits for sure
 _MASKS = np.tril(np.full((WINDOW + 1, WINDOW), 255, np.uint8), -1)  # row k: the first k bytes
 
+_IS_SOLID = np.array([bool(bytes([byte]).strip()) for byte in range(256)])
+
 
 def padded(text: bytes) -> bytes:
     """The text with padding after it, so that every window and word lies inside."""
@@ -213,6 +215,40 @@ def find(text: bytes, marker: bytes, starts: Int64s, ends: Int64s, near: Int64s)
         position = text.find(marker, starts[line], ends[line])
         positions[line] = position + size if position >= 0 else -1
     return positions
+
+
+def lines(text: bytes) -> tuple[Int64s, Int64s]:
+    """(starts, ends) int64[n] of the lines that are not blank, without newlines."""
+    view = byte_view(text)
+    newline = view == 10
+    if np.count_nonzero(newline) * 8 > len(text):  # short lines, many perhaps empty: only others get spans
+        newline = np.concatenate(([True], newline, [True]))
+        starts = np.flatnonzero(newline[:-1] > newline[1:])
+        ends = np.flatnonzero(newline[1:] > newline[:-1])
+    else:
+        ends = np.flatnonzero(newline)
+        if text and not text.endswith(b"\n"):
+            ends = np.append(ends, len(text))
+        starts = np.empty_like(ends)
+        if len(starts):
+            starts[0] = 0
+            starts[1:] = ends[:-1] + 1
+    doubtful = np.flatnonzero(view[starts] <= 32)
+    if len(doubtful):
+        blank = doubtful[_are_blank(view, starts[doubtful], ends[doubtful])]
+        if len(blank):
+            starts, ends = np.delete(starts, blank), np.delete(ends, blank)
+    return starts, ends
+
+
+def _are_blank(view: Bytes, starts: Int64s, ends: Int64s) -> Bools:
+    """bool[n]: whether each line is blank; computed in arrays, since there may be millions."""
+    blank = starts == ends
+    if not blank.all():
+        solid = np.zeros(len(view) + 1, np.int32)  # number of non-blank bytes before each byte
+        np.cumsum(_IS_SOLID[view], out=solid[1:])
+        blank |= solid[starts] == solid[ends]
+    return blank
 
 
 def _any_byte(marks: Bools) -> Bools:

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.common.batches import concatenate
-from timebeam.schema.common.lru import LruCache
-from timebeam.schema.messages.base import Message, MessageFormat, Parsed, Point, joined_of, separated
+from timebeam.schema.common.lru import CACHED_BYTES, LruCache
+from timebeam.schema.common.meter import NoRoomError, charge_json
+from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, Point, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
 from timebeam.schema.messages.text import columns, digits
 from timebeam.schema.points import (
@@ -36,7 +37,6 @@ from timebeam.schema.points import (
 )
 
 _AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
-_IS_SOLID = np.array([bool(bytes([byte]).strip()) for byte in range(256)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class LinewiseFormat(MessageFormat):
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
         """(starts, ends) int64[n] of the lines that are not blank, without newlines; or one of a document."""
-        return _lines(text) if self.is_lines(text) else (np.zeros(1, np.int64), np.full(1, len(text)))
+        return columns.lines(text) if self.is_lines(text) else (np.zeros(1, np.int64), np.full(1, len(text)))
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """(points of the lines that can be read in columns, int64[k] the numbers of the other lines).
@@ -129,18 +129,18 @@ class LinewiseFormat(MessageFormat):
         """Whether each line of a text is a record; not so for a document over several lines."""
         return True
 
-    def parse(self, message: Message) -> Parsed:
+    def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`. Blank lines are skipped."""
         return self._read_lines(message, *self.spans(message.text))
 
-    def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
+    def _parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; messages of lines are read as one text."""
         lines: list[Message] = []
         documents: list[Message] = []
         for message in messages:
             (lines if self.is_lines(message.text) else documents).append(message)
         if documents:
-            yield from super().parse_all(documents)
+            yield from super()._parse_all(documents)
         if lines:
             yield self._parse_joined(lines)
 
@@ -148,12 +148,14 @@ class LinewiseFormat(MessageFormat):
         """The records of messages whose lines are records."""
         joined = joined_of(messages)
         text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
-        return separated(self._read_lines(text, *_lines(text.text), joined), joined)
+        return separated(self._read_lines(text, *columns.lines(text.text), joined), joined)
 
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
     ) -> Parsed:
         """The records in these lines (or other spans) of a text; `joined` as in `Refusals`."""
+        if self.framing is Framing.JSON:
+            charge_json(message.text)
         starts, ends = self.split(message.text, starts, ends)
         refusals = Refusals(message, joined)
         batch = PointBatch.of([], message.arrival_ms)
@@ -171,47 +173,21 @@ class LinewiseFormat(MessageFormat):
         points: list[Point] = []
         spans: list[tuple[int, int]] = []
         for line in slow:
-            for record in self.records(text, int(starts[line]), int(ends[line])):
-                if isinstance(record.outcome, RefusedError):
-                    refusals.add(record.start, record.end, record.outcome)
-                else:
-                    points.append(record.outcome)
-                    spans.append((record.start, record.end))
+            count = len(points)
+            try:
+                for record in self.records(text, int(starts[line]), int(ends[line])):
+                    if isinstance(record.outcome, RefusedError):
+                        refusals.add(record.start, record.end, record.outcome)
+                    else:
+                        points.append(record.outcome)
+                        spans.append((record.start, record.end))
+            except NoRoomError as error:
+                if refusals.is_of_many:
+                    raise  # for each message there is as much room
+                del points[count:], spans[count:]
+                why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
+                refusals.add(int(starts[line]), int(ends[line]), why)
         return _batch(message, fast, points, spans)
-
-
-def _lines(text: bytes) -> tuple[Int64s, Int64s]:
-    """(starts, ends) int64[n] of the lines that are not blank, without newlines."""
-    view = columns.byte_view(text)
-    newline = view == 10
-    if np.count_nonzero(newline) * 8 > len(text):  # short lines, many perhaps empty: only others get spans
-        newline = np.concatenate(([True], newline, [True]))
-        starts = np.flatnonzero(newline[:-1] > newline[1:])
-        ends = np.flatnonzero(newline[1:] > newline[:-1])
-    else:
-        ends = np.flatnonzero(newline)
-        if text and not text.endswith(b"\n"):
-            ends = np.append(ends, len(text))
-        starts = np.empty_like(ends)
-        if len(starts):
-            starts[0] = 0
-            starts[1:] = ends[:-1] + 1
-    doubtful = np.flatnonzero(view[starts] <= 32)
-    if len(doubtful):
-        blank = doubtful[_are_blank(view, starts[doubtful], ends[doubtful])]
-        if len(blank):
-            starts, ends = np.delete(starts, blank), np.delete(ends, blank)
-    return starts, ends
-
-
-def _are_blank(view: Bytes, starts: Int64s, ends: Int64s) -> Bools:
-    """bool[n]: whether each line is blank; computed in arrays, since there may be millions."""
-    blank = starts == ends
-    if not blank.all():
-        solid = np.zeros(len(view) + 1, np.int32)  # number of non-blank bytes before each byte
-        np.cumsum(_IS_SOLID[view], out=solid[1:])
-        blank |= solid[starts] == solid[ends]
-    return blank
 
 
 def _batch(
@@ -268,6 +244,7 @@ class LineFormat(LinewiseFormat):
     def __init__(self, skeletons: int = 200_000) -> None:
         self._skeletons: LruCache[Skeleton, Series | _SlowSkeleton] = LruCache(skeletons)
         self._series: LruCache[Series, Series] = LruCache(skeletons)
+        self._has_long = False
 
     @abc.abstractmethod
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
@@ -359,7 +336,7 @@ class LineFormat(LinewiseFormat):
             if number == len(names):
                 names.append(series)
             number_of.append(number)
-        if self._series.full:  # a series that the cache dropped and its successor are two equal objects
+        if self._series.full or self._has_long:  # one that is not, or no more, cached may be two objects
             distinct: dict[Series, int] = {}
             renumber = [distinct.setdefault(series, len(distinct)) for series in names]
             names, number_of = list(distinct), [renumber[i] if i >= 0 else -1 for i in number_of]
@@ -376,6 +353,9 @@ class LineFormat(LinewiseFormat):
     def _learn(self, skeleton: Skeleton, time_first: bool) -> Series | _SlowSkeleton:
         """Like `_all_series`, for a skeleton that is not cached."""
         learned = self._probe(skeleton, time_first) or _SLOW
+        if sum(map(len, skeleton)) > CACHED_BYTES:
+            self._has_long = True
+            return learned
         if isinstance(learned, Series):
             self._series[learned] = learned = self._series.get(learned) or learned
         self._skeletons[skeleton] = learned

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.common import wire_fields
+from timebeam.schema.common import single_messages, wire_fields
+from timebeam.schema.common.meter import VALUE_BYTES, MemoryMeter, NoRoomError, metered
 from timebeam.schema.common.protobuf import encoded_bytes, encoded_varint
 from timebeam.schema.common.wire_fields import PADDING, DamagedMessagesError, scan, varints
 
@@ -87,12 +88,13 @@ def test_runs_of_fields_with_one_tag(contents: list[list[bytes]], other: bool) -
 
 
 @pytest.mark.parametrize("message", [b"\x08\x00\x10\x00" * 5, b"\x0a\x00" * 40])
-def test_a_message_of_too_many_fields_is_damaged(message: bytes) -> None:
-    """One of a few kB, unpacked to 64 MiB of fields of two bytes, would take gigabytes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire_fields, "MOST_RUNS", 8)
-        patch.setattr(wire_fields, "MOST_FIELDS", 8)
-        assert read([b"\x08\x00" * 4, message, b"\x08\x00"], 1000) == [9]
+@pytest.mark.parametrize("together", [1, 1000])
+def test_fields_of_all_messages_are_charged(message: bytes, together: int) -> None:
+    """A message of a few kB, unpacked to 64 MiB of fields of two bytes, would take gigabytes."""
+    with metered(MemoryMeter(24 * VALUE_BYTES)):
+        assert read([b"\x08\x00" * 4] * 2, together)
+    with pytest.raises(NoRoomError), metered(MemoryMeter(24 * VALUE_BYTES)):
+        read([b"\x08\x00" * 4, message, message, message], together)
 
 
 @given(
@@ -113,10 +115,17 @@ def test_runs_of_fields_of_one_length(
     )
     with pytest.MonkeyPatch.context() as patch:
         if makes_steps_small:
-            patch.setattr(wire_fields, "_ALIKE", 3)
+            patch.setattr(single_messages, "_ALIKE", 3)
         whole, damaged = read([message], 1000), read([message[: max(0, len(message) - cut)]], 1000)
-        patch.setattr(wire_fields, "_REPEATS", 1000)
+        patch.setattr(single_messages, "_REPEATS", 1000)
         assert whole == read([message], 1000)
         assert damaged == read([message[: max(0, len(message) - cut)]], 1000)
     assert isinstance(whole, list)
     assert b"".join(field for _, _, field, _ in whole) == message
+
+
+def test_a_list_whose_last_field_ends_after_the_text() -> None:
+    """Its length is the same as that of the fields before it."""
+    message = encoded_bytes(1, bytes(127)) * 19
+    assert read([message[:-1]], 1000) == [0]
+    assert read([message[:-100]], 1000) == [0]

@@ -22,9 +22,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 
-from timebeam.schema.common import wire_fields
+from timebeam.schema.common import meter, wire_fields
 from timebeam.schema.common.simple_histogram import Histogram, decode
-from timebeam.schema.messages import Message, message_format, series_columns
+from timebeam.schema.messages import Message, message_format
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.points import Reason, Series
 
@@ -506,14 +506,14 @@ def exponential_histograms(number: int, buckets: int, name: str = "sizes") -> Ex
 
 def test_histograms_that_become_too_many_points_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte of a message is a bucket, which is a point."""
-    monkeypatch.setattr(series_columns, "UNPACKED_BYTES", 200_000)
+    monkeypatch.setattr(meter, "MESSAGE_BYTES", 200_000)
     small, large = exponential_histograms(2, 30), exponential_histograms(20, 100)
     assert len(parse(small).batch) == 2 * (30 + 2)
     parsed = parse(large)
     assert not len(parsed.batch)
     (refused,) = parsed.rejected
     assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, large.SerializeToString())
-    assert "points of more than 200000 bytes" in refused.message
+    assert "points and fields would take more than 200,000 bytes" in refused.message
     # Together they need too much, of which each has enough.
     texts = [small.SerializeToString()] * 10 + [large.SerializeToString()] + [small.SerializeToString()]
     form = message_format("otlp")

@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from tests.support.inputs.prometheus_proto import request_1, request_2, snappy
-from timebeam.pipelines.serve.writes import FORMATS
-from timebeam.pipelines.serve.writes.bodies import SHORT_BYTES, BodyContent, BodyParser, parse_bodies
+from timebeam.pipelines.serve.writes import FORMATS, bodies
+from timebeam.pipelines.serve.writes.bodies import (
+    SHORT_BYTES,
+    BodyContent,
+    BodyParser,
+    contents_of,
+    parse_bodies,
+)
 from timebeam.schema.messages import message_format
 from timebeam.schema.points import Reason, RefusedError
 from timebeam.transforms.input.messages import Formats
@@ -186,3 +192,35 @@ def test_a_body_that_is_long_when_unpacked_keeps_no_short_ones_waiting() -> None
             parser.close()
 
     assert asyncio.run(parsed()).points == 5_000
+
+
+@pytest.mark.parametrize("error", [LookupError, MemoryError])
+def test_a_body_that_the_server_cannot_read_costs_no_other_one(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is published, so that the stream decides; the sender learns that it was not read."""
+    read = bodies.parse_bodies
+
+    def failing(given: list[Body], formats: Formats) -> list[BodyContent]:
+        if any(b"poison" in body for body, _ in given):
+            raise error("nobody thought of this")
+        return read(given, formats)
+
+    monkeypatch.setattr(bodies, "parse_bodies", failing)
+    of_put = {"format": "opentsdb-json"}
+    texts = [put(POINT), b"poison", put(POINT, POINT)]
+    good, poison, both = contents_of([(text, of_put) for text in texts], Formats("", {}, FORMATS))
+    assert (good.points, good.refused, good.is_unread) == (1, 0, False)
+    assert (both.points, both.refused, both.is_unread) == (2, 0, False)
+    assert (poison.points, poison.refused, poison.may_have_points) == (0, 1, True)
+    (rejected,) = poison.rejected
+    assert (rejected.reason, rejected.payload) == (Reason.INTERNAL_ERROR, b"poison")
+
+
+def test_more_digits_than_python_reads() -> None:
+    long = b'{"metric":"m","timestamp":1356998400,"value":' + b"9" * 4_400_000 + b',"tags":{"h":"a"}}'
+    of_put = {"format": "opentsdb-json"}
+    bad, good = contents_of([(long, of_put), (put(POINT), of_put)], Formats("", {}, FORMATS))
+    assert (good.points, good.refused) == (1, 0)
+    assert (bad.points, bad.refused, bad.is_unread) == (0, 1, False)
+    assert bad.rejected[0].reason is not Reason.INTERNAL_ERROR
