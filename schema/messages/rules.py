@@ -31,18 +31,18 @@ LAST_MILLISECOND = (1 << 32) * 1000 - 1
 """The last millisecond whose base time fits 32 bits of seconds: 2106-02-07T06:28:15.999Z. OpenTSDB
 takes up to 9999999999999 and wraps the base time; those are refused here."""
 
-_HUGE = 1 << 200
+_HUGE = 1 << 1024
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _SECONDS_AND_THOUSANDTHS = re.compile(r"[0-9]{1,10}\.[0-9]{3}")
 
 
 def integer(text: str) -> int:
-    """An integer in digits; one of more than 40 characters, which no format stores, only by its sign.
+    """An integer in digits; one of more than 400, beyond any double, is one that is beyond it too.
 
     Python itself reads at most 4,300 digits.
     """
-    if len(text) <= 40:
+    if len(text) <= 400:
         return int(text)
     return -_HUGE if text.startswith("-") else _HUGE
 

@@ -213,7 +213,7 @@ JSON_REFUSED = [
     (JSON + "x", Reason.BAD_SYNTAX, "not JSON"),
     (JSON[:-1], Reason.BAD_SYNTAX, "not JSON"),
     ("[" * 100_000, Reason.BAD_SYNTAX, "not JSON"),
-    ("1" * 5000, Reason.BAD_SYNTAX, "not JSON"),
+    ("1" * 5000, Reason.BAD_SYNTAX, "is not a record"),
     ("5", Reason.BAD_SYNTAX, "'5' is not a record"),
 ]
 
