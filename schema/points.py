@@ -135,6 +135,19 @@ class Envelope(NamedTuple):
     attributes: Mapping[str, str]
 
 
+class Part(NamedTuple):
+    """Which part of a payload a dead letter holds that is too long for one letter.
+
+    Attributes:
+      number, total: from 1 to `total`.
+      sha256: of the whole payload, in hexadecimal digits.
+    """
+
+    number: int
+    total: int
+    sha256: str
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rejected:
     """Refused input: its original bytes, why, and where it came from.
@@ -146,6 +159,7 @@ class Rejected:
       arrival_ms: its arrival, as in `PointBatch.arrivals_ms`; -1 if unknown.
       envelope: of its Pub/Sub message, if it came in one.
       points: the number of points that it stands for; 1 for bytes that could not be read.
+      part: if `payload` is only a part of the original bytes.
     """
 
     payload: bytes
@@ -157,6 +171,7 @@ class Rejected:
     arrival_ms: int = -1
     envelope: Envelope | None = None
     points: int = 1
+    part: Part | None = None
 
 
 def merged(rejections: Iterable[Rejected]) -> Iterator[Rejected]:

@@ -112,7 +112,8 @@ class IngestMessages(StreamJob):
 
     @property
     def packs(self) -> bool:
-        return self.graph.packs
+        """See `StreamJob.packs`; so are the parts of dead letters."""
+        return self.graph.packs or self.letters
 
     @property
     def exactly_once(self) -> bool:

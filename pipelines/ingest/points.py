@@ -36,7 +36,7 @@ from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.annotations import StoreAnnotations
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
-from timebeam.transforms.dead_letters.replay import POINTS, ROWS, open_letters
+from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, SeriesKeys, UidOptions
 from timebeam.transforms.ingest.group import RowKey, grouping
 from timebeam.transforms.ingest.index import IndexFn
@@ -169,10 +169,11 @@ class PointsGraph:
         messages = root | "Read" >> read
         refused = []
         if letters:
-            opened = single(messages) | "OpenLetters" >> open_letters(
-                self.target, capability(self.layout, RefusedRows)
+            waits = flow.endless and not flow.one_bundle
+            opened = single(messages) | "OpenLetters" >> OpenLetters(
+                self.target, capability(self.layout, RefusedRows), endless=waits
             )
-            messages = opened.main
+            messages = opened["main"]
             refused.append(opened[REJECTED])
         parsed = gathered(messages) | "Parse" >> parsing(steps.parse)
         annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)

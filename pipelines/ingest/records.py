@@ -35,7 +35,7 @@ from timebeam.schema.meta.documents import MetaMode
 from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
-from timebeam.transforms.dead_letters.replay import ROWS, open_letters
+from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
 from timebeam.transforms.declared.records import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
@@ -120,10 +120,11 @@ class RecordsGraph:
         messages = root | "Read" >> read
         refused = []
         if letters:
-            opened = single(messages) | "OpenLetters" >> open_letters(
-                self.target, DeclaredTables(self.declaration)
+            waits = flow.endless and not flow.one_bundle
+            opened = single(messages) | "OpenLetters" >> OpenLetters(
+                self.target, DeclaredTables(self.declaration), endless=waits
             )
-            messages = opened.main
+            messages = opened["main"]
             refused.append(opened[REJECTED])
             if not self.dry_run:
                 write = StoreRows(self.target, (), "direct", Packing.POINTS)

@@ -27,7 +27,7 @@ from timebeam.schema.meta.cardinality import Cardinality, Rank
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms.bigtable.existing import check_tables
-from timebeam.transforms.dead_letters.store import from_json
+from timebeam.transforms.dead_letters.letter import from_json
 from timebeam.transforms.input.files import match
 
 _HEADINGS = {"metrics": "metric", "tag_keys": "tag key", "tag_values": "tag value", "producers": "producer"}

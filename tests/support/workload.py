@@ -22,7 +22,7 @@ from tests.support.model import Point, SeriesName, StoredCell
 from tests.support.pubsub_server import Published
 from tests.support.stored import Store
 from timebeam.schema.points import Reason
-from timebeam.transforms.dead_letters.store import from_json
+from timebeam.transforms.dead_letters.letter import from_json
 
 HOUR_S = 3600
 START_S = 1_767_225_600  # 2026-01-01

@@ -4,27 +4,49 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
 import apache_beam as beam
-from apache_beam.io.filesystem import CompressedFile, CompressionTypes, FileMetadata
+import numpy as np
+from apache_beam import typehints
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
+from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
+from apache_beam.transforms.window import GlobalWindows
 
-from timebeam.schema.layouts import RefusedRows
+from timebeam.schema.common.decompress import DamagedError, TruncatedError, content
+from timebeam.schema.layouts import RefusedRows, Row
+from timebeam.schema.layouts.tables import ARRIVAL
 from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.messages.base import line_spans
+from timebeam.schema.messages.rules import Refusals
+from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.letter import (
+    LINE_BYTES,
+    Letter,
+    from_json,
+    joined,
+    of_one_payload,
+    to_json,
+)
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, row_of
-from timebeam.transforms.dead_letters.store import from_json
 from timebeam.transforms.ingest.pack import mutations
+from timebeam.transforms.input import cutters
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader
 
 POINTS: Final = "points"
 ROWS: Final = "rows"
-_COMPRESSED_BYTES = 1 << 18  # read ahead, and counted as done with the first line in them
+_PARTS: Final = "parts"
+_READ_BYTES = 1 << 18  # read ahead, and counted as done with the first line in them
+_PARTS_SECONDS = 60
+"""How long a stream waits for the other parts of a payload: they were published together."""
+
+ArrivedLetter = tuple[Letter, int]
+"""A letter, and when it arrived itself, in ms: what it holds cannot have arrived later."""
 
 
 class ReadLetters(beam.PTransform):  # type: ignore[type-arg]
@@ -51,74 +73,188 @@ def _planned(files: Sequence[FileMetadata]) -> list[str]:
 
 
 def _lines(path: str) -> Iterator[Message]:
-    """A `Message` for each line of a file."""
+    """A `Message` for each line of a file; for one that is too long or cut the letter that refuses it."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        compression = CompressionTypes.detect_compression_type(path)
-        lines: BinaryIO | CompressedFile = file
-        if compression != CompressionTypes.UNCOMPRESSED:
-            lines = CompressedFile(file, compression, read_size=_COMPRESSED_BYTES)
         before = 0
-        for line in iter(lines.readline, b""):
-            yield Message(line, int(time.time() * 1000), path)
+        for line, offset, why in _split(path, file):
+            now_ms = int(time.time() * 1000)
+            if why is not None:
+                refused = Rejected(line, why.reason, why.message, Stage.READ, path, offset, now_ms)
+                line = to_json(refused, now_ms).encode()
+            yield Message(line, now_ms, path, offset)
             position = file.tell()  # compressed bytes of a compressed file
             metrics.work_done(position - before)
             before = position
 
 
-def open_letters(target: Target, layout: RefusedRows) -> Any:
-    """A ParDo over `Message`s whose lines are dead letters.
+def _split(path: str, file: BinaryIO) -> Iterator[tuple[bytes, int, RefusedError | None]]:
+    """The lines of a file and their offsets; the beginning of one that is not whole, and why it is not."""
+    pending: list[bytes] = []  # of a line, but no more than its beginning if it is too long
+    size = offset = 0
+    try:
+        for chunk in content(path, file, _READ_BYTES):
+            *ended, last = chunk.split(b"\n")
+            for piece in ended:
+                pending.append(piece)
+                size += len(piece)
+                yield _line(pending, size, offset)
+                offset += size + 1
+                pending, size = [], 0
+            size += len(last)
+            pending.append(last)
+            if size > LINE_BYTES:
+                pending = [b"".join(pending)[: cutters.LINE_BYTES]]
+    except (TruncatedError, DamagedError) as error:
+        reason = Reason.TRUNCATED_FILE if isinstance(error, TruncatedError) else Reason.CORRUPT_FILE
+        why = RefusedError(reason, f"{error}: dead letters before byte {offset} are read; the rest is not")
+        yield b"".join(pending)[: cutters.LINE_BYTES], offset, why
+        return
+    if size:
+        yield _line(pending, size, offset)
 
-    Its outputs are `main` (`Message`), POINTS (`PointBatch`), ROWS (`Row`, to be written as they are) and
+
+def _line(chunks: list[bytes], size: int, offset: int) -> tuple[bytes, int, RefusedError | None]:
+    """A line, or the beginning of one that is too long and why it is refused."""
+    if size <= LINE_BYTES:
+        return b"".join(chunks), offset, None
+    why = f"line of more than {LINE_BYTES:,} bytes: no dead letter is so long; the payload is its beginning"
+    return b"".join(chunks)[: cutters.LINE_BYTES], offset, RefusedError(Reason.LINE_TOO_LONG, why)
+
+
+class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
+    """Opens `Message`s whose lines are dead letters, after the parts of each payload have been joined.
+
+    Out: a dict of `main` (`Message`), POINTS (`PointBatch`), ROWS (`Row`, to be written as they are) and
     REJECTED.
+
+    Args:
+      endless: whether the messages are a stream, in which all parts of a payload must come in a minute.
     """
-    step = beam.ParDo(_OpenFn(target, layout)).with_output_types(Message)
-    return step.with_outputs(POINTS, ROWS, REJECTED, main="main")
+
+    def __init__(self, target: Target, layout: RefusedRows, *, endless: bool) -> None:
+        super().__init__()
+        self._target, self._layout, self._endless = target, layout, endless
+
+    def expand(self, messages: PCollection[Message]) -> dict[str, PCollection[Any]]:
+        read = messages | "Read" >> beam.ParDo(_ReadFn()).with_outputs(_PARTS, REJECTED, main="main")
+        partial = read[_PARTS]
+        partial.element_type = typehints.KV[str, Any]
+        if self._endless:
+            partial = partial | "Wait" >> beam.WindowInto(
+                GlobalWindows(),
+                trigger=Repeatedly(AfterProcessingTime(_PARTS_SECONDS)),
+                accumulation_mode=AccumulationMode.DISCARDING,
+            )
+        joined_letters = (
+            partial
+            | "OfOnePayload" >> beam.GroupByKey()
+            | "Join" >> beam.ParDo(_JoinPartsFn()).with_outputs(REJECTED, main="main")
+        )
+        step = beam.ParDo(_OpenFn(self._target, self._layout)).with_output_types(Message)
+        opened = (
+            (read.main, joined_letters.main)
+            | "WithJoined" >> beam.Flatten()
+            | "Open" >> step.with_outputs(POINTS, ROWS, REJECTED, main="main")
+        )
+        refused = (read[REJECTED], joined_letters[REJECTED], opened[REJECTED]) | "Refused" >> beam.Flatten()
+        return {"main": opened.main, POINTS: opened[POINTS], ROWS: opened[ROWS], REJECTED: refused}
+
+
+class _ReadFn(beam.DoFn):
+    """`Message` in; `ArrivedLetter` out, to `_PARTS` those of parts by payload, other lines to REJECTED."""
+
+    def process(self, message: Message) -> Iterator[ArrivedLetter | TaggedOutput[Any, Any] | RejectedOutput]:
+        refusals = Refusals(message)
+        for start, end in line_spans(message.text):
+            try:
+                letter = from_json(message.text[start:end])
+            except ValueError as error:
+                refusals.add(start, end, RefusedError(Reason.BAD_SYNTAX, str(error)))
+                continue
+            if letter.rejected.part is None:
+                yield letter, message.arrival_ms
+            else:
+                arrived = letter, message.arrival_ms
+                yield TaggedOutput(_PARTS, (of_one_payload(letter.rejected), arrived))
+        for rejected in refusals.rejected():
+            metrics.count("points_read", rejected.points)
+            yield refuse(dataclasses.replace(rejected, stage=Stage.READ))
+
+
+class _JoinPartsFn(beam.DoFn):
+    """(payload, letters with its parts) in; the whole letter out, or its parts to REJECTED."""
+
+    def process(self, group: tuple[str, Iterable[ArrivedLetter]]) -> Iterator[ArrivedLetter | RejectedOutput]:
+        by_number: dict[int, Rejected] = {}
+        is_complete, size, latest_ms = True, 0, 0
+        conflicting = []
+        for (rejected, complete), arrival_ms in group[1]:
+            assert rejected.part is not None
+            earlier = by_number.setdefault(rejected.part.number, rejected)
+            if earlier.payload != rejected.payload:
+                conflicting.append(rejected)
+            elif earlier is rejected:
+                size += len(rejected.payload)
+                is_complete &= complete
+                latest_ms = max(latest_ms, arrival_ms)
+        try:
+            if size > LINE_BYTES:
+                raise ValueError(f"part of a payload of more than {LINE_BYTES:,} bytes")
+            payload_refusal = joined(by_number.values())
+        except ValueError as error:
+            for rejected in (*by_number.values(), *conflicting):
+                yield _refused_again(rejected, str(error))
+            return
+        yield Letter(payload_refusal, is_complete), latest_ms
 
 
 class _OpenFn(beam.DoFn):
-    """Parses dead letters; see `open_letters`.
+    """`ArrivedLetter` in; what it holds out, see `OpenLetters`.
 
     An incomplete payload stays a dead letter, since it may parse as another record. Rows are not trusted:
-    only cells that the layout itself would write are restored.
+    only cells that the layout itself would write are restored. Nor are times of arrival: one in the future
+    would win over every later correction.
     """
 
     def __init__(self, target: Target, layout: RefusedRows) -> None:
         self._layout = layout
         self._reader = RememberingReader(TableReader(target))
 
-    def process(self, message: Message) -> Iterator[Message | TaggedOutput[Any, Any] | RejectedOutput]:
-        for line in message.text.splitlines():
-            if not line.strip():
-                continue
-            try:
-                rejected, is_complete = from_json(line)
-            except ValueError as error:
-                metrics.count("points_read")
-                yield refuse(Rejected(line, Reason.BAD_SYNTAX, str(error), Stage.READ, message.source))
-                continue
-            if not is_complete:
-                yield _refused_again(rejected, rejected.message)
-            elif rejected.stage in (Stage.VALIDATE, Stage.WRITE):
-                yield from self._restored(rejected)
-            else:
-                arrival_ms = rejected.arrival_ms if rejected.arrival_ms >= 0 else message.arrival_ms
-                yield Message(
-                    rejected.payload, arrival_ms, rejected.source, rejected.offset, rejected.envelope
-                )
+    def process(self, arrived: ArrivedLetter) -> Iterator[Message | TaggedOutput[Any, Any] | RejectedOutput]:
+        (rejected, is_complete), latest_ms = arrived
+        if not is_complete:
+            yield _refused_again(rejected, rejected.message)
+        elif rejected.stage in (Stage.VALIDATE, Stage.WRITE):
+            yield from self._restored(rejected, latest_ms)
+        else:
+            arrival_ms = min(rejected.arrival_ms, latest_ms) if rejected.arrival_ms >= 0 else latest_ms
+            yield Message(rejected.payload, arrival_ms, rejected.source, rejected.offset, rejected.envelope)
 
-    def _restored(self, rejected: Rejected) -> Iterator[TaggedOutput[Any, Any] | RejectedOutput]:
+    def _restored(
+        self, rejected: Rejected, latest_ms: int
+    ) -> Iterator[TaggedOutput[Any, Any] | RejectedOutput]:
         """The points and index cells of a refused row, or its refusal with the same stage."""
         try:
             points, other_cells = self._layout.restore(row_of(rejected.payload), self._reader)
         except ValueError as error:
-            yield _refused_again(rejected, f"not written: {error}"[:1000])
+            yield _refused_again(rejected, f"not written: {error}")
             return
         if len(points):
             metrics.count("points_read", len(points))
-            yield TaggedOutput(POINTS, points)
+            arrivals_ms = np.minimum(points.arrivals_ms, latest_ms)
+            yield TaggedOutput(POINTS, dataclasses.replace(points, arrivals_ms=arrivals_ms))
         if other_cells.cells:
-            for row in mutations((other_cells,)):
+            for row in mutations((self._arrived(other_cells, latest_ms),)):
                 yield row if isinstance(row, TaggedOutput) else TaggedOutput(ROWS, row)
+
+    def _arrived(self, row: Row, latest_ms: int) -> Row:
+        """A row without cell timestamps after `latest_ms`, if its table has arrivals in them."""
+        if not any(
+            spec.name == row.table and spec.cell_time.startswith(ARRIVAL) for spec in self._layout.tables()
+        ):
+            return row
+        cells = [cell._replace(timestamp_ms=min(cell.timestamp_ms, latest_ms)) for cell in row.cells]
+        return row._replace(cells=cells)
 
 
 def _refused_again(rejected: Rejected, why: str) -> RejectedOutput:

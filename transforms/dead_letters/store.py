@@ -1,134 +1,33 @@
-"""Refused input as dead letters, one JSON object each (docs/reference/dead-letters.md)."""
+"""Where dead letters are stored: files, one letter each line, or a topic."""
 
 from __future__ import annotations
 
-import base64
 import collections
 import errno
 import glob
-import json
 import os
 import re
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Annotated, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import apache_beam as beam
-import msgspec
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
 from google.cloud.pubsub_v1 import PublisherClient
 
 from timebeam.schema.layouts import Row
-from timebeam.schema.points import Envelope, Reason, Rejected, Stage
+from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics
-from timebeam.transforms.dead_letters.rejected import ROW_SOURCE, CellTime, row_of
+from timebeam.transforms.dead_letters.letter import from_json, letters, to_json
+from timebeam.transforms.dead_letters.rejected import ROW_SOURCE, row_of
 
 TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
 
-LETTER_BYTES = 9_000_000
-"""Longest letter sent to a topic; Pub/Sub takes 10 MB, attributes included."""
-
-
-def to_json(rejected: Rejected, now_ms: int) -> str:
-    """One dead letter as a line of JSON; a payload that is not UTF-8 is in base64."""
-    letter: dict[str, object] = {
-        "reason": rejected.reason.value,
-        "message": rejected.message,
-        "stage": rejected.stage.value,
-        "source": rejected.source,
-        "offset": rejected.offset,
-        "arrival_ms": rejected.arrival_ms,
-        "time_ms": now_ms,
-    }
-    if rejected.envelope is not None:
-        letter["message_id"] = rejected.envelope.message_id
-        letter["publish_time_ms"] = rejected.envelope.publish_ms
-        letter["attributes"] = dict(rejected.envelope.attributes)
-    try:
-        letter["payload"] = rejected.payload.decode()
-    except UnicodeDecodeError:
-        letter["payload_base64"] = base64.b64encode(rejected.payload).decode()
-    # JSON's escapes can make half surrogates, which a UTF-8 file cannot hold.
-    return json.dumps(letter, ensure_ascii=False).encode(errors="backslashreplace").decode()
-
-
-class Letter(NamedTuple):
-    """A parsed dead letter; `is_complete` unless the payload is only the beginning of the input."""
-
-    rejected: Rejected
-    is_complete: bool
-
-
-_CUT = (Reason.LINE_TOO_LONG, Reason.TRUNCATED_FILE, Reason.CORRUPT_FILE)
-
-
-_Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-
-
-class _LetterJson(msgspec.Struct):
-    """The fields of a dead letter; others are ignored."""
-
-    reason: Reason
-    message: str
-    stage: Stage
-    source: str
-    offset: _Int64
-    arrival_ms: CellTime
-    payload: str | None = None
-    payload_base64: bytes = b""
-    payload_is_cut: bool = False
-    message_id: str | None = None
-    publish_time_ms: CellTime | None = None
-    attributes: dict[str, str] | None = None
-
-
-def from_json(line: str | bytes) -> Letter:
-    """Parses a dead letter.
-
-    Raises:
-      ValueError: the line is not a dead letter.
-    """
-    try:
-        members = json.loads(line)  # which, unlike msgspec, takes the half surrogates of `to_json`
-        letter = msgspec.convert(members, _LetterJson)
-    except (ValueError, msgspec.ValidationError, RecursionError) as error:
-        raise ValueError(f"not a dead letter: {error}") from error
-    if members.get("payload") is None and members.get("payload_base64") is None:
-        raise ValueError("not a dead letter: it has no payload")
-    rejected = Rejected(
-        letter.payload_base64 if letter.payload is None else letter.payload.encode(),
-        letter.reason,
-        _plain(letter.message),
-        letter.stage,
-        _plain(letter.source),
-        letter.offset,
-        letter.arrival_ms,
-        _envelope(letter),
-    )
-    return Letter(rejected, letter.reason not in _CUT and not letter.payload_is_cut)
-
-
-def _envelope(letter: _LetterJson) -> Envelope | None:
-    """The envelope of a Pub/Sub message; None if the input was not a message.
-
-    Raises:
-      ValueError: the fields are incomplete.
-    """
-    if letter.message_id is None:
-        return None
-    if letter.publish_time_ms is None or letter.attributes is None:
-        raise ValueError("not a dead letter: message_id without publish_time_ms and attributes")
-    attributes = {_plain(key): _plain(value) for key, value in letter.attributes.items()}
-    return Envelope(_plain(letter.message_id), letter.publish_time_ms, attributes)
-
-
-def _plain(text: str) -> str:
-    """A string that UTF-8 can encode: half surrogates become escapes."""
-    return text.encode(errors="backslashreplace").decode()
+_COUNTED = re.compile(rb'\{"reason": "([a-z-]+)"(?:, "points": (\d+))?')
 
 
 def letter_files(prefix: str) -> list[str]:
@@ -137,14 +36,16 @@ def letter_files(prefix: str) -> list[str]:
 
 
 def count_letters(prefix: str) -> dict[str, int]:
-    """Number of dead letters per reason in the local files, sorted by reason.
+    """Number of refused points per reason in the local files, sorted by reason.
 
     A runner's counters are approximate; the files are exact.
     """
     reasons: collections.Counter[str] = collections.Counter()
     for path in letter_files(prefix):
         with open(path, "rb") as file:
-            reasons.update(line.split(b'"', 4)[3].decode() for line in file)  # `to_json` writes it first
+            for counted in map(_COUNTED.match, file):
+                if counted is not None:
+                    reasons[counted[1].decode()] += int(counted[2] or 1)
     return dict(sorted(reasons.items()))
 
 
@@ -197,10 +98,12 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
         self._place, self._run_ms, self._in_process = place, run_ms, in_process
 
     def expand(self, rejected: PCollection[Rejected]) -> object:
-        lines = rejected | "AsJson" >> beam.Map(_line, self._run_ms).with_output_types(str)
         if TOPIC.fullmatch(self._place):
-            messages = lines | "AsMessage" >> beam.Map(_as_message).with_output_types(PubsubMessage)
+            messages = rejected | "AsMessages" >> beam.FlatMap(_messages, self._run_ms).with_output_types(
+                PubsubMessage
+            )
             return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
+        lines = rejected | "AsJson" >> beam.Map(_line, self._run_ms).with_output_types(str)
         if self._in_process and FileSystems.get_scheme(self._place) is None:
             return lines | "WriteFiles" >> beam.ParDo(_AppendLettersFn(self._place))
         if self._in_process or self._run_ms is None:
@@ -211,21 +114,35 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
 
 
 def write_letter(place: str, rejected: Rejected) -> None:
-    """Counts and writes one refusal immediately: as a new file, or a message."""
-    metrics.count_refused(rejected)
-    line = to_json(rejected, int(time.time() * 1000))
+    """Counts and writes one refusal immediately: as a new file, or as messages."""
     if TOPIC.fullmatch(place):
-        letter = _as_message(line)
-        PublisherClient().publish(place, letter.data, **letter.attributes).result(timeout=60)
+        client = PublisherClient()
+        published = [
+            client.publish(place, message.data, **message.attributes) for message in _messages(rejected, None)
+        ]
+        for each in published:
+            each.result(timeout=60)
         return
     with FileSystems.create(f"{place}-{uuid.uuid4().hex}.jsonl") as file:
-        file.write(line.encode() + b"\n")
+        file.write(_line(rejected, None).encode() + b"\n")
 
 
 def _line(rejected: Rejected, run_ms: int | None) -> str:
     """A line of JSON; counts the refusal."""
     metrics.count_refused(rejected)
-    return to_json(rejected, int(time.time() * 1000) if run_ms is None else run_ms)
+    return to_json(rejected, _time_ms(run_ms))
+
+
+def _messages(rejected: Rejected, run_ms: int | None) -> Iterator[PubsubMessage]:
+    """A dead letter as messages, with reason and stage as attributes for filters; counts the refusal."""
+    metrics.count_refused(rejected)
+    for line in letters(rejected, _time_ms(run_ms)):
+        yield PubsubMessage(line.encode(), {"reason": rejected.reason.value, "stage": rejected.stage.value})
+
+
+def _time_ms(run_ms: int | None) -> int:
+    """The time in a letter: of the run, or now."""
+    return int(time.time() * 1000) if run_ms is None else run_ms
 
 
 class _BundleFileFn(beam.DoFn):
@@ -270,16 +187,3 @@ class _AppendLettersFn(beam.DoFn):
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def _as_message(line: str) -> PubsubMessage:
-    """A dead letter as a message, with reason and stage as attributes for filters of subscriptions."""
-    letter = json.loads(line)
-    data = line.encode()
-    if len(data) > LETTER_BYTES:
-        excess = len(data) - LETTER_BYTES
-        field = "payload" if "payload" in letter else "payload_base64"
-        letter[field] = letter[field][: max(0, len(letter[field]) - excess) // 4 * 4]
-        letter["payload_is_cut"] = True
-        data = json.dumps(letter, ensure_ascii=False).encode()
-    return PubsubMessage(data, {"reason": letter["reason"], "stage": letter["stage"]})

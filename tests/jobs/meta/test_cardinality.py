@@ -14,7 +14,7 @@ from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
 from timebeam.schema.meta.cardinality import Cardinality, Rank
 from timebeam.schema.points import Envelope, Reason, Rejected, Series, Stage
-from timebeam.transforms.dead_letters.store import to_json
+from timebeam.transforms.dead_letters.letter import to_json
 
 SINCE_S = BASE_S + 86_400
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from pathlib import Path
@@ -156,6 +157,25 @@ def test_dead_letters_go_to_a_topic_and_come_back_as_input(store: Store, tmp_pat
     assert [letter["reason"] for letter in again] == [Reason.BAD_ENCODING.value] * 2
     assert again[0]["payload_base64"] == "/w=="
     assert again[0]["publish_time_ms"] == 200
+
+
+def test_no_byte_of_a_long_refused_message_is_lost_in_a_topic(store: Store, tmp_path: Path) -> None:
+    """Control characters take six bytes each as JSON, and a message of a topic has at most 10 MB."""
+    sent = [b"\x01" * 2_000_000, b"\xff" * 7_000_000]
+    dead = "projects/local-project/topics/dead"
+    with PubSubServer([Published(data, 10 + n) for n, data in enumerate(sent)]).running() as server:
+        stream(store, tmp_path, "--format=otlp", f"--dead_letters={dead}")
+        assert server.left == 0
+        published = server.published
+    assert max(len(message.data) for message in published) < 10_000_000
+    with PubSubServer(published).running() as server:
+        ran = timebeam(
+            *("replay", SUBSCRIPTION, *store.flags, "--format=otlp", "--stop_when_idle=0.5"),
+            *("--dead_letters", tmp_path / "dead"),
+        )
+        assert (ran.code, server.left) == (0, 0), ran.err
+    again = letters(tmp_path)
+    assert sorted(base64.b64decode(letter["payload_base64"]) for letter in again) == sorted(sent)
 
 
 @pytest.mark.parametrize(

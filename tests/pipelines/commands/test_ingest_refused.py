@@ -15,7 +15,7 @@ from tests.support.commands import Ingested, ingest, timebeam
 from tests.support.model import content
 from tests.support.points import BASE_S, json_line, put, put_file, random_points, stored, write_file
 from tests.support.stored import Store
-from timebeam.transforms.dead_letters.store import from_json
+from timebeam.transforms.dead_letters.letter import from_json
 
 GOOD = random_points(120)
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gzip
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.pvalue import TaggedOutput
@@ -18,9 +23,11 @@ from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.inputs.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
 from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, Stage
+from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.transforms.dead_letters import replay
+from timebeam.transforms.dead_letters.letter import from_json, letters
 from timebeam.transforms.dead_letters.rejected import REJECTED
-from timebeam.transforms.dead_letters.replay import POINTS, ROWS, _OpenFn
+from timebeam.transforms.dead_letters.replay import POINTS, ROWS, _OpenFn, _ReadFn
 from timebeam.transforms.readers.table_reader import scan_table
 
 T = 1_767_225_600
@@ -136,7 +143,9 @@ def test_each_letter_is_opened_or_refused_again(
 
     @given(lines(store, rows_of(store)))
     def holds(line: bytes) -> None:
-        outputs = list(open_fn.process(Message(line, 7, "file")))
+        outputs: list[Any] = []
+        for read in _ReadFn().process(Message(line, 7, "file")):
+            outputs += [read] if isinstance(read, TaggedOutput) else open_fn.process(read)
         tags = [output.tag if isinstance(output, TaggedOutput) else "main" for output in outputs]
         assert tags in (["main"], [POINTS], [ROWS], [POINTS, ROWS], [REJECTED])
         for tag, output in zip(tags, outputs, strict=True):
@@ -224,3 +233,112 @@ def missing_from(sent: Sequence[bytes], again: Sequence[Json]) -> list[bytes]:
         else:
             refused[key] -= 1
     return payloads
+
+
+def test_a_line_that_is_too_long_is_refused_and_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any place in the file; a whole letter that only blanks make too long is refused too."""
+    monkeypatch.setattr(replay, "LINE_BYTES", 3 << 20)
+    good = json.dumps(letter("put m 1 1 host=a", "parse", "bad-tag")).encode()
+    long = good + b" " * (4 << 20)
+    for name, lines, end in (("a.jsonl", [long, good, long, good], b"\n"), ("b.jsonl.gz", [good, long], b"")):
+        text = b"\n".join(lines) + end
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+        read = [from_json(message.text) for message in replay._lines(str(tmp_path / name))]
+        assert [one.is_complete for one in read] == [line == good for line in lines]
+        refused = [one.rejected for one in read if not one.is_complete]
+        assert {(one.reason, one.payload) for one in refused} == {("line-too-long", long[: 1 << 20])}
+        assert refused[0].offset == text.index(long)
+
+
+def test_a_file_that_ends_early_says_so(tmp_path: Path) -> None:
+    """Beam's own reader takes the end of a truncated file for the end of its letters."""
+    good = json.dumps(letter("put m 1 1 host=a", "parse", "bad-tag")).encode()
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(good + b"\n")[:-9])
+    whole, cut = (from_json(message.text) for message in replay._lines(str(tmp_path / "a.jsonl.gz")))
+    assert (whole.is_complete, cut.is_complete, cut.rejected.reason) == (True, False, "truncated-file")
+
+
+@pytest.mark.long
+def test_a_line_of_gigabytes_needs_no_more_memory_than_the_longest_letter(tmp_path: Path) -> None:
+    with (tmp_path / "bomb.jsonl.gz").open("wb") as file:
+        for _ in range(96):
+            file.write(gzip.compress(b"a" * (1 << 24)))
+    program = f"""
+import resource
+from timebeam.transforms.dead_letters.replay import _lines, _ReadFn
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30),) * 2)
+lines = _lines({str(tmp_path / "bomb.jsonl.gz")!r})
+print([read[0].rejected.reason for line in lines for read in _ReadFn().process(line)])
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("[<Reason.LINE_TOO_LONG: 'line-too-long'>]\n", "")
+
+
+@pytest.mark.parametrize("variant", ["opentsdb", "heroic", "kairosdb-legacy"])
+def test_no_letter_has_arrived_in_the_future(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
+) -> None:
+    """A correction of today wins over letters, and over points of refused rows, that claim otherwise."""
+    store = AnyStore.create(bigtable, prefix, variant)
+    source = ("--format=opentsdb-text", *store.auto_create, "--input", tmp_path / "in.txt")
+    (tmp_path / "in.txt").write_text(f"put m {T} 1 host=a\nput m {T + 1} 1 host=a\n")
+    ingest(tmp_path, *store.flags, *source)
+    future = [2**62 // 1_000_000, (1 << 63) // 1000 - 1]
+    rows = [
+        letter(
+            row_payload(
+                table, key, [(family, qualifier, future[0], value) for family, qualifier, _, value in cells]
+            )
+        )
+        for table, key, cells in rows_of(store)
+        if table == store.layout.tables()[0].name
+    ]
+    points = [
+        letter(f"put m {T + n} 2 host=a", "assign", "unknown-name", arrival_ms=at)
+        for n, at in enumerate(future)
+    ]
+    write_letters(tmp_path / "in.jsonl", [*rows, *points])
+    before_ms = int(time.time() * 1000)
+    ran = timebeam(
+        *("replay", tmp_path / "in.jsonl", *store.flags, "--format=opentsdb-text", "--summary=json"),
+        f"--dead_letters={tmp_path / 'again'}",
+    )
+    assert (ran.code, read_letters(tmp_path, "again")) == (0, []), ran.err
+    now_ms = int(time.time() * 1000)
+    newest = max(cell.timestamp_ms for cell in store.cells() if cell.table == store.layout.tables()[0].name)
+    assert before_ms <= newest <= now_ms
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_parts_of_a_payload_are_joined_in_any_order_from_any_files(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, files: int
+) -> None:
+    """And stay letters without the other parts, whose points are counted once."""
+    store = AnyStore.create(bigtable, prefix, "opentsdb")
+    payload = b"".join(b"put m %d 1 host=a\n" % (T + n) for n in range(100))
+    rejected = Rejected(payload, Reason.UNKNOWN_NAME, "no", Stage.ASSIGN, "s", 0, 1, points=100)
+    lines = [line.encode() for line in letters(rejected, 1, 900)]
+    assert len(lines) > 3
+    flags = (*store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--summary=json")
+
+    def replayed(pattern: str, sent: Sequence[bytes]) -> dict[str, Any]:
+        for number in range(files):
+            write_letters(tmp_path / f"{pattern}{number}.jsonl", sent[number::files])
+        again = f"--dead_letters={tmp_path / f'again-{pattern}'}"
+        ran = timebeam("replay", tmp_path / f"{pattern}*.jsonl", *flags, again)
+        assert ran.code == 0, ran.err
+        summary: dict[str, Any] = json.loads(ran.out)
+        return summary
+
+    summary = replayed("some", lines[:0:-1] + lines[1:2])
+    assert (summary["points_read"], summary["points_stored"]) == (0, 0)
+    left = read_letters(tmp_path, "again-some")
+    assert [one["message"].partition(":")[0] for one in left] == [
+        f"part of a payload in {len(lines)} parts, without 1"
+    ] * (len(lines) - 1)
+    again = [json.dumps(one).encode() for one in left]
+    assert replayed("all", [*again, lines[0]])["points_stored"] == 100
+    assert not read_letters(tmp_path, "again-all")
