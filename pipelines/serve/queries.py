@@ -10,7 +10,7 @@ from typing import Any
 from timebeam.pipelines.serve.api import Api
 from timebeam.schema.annotations import Annotation
 from timebeam.schema.api.gexp import MOST_ARGUMENTS, Indexed, parse_expression
-from timebeam.schema.api.query_answer import Answered, answer_body
+from timebeam.schema.api.query_answer import Answered, answer_body, check_finite
 from timebeam.schema.api.request import ApiError, Request
 from timebeam.schema.api.ts_query import SubQuery, TsQuery, checked, json_query
 from timebeam.schema.api.uri_query import metric_sub_query, uri_query
@@ -125,13 +125,15 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
         raise ApiError(str(error)) from error
     api.skipped.extend(evaluated.damage)
     results = evaluated.results
+    if find_capability(api.layout, UidTables) is not None:
+        check_finite(results)
     if pre_aggregate:
         results = [
             dataclasses.replace(result, tags=dict(sorted((result.tags | pre_aggregate).items())))
             for result in results
         ]
     key_uids = _key_uids(api, question) if asked.raw.show_query else {}
-    return Answered(index, results, evaluated.tsuids, key_uids, evaluated.stats)
+    return Answered(index, results, evaluated.tsuids, key_uids, evaluated.stats, evaluated.interval)
 
 
 def _evaluated(api: Api, asked: TsQuery, sub_query: SubQuery, question: Question, now_ms: int) -> Evaluated:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 from google.api_core.exceptions import NotFound
@@ -30,7 +30,7 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown, names_from
+from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up, look_up_shown, names_from
 from timebeam.schema.meta.documents import COUNTER, FAMILY, meta_table
 from timebeam.schema.meta.search import Listed, SeriesQuery
 from timebeam.schema.points import Series
@@ -79,6 +79,7 @@ def _asked(
         for series, tsuid in (tsuids | named).items():
             yield series, tsuid, now_ms, query.back_scan
         return
+    _check_names(api, layout, query.series)
     wanted_tsuids = {*tsuids.values()}
     for tsuid, written_ms in _last_writes(api, layout):
         if tsuid not in wanted_tsuids and not query.series:
@@ -90,6 +91,16 @@ def _asked(
             continue
         if series in tsuids or any(_has_tags(series, wanted) for wanted in query.series):
             yield series, tsuid, written_ms, 0
+
+
+def _check_names(api: Api, layout: UidTables, series: Collection[Series]) -> None:
+    """Raises UnknownNameError for the first name without a UID, as meta/TSUIDQuery.resolveMetric does."""
+    names = [name for named in series for name in layout.names(named)]
+    known = look_up(layout.uid_table, set(names), api.reader)
+    for name in names:
+        if name not in known:
+            message = f"No such name for '{name.kind}': '{name.text}'"
+            raise UnknownNameError(message, name.text, lambda _: iter(()))
 
 
 def _last_writes(api: Api, layout: UidTables) -> Iterable[tuple[bytes, int]]:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from timebeam.schema.annotations import Annotation
+from timebeam.schema.api.request import ApiError
 from timebeam.schema.api.ts_query import RawSubQuery, TsQuery
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import Result
@@ -36,6 +37,7 @@ class Answered:
       tsuids: of the series; empty in a layout without.
       key_uids: of the tag keys that are filtered; empty in a layout without.
       stats: see `Evaluated`.
+      interval: of the rollups that were read; empty for points alone.
     """
 
     index: int
@@ -43,6 +45,7 @@ class Answered:
     tsuids: Mapping[Series, bytes] = dataclasses.field(default_factory=dict)
     key_uids: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
     stats: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    interval: str = ""
 
     def first_tsuid(self, result: Result) -> bytes:
         """The least TSUID of a result; empty in a layout without."""
@@ -88,6 +91,21 @@ def without_nan(result: Result) -> Result:
     """A result without the points that are NaN."""
     is_number = ~np.isnan(to_floats(result.values))
     return dataclasses.replace(result, times_ms=result.times_ms[is_number], values=result.values[is_number])
+
+
+def check_finite(results: Sequence[Result]) -> None:
+    """Refuses results that overflowed: no TSD stores an infinity (core/AggregationIterator.doubleValue).
+
+    Raises:
+      ApiError: one has an infinity.
+    """
+    for result in results:
+        infinite = np.flatnonzero(np.isinf(to_floats(result.values)))
+        if len(infinite):
+            raise ApiError(
+                f"Got Infinity: {result.metric} with tags {result.tags} overflows at "
+                f"{result.times_ms[infinite[0]]} ms; use another aggregator, or scale what is stored"
+            )
 
 
 def annotation_body(note: Annotation) -> dict[str, Any]:
@@ -198,13 +216,23 @@ def _query_body(raw: RawSubQuery, answered: Answered) -> dict[str, Any]:
         "explicitTags": raw.explicit_tags,
         "useFuzzyFilter": True,
         "preAggregate": raw.pre_aggregate,
-        "rollupUsage": raw.rollup_usage,
-        "rollupTable": "raw",
+        "rollupUsage": _rollup_usage(raw.rollup_usage),
+        "rollupTable": answered.interval or "raw",
         "showHistogramBuckets": raw.has_buckets,
         "useMultiGets": True,
         "tags": {item.key: f"{item.kind}({item.text})" for item in filters if item.group_by},
         "histogramQuery": bool(raw.percentiles) or raw.has_buckets,
     }
+
+
+_ROLLUP_USAGES = {"ROLLUP_RAW", "ROLLUP_NOFALLBACK", "ROLLUP_FALLBACK", "ROLLUP_FALLBACK_RAW"}
+
+
+def _rollup_usage(text: str | None) -> str | None:
+    """What was sent, as TsdbQuery.ROLLUP_USAGE.parse reads it."""
+    if text is None or text.upper() in _ROLLUP_USAGES:
+        return text and text.upper()
+    return "ROLLUP_NOFALLBACK"
 
 
 def _rate_options_body(options: RateOptions) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class TsQuery:
             self.end_ms,
             rate,
             raw.filters,
-            raw.explicit_tags,
+            raw.explicit_tags and bool(raw.filters),  # without filters a TSD makes no scan filter of it
         )
 
 

@@ -27,7 +27,9 @@ class QuerySeries:
       times_ms: int64[n], strictly increasing, in ms.
       values: n numbers.
       downsampled: whether they are already values of the query's intervals, as float64[n].
-      tsuid: in whose order `first`, `last` and `diff` take the series of a group; empty if it has none.
+      tsuid: empty if it has none.
+      salt: of its rows. `first`, `last` and `diff` take the series of a group in the order of salt and TSUID
+        (core/TsdbQuery.SpanCmp, which leaves out the base time of row keys).
     """
 
     series: Series
@@ -35,6 +37,7 @@ class QuerySeries:
     values: Values
     downsampled: bool = False
     tsuid: bytes = b""
+    salt: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def answer(
       ValueError: too large a fill.
     """
     groups: dict[tuple[str, ...], list[QuerySeries]] = {}
-    for item in sorted(series_found, key=lambda item: (item.tsuid, item.series.tags)):
+    for item in sorted(series_found, key=lambda item: (item.salt + item.tsuid, item.series.tags)):
         key = group_key(item.series, question.group_by, question.aggregator)
         if key is not None and len(item.times_ms):
             groups.setdefault(key, []).append(item)

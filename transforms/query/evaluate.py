@@ -16,12 +16,13 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
+from timebeam.schema.layouts.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.meta.search import CachedUidNames
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import never_stops
-from timebeam.schema.query.answer import Result, annotated, answer
+from timebeam.schema.query.answer import QuerySeries, Result, annotated, answer
 from timebeam.schema.query.histograms import answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig
@@ -109,6 +110,7 @@ class Evaluated:
       damage: what could not be read, one line each.
       explained: a line for each period: its table, and why.
       stats: what the answer took, by the names of a TSD's statistics; times in ms.
+      interval: of the rollups that were read; empty for points alone.
     """
 
     results: Sequence[Result]
@@ -117,6 +119,7 @@ class Evaluated:
     damage: Sequence[str]
     explained: Sequence[str]
     stats: Mapping[str, float]
+    interval: str = ""
 
 
 def evaluate(
@@ -151,17 +154,14 @@ def evaluate(
     if unknown:
         tsuids |= _tsuids(target, layout, unknown, meter)
     stats.add_scan()
-    ordered = [
-        item if item.tsuid else dataclasses.replace(item, tsuid=tsuids.get(item.series, b""))
-        for item in read.series
-    ]
+    ordered = _with_order(layout, read.series, tsuids)
     if meter is not None:
         meter.add_points(question.filled_count * len(ordered))
     results = answer(question, ordered, never_stops if meter is None else meter.check)
     stats.add_results(results)
     if with_annotations and read.may_have_annotations:
         results, damage = _annotated(target, layout, question, results, damage, meter, read.group)
-    return Evaluated(results, series, tsuids, damage, read.explained, stats.values)
+    return Evaluated(results, series, tsuids, damage, read.explained, stats.values, read.interval)
 
 
 def evaluate_histograms(
@@ -197,6 +197,21 @@ def evaluate_histograms(
     if with_annotations:
         results, damage = _annotated(target, layout, question, results, damage, meter)
     return Evaluated(results, series, tsuids, damage, [], stats.values)
+
+
+def _with_order(
+    layout: ReadableLayout, found: Sequence[QuerySeries], tsuids: Mapping[Series, bytes]
+) -> Sequence[QuerySeries]:
+    """The series with their TSUIDs and salts, which their order depends on."""
+    with_uids = find_capability(layout, UidTables)
+    if with_uids is None:
+        return found
+    ordered = []
+    for item in found:
+        tsuid = tsuids.get(item.series, b"")
+        salt = key_of_tsuid(with_uids.options, tsuid).head[: with_uids.options.salt_width] if tsuid else b""
+        ordered.append(dataclasses.replace(item, tsuid=tsuid, salt=salt))
+    return ordered
 
 
 class _Stats:

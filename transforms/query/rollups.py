@@ -62,6 +62,7 @@ class QueryResult:
       explained: a line for each period: its table, and why.
       may_have_annotations: false if all rows of the range were read, and no cell was without points.
       group: the pre-aggregate whose groups are in place of series; None if there are series.
+      interval: of the rollups that were read; empty for points alone.
     """
 
     series: list[QuerySeries]
@@ -69,6 +70,7 @@ class QueryResult:
     explained: list[str]
     may_have_annotations: bool = True
     group: PreAggregate | None = None
+    interval: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -303,7 +305,7 @@ class _RollupQuery:
             for series, partials in rolled.partials.items()
         ]
         explained = [*notes, *_explained(self.layout, plan, source, rolled, missing)]
-        return QueryResult(complete, damage, explained, group=source.group)
+        return QueryResult(complete, damage, explained, group=source.group, interval=source.interval.interval)
 
 
 def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series | None:

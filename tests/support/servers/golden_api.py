@@ -16,7 +16,9 @@ from tests.support.stored import Store
 from timebeam.pipelines.serve.endpoints import request_of
 from timebeam.schema.api.request import Request
 
-FILE = json.loads((HERE / "api.json").read_text("utf-8"))
+FILE: dict[str, Any] = json.loads((HERE / "api.json").read_text("utf-8"))
+SALTED: dict[str, Any] = json.loads((HERE / "api_salt.json").read_text("utf-8"))
+"""Salted tables, with rollups of some points."""
 
 _UNCOUNTED = {"time", "created", "trace", "details"}
 """Members that differ from run to run, or say of an error what is the server's own."""
@@ -41,23 +43,29 @@ class Case:
         return request_of(self.method, self.path, b"" if self.body is None else body.encode())
 
 
-CASES = [
-    Case(case["name"], case["method"], case["path"], case.get("body"), case["status"], case["answer"])
-    for case in FILE["cases"]
-]
+def cases_of(content: dict[str, Any]) -> list[Case]:
+    """The requests of a file, and what a TSD answered."""
+    return [
+        Case(case["name"], case["method"], case["path"], case.get("body"), case["status"], case["answer"])
+        for case in content["cases"]
+    ]
 
 
-def load(store: Store, folder: Path) -> None:
-    """Writes the UIDs of the file and the TSD's cells of annotations, then ingests its points."""
-    for kind, uids in FILE["data"]["uids"].items():
+CASES = cases_of(FILE)
+
+
+def load(store: Store, folder: Path, content: dict[str, Any] = FILE) -> None:
+    """Writes the UIDs of a file and the TSD's cells of annotations and rollups, then ingests its points."""
+    for kind, uids in content["data"]["uids"].items():
         for name, uid in uids.items():
             store.set_uid(kind, "id", name.encode(), bytes.fromhex(uid))
             store.set_uid(kind, "name", bytes.fromhex(uid), name.encode())
         store.set_counter(kind, len(uids))
-    for _, key, family, *cell in FILE["data"]["cells"]:
-        store.set_cell(store.layout.data_table, bytes.fromhex(key), family, *map(bytes.fromhex, cell))
+    prefix = store.layout.options.table_prefix
+    for table, key, family, *cell in content["data"]["cells"]:
+        store.set_cell(prefix + table, bytes.fromhex(key), family, *map(bytes.fromhex, cell))
     points = folder / "points.txt"
-    points.write_text("".join(line + "\n" for line in FILE["data"]["telnet"]))
+    points.write_text("".join(line + "\n" for line in content["data"]["telnet"]))
     os.utime(points, (FIRST_MS / 1000, FIRST_MS / 1000))
     ingested = ingest(folder, *store.flags, "--format=opentsdb-text", "--input", points)
     assert ingested.letters == []
