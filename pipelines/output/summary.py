@@ -13,7 +13,9 @@ from typing import Any
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.options.parameters import Limit
+from timebeam.schema.points import Stage
 from timebeam.transforms import metrics
+from timebeam.transforms.dead_letters.letter import from_json
 from timebeam.transforms.dead_letters.store import count_letters, letter_files
 from timebeam.transforms.metrics import KIND_OF, NAMESPACE, OF_ROWS
 
@@ -60,10 +62,20 @@ class Summary(abc.ABC):
         text = "\n".join(f"{name:{width}} {figure}" for name, figure in lines)
         return ("nothing was written (dry run)\n" if self.dry_run else "") + text
 
+    def stored_nothing(self) -> bool:
+        """Whether nothing of what was read is stored, or would be; false if the summary cannot tell."""
+        return False
+
     def code(self, max_refused: Limit | None) -> int:
-        """The exit code: 1, with a line on standard error, if more is refused than is allowed."""
+        """The exit code: 1, with a line on standard error, if more is refused than is allowed.
+
+        Without `--max_refused` all but everything may be refused.
+        """
         refused, total = self.share_refused()
         total = max(refused, total)
+        if max_refused is None and refused and self.stored_nothing():
+            print(f"nothing was stored: all is refused{_likely_format(self.dead_letters)}", file=sys.stderr)
+            return 1
         if max_refused is None or not max_refused.is_exceeded(refused, total):
             return 1 if self.failed else 0
         print(
@@ -198,6 +210,10 @@ class PointsSummary(Summary):
     def share_refused(self) -> tuple[int, int]:
         return sum(self.refused.values()), max(self.points_read, self.rows_read)
 
+    def stored_nothing(self) -> bool:
+        stored = self.rows + self.points_stored + self.annotations_written + self.annotations_deleted
+        return not self.rollup and stored + self.points_duplicate == 0
+
     @property
     def bytes_per_point(self) -> float:
         """Bytes that Bigtable stores, before compression, for each stored point."""
@@ -245,6 +261,21 @@ class PointsSummary(Summary):
         if more > 0:
             lines.append(("", f"and {more} more files next to it"))
         return lines
+
+
+def _likely_format(dead_letters: Sequence[str]) -> str:
+    """The format that the first dead letter looks like, if it is not of the one that refused it."""
+    from timebeam.schema.messages import FORMATS, Message, message_format  # they take a tenth of a second
+
+    for path in dead_letters[:1]:
+        with open(path, "rb") as file:
+            rejected = from_json(file.readline()).rejected
+        if rejected.stage is Stage.PARSE:
+            for name in FORMATS:
+                parsed = message_format(name).parse(Message(rejected.payload, 0, ""))
+                if len(parsed.batch) and not parsed.rejected:
+                    return f"; the first dead letter looks like --format {name}"
+    return ": see the dead letters"
 
 
 def _refused(counters: Mapping[str, int], dead_letters: str) -> dict[str, int]:

@@ -263,7 +263,7 @@ def test_texts_and_resources_do_not_get_lost(bigtable: tuple[str, str], prefix: 
     ingest(tmp_path, *heroic.flags, "--format=heroic-json", "--input", path)
     sink = AnyStore.create(bigtable, f"{prefix}to-", "opentsdb")
     assert copy(kairosdb, sink, tmp_path).code == 0
-    assert copy(heroic, sink, tmp_path).code == 0
+    assert copy(heroic, sink, tmp_path).code == 1  # all is refused
     assert [reason for reason, _ in letters(tmp_path)] == ["series-not-storable", "value-not-storable"]
     payloads = [json.loads(payload) for _, payload in letters(tmp_path)]
     assert payloads[0]["tags"] == {"tags": {"host": "a"}, "resources": {"pod": "p"}}

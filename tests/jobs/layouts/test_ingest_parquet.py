@@ -140,7 +140,7 @@ def test_a_refused_row_is_replayed(bigtable: tuple[str, str], prefix: str, tmp_p
     dead = f"--dead_letters={tmp_path / 'dead'}"
     place = *store.flags, "--format=parquet", FIELDS
     ran = timebeam("ingest", *place, f"--input={tmp_path / 'in.parquet'}", dead, "--summary=json")
-    assert ran.code == 0, ran.err
+    assert ran.code == 1, ran.err
     assert json.loads(ran.out)["refused"]["unknown-name"] == 296
     again = f"--dead_letters={tmp_path / 'again'}"
     ran = timebeam("replay", f"{tmp_path}/dead*", *place, "--auto_create_metrics", again, "--summary=json")

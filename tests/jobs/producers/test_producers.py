@@ -260,7 +260,7 @@ def test_copies_and_replays_carry_escaped_names(
     assert queried(sink, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
     listed = timebeam("suggest", "metrics", "", *sink.flags, "--names=escape", "--output=json")
     assert sorted(json.loads(listed.out)) == sorted(labels["__name__"] for labels, _ in SERIES)
-    assert copy(refusing, "--to_names=refuse").code == 0
+    assert copy(refusing, "--to_names=refuse").code == 1
     letters = sorted(tmp_path.glob("copied*"))[-1]
     assert refusing.cells() == set()
     # What was refused there can be replayed to tables that become escaped so.

@@ -264,3 +264,16 @@ def test_a_file_that_cannot_be_read_is_an_error_of_one_line(
     ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", f"--input={path}")
     assert ran.code == 1
     assert ran.err == f"timebeam ingest: {path} cannot be read: permission denied\n"
+
+
+def test_a_file_of_another_format_fails_and_is_named(store: Store, tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a.txt", [json_line(point) for point in random_points(50)])
+    flags = (*store.flags, "--auto_create_metrics", "--dead_letters", tmp_path / "dead", "--input", file)
+    ran = timebeam("ingest", *flags, "--format=opentsdb-text")
+    assert ran.code == 1
+    assert (
+        ran.err
+        == "nothing was stored: all is refused; the first dead letter looks like --format opentsdb-json\n"
+    )
+    assert timebeam("ingest", *flags, "--format=opentsdb-text", "--max_refused=100%").code == 0
+    assert timebeam("ingest", *flags, "--format=opentsdb-json").code == 0

@@ -11,7 +11,7 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry
 
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
-from tests.support.commands import ingest, timebeam
+from tests.support.commands import code_of, ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.inputs.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
 from tests.support.stored import Store
@@ -41,8 +41,9 @@ def replay(place: list[str], folder: Path, *flags: str) -> tuple[dict[str, Any],
     """The summary of a replay of `in.jsonl`, and the letters that it left."""
     source = ("replay", folder / "in.jsonl", *place, "--format=opentsdb-text", "--summary=json")
     ran = timebeam(*source, f"--dead_letters={folder / 'again'}", *flags)
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out), read_letters(folder, "again")
+    summary = json.loads(ran.out)
+    assert ran.code == code_of(summary), ran.err
+    return summary, read_letters(folder, "again")
 
 
 def data_row(store: Store, key: bytes | None = None, **cell: Any) -> str:

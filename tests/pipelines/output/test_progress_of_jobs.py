@@ -64,8 +64,10 @@ def test_replay(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
         path = write_file(tmp_path / "points.txt", [b"put %s 1767225600 1 host=h\n" % metric])
         assert ingest(tmp_path, *flags, "--input", path).letters
     files = list(tmp_path.glob("letters-*/dead-*.jsonl"))
-    replayed = run("replay", *flags, str(tmp_path / "letters-*/dead-*"), "--dead_letters", tmp_path / "again")
-    assert (len(files), replayed) == (2, sum(path.stat().st_size for path in files))
+    letters = ("--dead_letters", tmp_path / "again")
+    ran = timebeam("replay", *flags, str(tmp_path / "letters-*/dead-*"), *letters)
+    assert ran.code == 1  # all is refused again
+    assert (len(files), work()) == (2, sum(path.stat().st_size for path in files))
 
 
 def test_the_share_of_a_compressed_file_grows_with_its_blocks(tmp_path: Path) -> None:

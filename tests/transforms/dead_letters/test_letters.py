@@ -82,7 +82,7 @@ def test_odd_letters_are_letters_again(bigtable: tuple[str, str], prefix: str, t
         *("replay", tmp_path / "in.jsonl", *store.flags, "--format=opentsdb-text", "--summary=json"),
         f"--dead_letters={tmp_path / 'again'}",
     )
-    assert ran.code == 0, ran.err
+    assert ran.code == 1, ran.err
     again = read_letters(tmp_path, "again")
     assert sorted(map(payload_of, again)) == sorted(lines)
     assert json.loads(ran.out)["refused"] == {"bad-syntax": len(lines)}
