@@ -49,6 +49,14 @@ SERVE_COMMAND = Command(
     takes_archive=True,
     parameters=(
         Parameter("bind", "address to listen on; 0.0.0.0 for all", "Server", default="127.0.0.1"),
+        Parameter(
+            "allowed_host",
+            "more names by which clients, tunnels and proxies may call a server on a loopback address, or, "
+            "if given, on any",
+            "Server",
+            default=[],
+            many=True,
+        ),
         Parameter("port", "port to listen on", "Server", positive, 4242, most=_MAX_PORT),
         Parameter("workers", "worker processes", "Server", positive, 1, most=64),
         Parameter(

@@ -11,11 +11,9 @@ import collections
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import orjson
 from google.api_core.exceptions import GoogleAPICallError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -27,7 +25,17 @@ from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.endpoints import ENDPOINTS, GRAFANA, Response, request_of, respond, version
+from timebeam.pipelines.serve.endpoints import (
+    ENDPOINTS,
+    GRAFANA,
+    Response,
+    as_json,
+    request_of,
+    respond,
+    version,
+)
+from timebeam.pipelines.serve.hosts import KnownHosts, hosts_of
+from timebeam.pipelines.serve.page import PAGE, show_page
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, TakesWrites
 from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -149,12 +157,19 @@ class ServerLimits:
     body_seconds: float = 10.0
 
 
-def application(api: Api | None, limits: ServerLimits, writes: FrontDoor | None = None) -> Starlette:
+def application(
+    api: Api | None,
+    limits: ServerLimits,
+    writes: FrontDoor | None = None,
+    bind: str = "127.0.0.1",
+    allowed_hosts: Sequence[str] = (),
+) -> Starlette:
     """The API over HTTP; needs a running event loop only when it is called.
 
     Args:
       api: what is read; None for a server that takes points and reads nothing.
       writes: what takes points; None for a server that reads alone.
+      bind, allowed_hosts: the address, and names of it that clients use: see `hosts_of`.
     """
     server = _Server(api, limits, writes)
     answer = server.handle if api is not None else answer_without_tables
@@ -168,39 +183,11 @@ def application(api: Api | None, limits: ServerLimits, writes: FrontDoor | None 
         ],
         lifespan=None if writes is None else writes.running,
         middleware=[
+            Middleware(KnownHosts, hosts_of(bind, allowed_hosts), allowed_hosts),
             *([Middleware(TakesWrites, writes)] if writes is not None else []),
             Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=_GZIP_LEVEL),
         ],
     )
-
-
-def _plotly() -> bytes:
-    """Plotly's own file for browsers, out of its Python package."""
-    from plotly.offline import get_plotlyjs
-
-    script: str = get_plotlyjs()
-    return script.encode()
-
-
-_FOLDER = Path(__file__).parent
-PAGE = {
-    "/": ("text/html", lambda: (_FOLDER / "page.html").read_bytes()),
-    "/page.js": ("text/javascript", lambda: (_FOLDER / "page.js").read_bytes()),
-    "/plotly.js": ("text/javascript", _plotly),
-}
-"""The files of the page, by path: their types, and what reads them."""
-
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
-    "img-src data: blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-
-
-async def show_page(http: HttpRequest) -> HttpResponse:
-    """A file of the page; it loads nothing from elsewhere."""
-    media_type, read = PAGE[http.url.path]
-    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "max-age=3600"}
-    return HttpResponse(await asyncio.to_thread(read), headers=headers, media_type=media_type)
 
 
 async def answer_without_tables(http: HttpRequest) -> HttpResponse:
@@ -254,8 +241,9 @@ class _Server:
     async def handle(self, http: HttpRequest) -> HttpResponse:
         """Any request of the API."""
         response = await self._answer(http)
-        body = response.body if isinstance(response.body, bytes) else orjson.dumps(response.body)
-        return HttpResponse(body, response.status, dict(response.headers), response.media_type)
+        return HttpResponse(
+            as_json(response.body), response.status, dict(response.headers), response.media_type
+        )
 
     def logged(self, answer: _Handler) -> _Handler:
         """A handler whose answers are counted, and logged in a line each."""
@@ -379,9 +367,7 @@ class _Server:
 def _encoded(api: Api, request: Request) -> Response:
     """The answer, its body as JSON."""
     response = respond(api, request)
-    if isinstance(response.body, bytes):
-        return response
-    return dataclasses.replace(response, body=orjson.dumps(response.body, option=orjson.OPT_NON_STR_KEYS))
+    return dataclasses.replace(response, body=as_json(response.body))
 
 
 async def _until_gone(http: HttpRequest) -> None:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _LOG = logging.getLogger("timebeam.serve")
@@ -105,6 +106,35 @@ REQUEST_SECONDS = 30.0
 """From the start of a connection, or the end of an answer, until the headers of a request have arrived."""
 
 
+FREE_CHUNKS, CHUNK_BYTES = 1_000, 100
+"""Chunks of a body that may be of any length; more must have so many bytes on average. h11 takes about 20
+microseconds for a chunk of any length, and a read has 256 KiB: 40,000 chunks of one byte are a second."""
+
+
+class _Connection(h11.Connection):
+    """Refuses bodies in many short chunks, and those whose length is told twice (RFC 9112 §6.3)."""
+
+    _chunks = _bytes = 0
+
+    def next_event(self) -> Any:
+        """See h11.Connection."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                raise h11.RemoteProtocolError("Content-Length with Transfer-Encoding")
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._bytes += len(event.data)
+            if self._chunks > FREE_CHUNKS + self._bytes // CHUNK_BYTES:
+                raise h11.RemoteProtocolError("too many short chunks")
+        return event
+
+
+_PROBE_SECONDS = 0.25
+_TCP_CLOSED = 7  # of tcp_states.h in Linux
+
+
 class TimedProtocol(H11Protocol):
     """HTTP/1.1 with a time limit on headers; the limit on a body is that of its handler.
 
@@ -115,6 +145,12 @@ class TimedProtocol(H11Protocol):
     """
 
     _timer: asyncio.TimerHandle | None = None
+    _is_discarding = _is_half_closed = False
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """See H11Protocol."""
+        super().__init__(*args, **named)
+        self.conn = _Connection(h11.SERVER, self.conn._max_incomplete_event_size)
 
     def connection_made(self, transport: Any) -> None:
         """See asyncio.Protocol."""
@@ -124,13 +160,47 @@ class TimedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        super().data_received(data)
-        self._set_timer()
+        if not self._is_discarding:
+            super().data_received(data)
+            self._set_timer()
+
+    def eof_received(self) -> bool:
+        """A client that sends no more gets the answers to whole requests; most such clients have gone.
+
+        One that has gone is told by its kernel's reset after something is sent: an interim answer.
+        """
+        self._is_half_closed = self._is_busy and self.conn.their_state is not h11.SEND_BODY
+        if self._is_half_closed and not self.cycle.response_started and self.scope["http_version"] == "1.1":
+            interim = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
+            self.transport.write(self.conn.send(interim))
+            self._probe()
+        return self._is_half_closed
+
+    def _probe(self) -> None:
+        """Drops the connection as soon as it was reset, which asyncio, reading no more, cannot see."""
+        if not self._is_busy or self.transport.is_closing():
+            return
+        information = self.transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_INFO, 1
+        )
+        if information[0] == _TCP_CLOSED:
+            self.transport.abort()
+        else:
+            self.loop.call_later(_PROBE_SECONDS, self._probe)
 
     def on_response_complete(self) -> None:
-        """Called when an answer has been sent."""
+        """Called when an answer has been sent: ends the connection if the request goes on, or no other comes.
+
+        What is left of a body is discarded until the timer for idle connections ends: closing at once would
+        reset the connection, and many clients would not see the answer.
+        """
         super().on_response_complete()
         self._set_timer()
+        if self._is_half_closed and not self._is_busy:
+            self.transport.close()
+        elif self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self._is_discarding = True
+            self.transport.write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
@@ -138,13 +208,17 @@ class TimedProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
+    @property
+    def _is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _set_timer(self) -> None:
         """Starts the timer while no request is under way, and stops it while one is."""
-        is_busy = self.cycle is not None and not self.cycle.response_complete
-        if is_busy and self._timer is not None:
+        if self._is_busy and self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        elif not is_busy and self._timer is None:
+        elif not self._is_busy and self._timer is None:
             self._timer = self.loop.call_later(REQUEST_SECONDS, self._expire, self._unread())
 
     def _expire(self, unread_before: int) -> None:

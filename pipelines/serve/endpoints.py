@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+import orjson
+
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.metadata import annotation, ts_meta, uid_meta
 from timebeam.pipelines.serve.queries import expressions, query
@@ -110,6 +112,28 @@ class Response:
     body: Any
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     media_type: str = "application/json; charset=UTF-8"
+
+
+def as_json(body: Any) -> bytes:
+    """The JSON of the body of an answer; bytes are one already.
+
+    Text of a request may have half of a surrogate pair, which no UTF-8 can hold: a `?` is in its place.
+    """
+    if isinstance(body, bytes):
+        return body
+    try:
+        return orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_encodable(body), option=orjson.OPT_NON_STR_KEYS)
+
+
+def _encodable(value: Any) -> Any:
+    """The same values without halves of surrogate pairs."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(member) for key, member in value.items()}
+    return [_encodable(member) for member in value] if isinstance(value, list | tuple) else value
 
 
 def respond(api: Api, request: Request) -> Response:

@@ -112,7 +112,7 @@ def _application(options: argparse.Namespace) -> Starlette:
         float(options.max_seconds),
     )
     limits = ServerLimits(budget, options.max_queries, options.max_waiting, options.max_body)
-    app = application(_api(options), limits, _front_door(options))
+    app = application(_api(options), limits, _front_door(options), options.bind, options.allowed_host)
     # Rows are many small objects, which would trigger a search for cycles through all that is imported.
     gc.collect()
     gc.freeze()

@@ -46,7 +46,7 @@ def stalled(limits: ServerLimits = LIMITS) -> Iterator[tuple[RowsServer, httpx.C
 def sent(client: httpx.Client, path: str = QUERY) -> socket.socket:
     """A connection that waits for an answer."""
     connection = socket.create_connection((client.base_url.host, client.base_url.port or 0))
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return connection
 
 
@@ -54,7 +54,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
     with serving(silent), running(API, dataclasses.replace(LIMITS, body_seconds=0.1)) as client:
         connection = socket.create_connection((client.base_url.host, client.base_url.port or 0))
         with connection:
-            connection.sendall(b"POST /api/query HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            connection.sendall(b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
             connection.settimeout(30)
             assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
         assert client.get("/api/version").status_code == 200

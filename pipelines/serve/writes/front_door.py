@@ -13,10 +13,9 @@ import dataclasses
 import logging
 from collections.abc import AsyncIterator, Mapping
 
-import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from timebeam.pipelines.serve.endpoints import Response, request_of
+from timebeam.pipelines.serve.endpoints import Response, as_json, request_of
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.protocols import PROTOCOLS, Protocol, Write
 from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
@@ -204,7 +203,7 @@ def _too_long() -> ApiError:
 
 async def _send(response: Response, send: Send) -> None:
     """Sends an answer."""
-    body = response.body if isinstance(response.body, bytes) else orjson.dumps(response.body)
+    body = as_json(response.body)
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in response.headers.items()]
     if response.status != 204:
         headers += [

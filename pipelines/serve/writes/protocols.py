@@ -136,6 +136,11 @@ class OpenTsdbPut(Protocol):
         return Response(error.status, error.body(), error.headers)
 
 
+def _encoded(text: str) -> bytes:
+    """Text that may have half of a surrogate pair out of JSON."""
+    return text.encode("utf-8", "replace")
+
+
 def _unreadable(content: BodyContent) -> list[Rejected]:
     return [rejected for rejected in content.rejected if rejected.reason in _UNREADABLE]
 
@@ -279,13 +284,21 @@ class RemoteWriteRequests(Protocol):
             counts = {"Samples": samples, "Histograms": content.histograms, "Exemplars": 0}
             headers = {f"X-Prometheus-Remote-Write-{name}-Written": str(n) for name, n in counts.items()}
         if content.refused:
-            return Response(400, f"{summary_of(content)}\n".encode(), headers, "text/plain; charset=utf-8")
+            return Response(
+                400,
+                _encoded(f"{summary_of(content)}\n"),
+                headers,
+                "text/plain; charset=utf-8",
+            )
         return Response(204, b"", headers)
 
     def error(self, write: Write, error: ApiError) -> Response:
         """See `Protocol.error`."""
         return Response(
-            error.status, f"{error.message}\n".encode(), error.headers, "text/plain; charset=utf-8"
+            error.status,
+            _encoded(f"{error.message}\n"),
+            error.headers,
+            "text/plain; charset=utf-8",
         )
 
 
@@ -308,7 +321,7 @@ class OtlpMetrics(Protocol):
         if _media_type(write) == _JSON:
             partial = {"rejectedDataPoints": str(content.refused), "errorMessage": message}
             return Response(200, {"partialSuccess": partial} if message else {}, media_type=_JSON)
-        partial_success = _INT + encoded_varint(content.refused) + encoded_bytes(2, message.encode())
+        partial_success = _INT + encoded_varint(content.refused) + encoded_bytes(2, _encoded(message))
         return Response(200, encoded_bytes(1, partial_success) if message else b"", media_type=_PROTOBUF)
 
     def error(self, write: Write, error: ApiError) -> Response:
@@ -317,7 +330,7 @@ class OtlpMetrics(Protocol):
         if _media_type(write) == _JSON:
             body: Any = {"code": code, "message": error.message}
             return Response(error.status, body, error.headers, _JSON)
-        status = _INT + encoded_varint(code) + encoded_bytes(2, error.message.encode())
+        status = _INT + encoded_varint(code) + encoded_bytes(2, _encoded(error.message))
         return Response(error.status, status, error.headers, _PROTOBUF)
 
 

@@ -181,6 +181,6 @@ def _refusals(command: str, content: BodyContent) -> list[bytes]:
     """The answers to refused lines."""
     return [
         f"{command}: {'invalid value' if rejected.reason in _INVALID_VALUES else 'illegal argument'}: "
-        f"{rejected.message}\n".encode()
+        f"{rejected.message}\n".encode("utf-8", "replace")
         for rejected in content.rejected
     ]

@@ -20,8 +20,10 @@ import zstandard
 
 from tests.support.servers.front_door import Door, front_door
 from timebeam.pipelines.serve import connections
+from timebeam.pipelines.serve.hosts import hosts_of
 from timebeam.pipelines.serve.writes.bodies import LISTED_BYTES, SHORT_BYTES, BodyContent
 from timebeam.pipelines.serve.writes.front_door import BODY_BYTES, WriteLimits
+from timebeam.pipelines.serve.writes.protocols import PROTOCOLS
 from timebeam.schema.points import Reason, Rejected, Stage
 
 POINT = {"metric": "sys.cpu", "timestamp": 1356998400, "value": 1, "tags": {"host": "a"}}
@@ -62,7 +64,9 @@ def raw(door: Door, *pieces: bytes, ends: bool = False) -> bytes:
 
 
 def head(*lines: str) -> bytes:
-    return "\r\n".join(["POST /api/put HTTP/1.1", "Host: x", "Connection: close", *lines, "", ""]).encode()
+    return "\r\n".join(
+        ["POST /api/put HTTP/1.1", "Host: localhost", "Connection: close", *lines, "", ""]
+    ).encode()
 
 
 def test_a_body_that_does_not_arrive(door: Door) -> None:
@@ -73,6 +77,95 @@ def test_a_body_that_does_not_arrive(door: Door) -> None:
 def test_a_client_that_leaves(door: Door) -> None:
     raw(door, head("Content-Length: 100"), b"{", ends=True)
     assert door[1].published == []
+
+
+def test_a_client_that_sends_no_more_gets_its_answer(door: Door) -> None:
+    request = head(f"Content-Length: {len(BODY)}") + BODY
+    assert b"HTTP/1.1 204 " in raw(door, request, ends=True)
+    assert [message.data for message in door[1].published] == [BODY]
+
+
+def test_a_connection_is_closed_after_an_answer_before_the_end_of_a_body(door: Door) -> None:
+    """The rest of the body was parsed on and on: three connections held the event loop for half a minute."""
+    url = door[0].base_url
+    with socket.create_connection((url.host, url.port), timeout=SECONDS) as connection:
+        connection.sendall(b"GET /api/put HTTP/1.1\r\nHost: localhost\r\n")
+        connection.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 405 ")
+        connection.settimeout(0.02)
+        for _ in range(300):
+            with contextlib.suppress(TimeoutError, BrokenPipeError):
+                connection.sendall(b"1\r\n \r\n")
+                if not connection.recv(65536):
+                    return
+    raise AssertionError("the connection is open")
+
+
+def test_a_body_in_many_short_chunks(door: Door) -> None:
+    chunked = head("Transfer-Encoding: chunked")
+    answer = raw(door, chunked, b"1\r\n \r\n" * (connections.FREE_CHUNKS + 100))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    padded = BODY.ljust(200 * connections.FREE_CHUNKS)
+    pieces = [padded[start : start + 150] for start in range(0, len(padded), 150)]
+    answer = raw(door, chunked, *(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces), b"0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 204 ")
+
+
+def test_a_length_beside_a_transfer_encoding(door: Door) -> None:
+    whole = head(f"Content-Length: {len(BODY)}", "Transfer-Encoding: chunked").replace(
+        b"Connection: close\r\n", b""
+    )
+    answer = raw(door, whole + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert door[1].published == []
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:4242", 204),
+        ("127.0.0.1", 204),
+        ("[::1]:4242", 204),
+        ("evil.example:4242", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("[::1", 403),
+    ],
+)
+def test_other_names_of_a_loopback_address_are_not_answered(door: Door, host: str, status: int) -> None:
+    headers = {"Host": host}
+    assert door[0].post("/api/put", content=BODY, headers=headers).status_code == status
+    assert door[0].get("/healthz", headers=headers).status_code == (200 if status == 204 else 403)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:1"])
+def test_pages_of_other_origins_may_not_write(door: Door, origin: str) -> None:
+    answer = door[0].post("/api/put", content=BODY, headers={"Origin": origin})
+    assert answer.status_code == 403
+    assert door[1].published == []
+    assert door[0].get("/healthz", headers={"Origin": origin}).status_code == 200
+    own = str(door[0].base_url).rstrip("/")
+    assert door[0].post("/api/put", content=BODY, headers={"Origin": own}).status_code == 204
+
+
+def test_names_that_are_allowed() -> None:
+    assert hosts_of("0.0.0.0", []) is None
+    assert "metrics.example" in (hosts_of("127.0.0.1", ["Metrics.example"]) or ())
+    assert "evil.example" not in (hosts_of("0.0.0.0", ["metrics.example"]) or ("evil.example",))
+
+
+@pytest.mark.parametrize("path", [path for path in PROTOCOLS if path != "/api/v1/write"])
+def test_half_a_surrogate_pair_is_an_error_of_the_client(door: Door, path: str) -> None:
+    half = r'"\ud800x"'
+    bodies = {
+        "/api/histogram": '{"metric":"m","timestamp":1356998400,"buckets":{%s:1},"tags":{"h":"a"}}',
+        "/api/v1/datapoints": '[{"name":%s,"timestamp":1356998400000,"value":"x","tags":{"h":"a"}}]',
+        "/heroic/write": '{"series":{"key":%s,"tags":{}},"data":{"type":%s,"data":[[1356998400000,1]]}}',
+        "/v1/metrics": '{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":%s}]}]}],"x":%s}',
+    }
+    text = bodies.get(path, '{"metric":%s,"timestamp":%s,"value":"x","tags":{%s:"a"}}').replace("%s", half)
+    for kind in ("application/json", "application/x-protobuf"):
+        answer = door[0].post(f"{path}?details", content=text, headers={"Content-Type": kind})
+        assert answer.status_code < 500, answer.text
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "1, 2", "9" * 30, "0x10"])
@@ -171,7 +264,7 @@ def test_many_connections(door: Door) -> None:
         connection.close()
 
 
-@pytest.mark.parametrize("start", [b"", b"POST /api/put HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+@pytest.mark.parametrize("start", [b"", b"POST /api/put HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
 def test_headers_that_do_not_arrive(start: bytes, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 such connections kept others out; a request after an answer has a time limit too."""
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3)
@@ -232,7 +325,7 @@ def test_an_answer_that_nobody_reads_is_dropped(monkeypatch: pytest.MonkeyPatch)
         time.sleep(0.01)
     address = server.servers[0].sockets[0].getsockname()[:2]
     with socket.create_connection(address, timeout=SECONDS) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(10).startswith(b"HTTP/1.1")
         end = time.monotonic() + SECONDS
         while server.server_state.connections and time.monotonic() < end:
