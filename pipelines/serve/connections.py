@@ -164,7 +164,7 @@ class TimedProtocol(H11Protocol):
             super().data_received(data)
             self._set_timer()
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio allows
         """A client that sends no more gets the answers to whole requests; most such clients have gone.
 
         One that has gone is told by its kernel's reset after something is sent: an interim answer.
