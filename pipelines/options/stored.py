@@ -140,7 +140,7 @@ def settings_of(options: argparse.Namespace) -> dict[str, str]:
         from timebeam.schema.declared.language.loader import load  # imports pyarrow
 
         text, name = declaration_text(options)
-        return {_TABLE + layout.table: text for layout in load(text, name).all_layouts}
+        return {_TABLE + layout.table: text for layout in load(text, name, reading=True).all_layouts}
     names = settable(options.layout)
     if getattr(options, "rollup_config", None):
         names.append(ZONE.name)
@@ -286,9 +286,9 @@ def _use_stored_tables(options: argparse.Namespace, texts: Mapping[str, str], ta
     from timebeam.schema.declared.language.loader import DeclarationError, load
 
     with contextlib.suppress(DeclarationError):  # the command reports it
-        for layout in load(*declaration_text(options)).all_layouts:
+        for layout in load(*declaration_text(options), reading=True).all_layouts:
             text = stored.get(layout.table)
-            before = [] if text is None else load(text, table).all_layouts
+            before = [] if text is None else load(text, table, reading=True).all_layouts
             option = next((contradiction(old, layout) for old in before if old.table == layout.table), "")
             if option:
                 raise UsageError(

@@ -92,11 +92,13 @@ def layout_of(options: argparse.Namespace) -> Layout:
 def readable_of(options: argparse.Namespace) -> ReadableLayout:
     """The layout whose points a command reads: one of series, or declared tables with points.
 
+    Tables that do not tell readings apart are readable: see `declaration_of`.
+
     Raises:
       UsageError: see `layout_of`; or a declaration is wrong, or says of no table how it reads as points.
     """
     return (
-        declared_points(options, declaration_of(options))
+        declared_points(options, declaration_of(options, reading=True))
         if options.layout == DECLARED
         else layout_of(options)
     )
@@ -156,8 +158,12 @@ def required(layout: StoredLayout, kind: type[C]) -> C:
         raise UsageError(str(error)) from error
 
 
-def declaration_of(options: argparse.Namespace) -> Declaration:
+def declaration_of(options: argparse.Namespace, *, reading: bool = False) -> Declaration:
     """The declaration that the options name, its tables with their prefix; its warnings go to standard error.
+
+    Args:
+      reading: the command writes nothing into the tables (or only deletes), so that a layout that does not
+        tell readings apart is a warning.
 
     Raises:
       UsageError: no file is given, or it is wrong.
@@ -165,7 +171,7 @@ def declaration_of(options: argparse.Namespace) -> Declaration:
     from timebeam.schema.declared.language.loader import DeclarationError, load
 
     try:
-        declaration = load(*declaration_text(options))
+        declaration = load(*declaration_text(options), reading=reading)
     except DeclarationError as error:
         raise UsageError(*str(error).splitlines()) from error
     for warning in declaration.warnings:
@@ -187,8 +193,11 @@ def declaration_text(options: argparse.Namespace) -> tuple[str, str]:
     return text, options.origins["tables"]
 
 
-def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:
+def tables_of(options: argparse.Namespace, *, reading: bool = False) -> Sequence[TableSpec]:
     """The tables of the layout, or of the declaration, that the options describe.
+
+    Args:
+      reading: see `declaration_of`.
 
     Raises:
       UsageError: an option, or the declaration, is wrong.
@@ -196,7 +205,7 @@ def tables_of(options: argparse.Namespace) -> Sequence[TableSpec]:
     if options.layout == DECLARED:
         from timebeam.schema.declared.codec.cells import tables
 
-        return tables(declaration_of(options))
+        return tables(declaration_of(options, reading=reading))
     return layout_of(options).tables()
 
 

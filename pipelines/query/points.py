@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             return answer_points(options, layout_of(options))
         from timebeam.pipelines.query.records import query_records, record_table
 
-        declaration = declaration_of(options)
+        declaration = declaration_of(options, reading=True)
         table = record_table(declaration, options.table_prefix, options.metric or "")
         if table is not None:
             return query_records(options, declaration, table)

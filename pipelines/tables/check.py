@@ -28,7 +28,7 @@ def _layout_of(options: argparse.Namespace, target: Target) -> ReadableLayout:
     """
     if options.layout != DECLARED:
         return layout_of(options)
-    layout = DeclaredTables(declaration_of(options))
+    layout = DeclaredTables(declaration_of(options, reading=True))
     return layout.with_existing(functools.partial(recent_table_names, target))
 
 

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "adopt":
         return _adopt(options)
     use_stored(options)
-    specs = list(tables_of(options))
+    specs = list(tables_of(options, reading=options.action == "retention"))
     if options.rollup_config:
         specs += _tables_of_rollups(options)
     if options.meta:

@@ -78,7 +78,11 @@ def _unlike(
       owners: the number of the row of each record.
     """
     checked = dataclasses.replace(
-        layout, key=_verifiable(layout) or (Const(b""),), cell_time=CellTime.ZERO, revision=None
+        layout,
+        key=_verifiable(layout) or (Const(b""),),
+        cell_time=CellTime.ZERO,
+        revision=None,
+        allow_overwrite=True,
     )
     try:
         batch = _batch(layout, records)
@@ -94,6 +98,7 @@ def _unlike(
         yield owners[record_number], why
     good_owners = [owner for i, owner in enumerate(owners) if i not in refusals.by_record]
     values_by_row: dict[int, dict[bytes, bytes]] = {}
+    of_one_reading = _of_one_reading(layout)
     for owner, written_row in zip(good_owners, written, strict=True):
         values_by_row.setdefault(owner, {}).update((cell.qualifier, cell.value) for cell in written_row.cells)
         difference = _key_difference(layout, checked, rows[owner].key, written_row.key)
@@ -101,9 +106,19 @@ def _unlike(
             yield owner, difference
     for owner, written_values in values_by_row.items():
         stored = {cell.qualifier: cell.value for cell in rows[owner].cells if cell.family == layout.family}
-        for qualifier in sorted(stored.keys() | written_values.keys()):
+        for qualifier in sorted((stored.keys() | written_values.keys()) - of_one_reading):
             if stored.get(qualifier) != written_values.get(qualifier):
                 yield owner, f"the column {qualifier!r} is not as its record is written"
+
+
+def _of_one_reading(layout: TableLayout) -> frozenset[bytes]:
+    """Columns of fields that each reading of a row has for itself: they hold those of the last record."""
+    if layout.series is None:
+        return frozenset()
+    own: str | None = layout.series.qualifier if isinstance(layout.series.qualifier, str) else None
+    if own is None and layout.event is not None:
+        own = layout.event[0]
+    return frozenset(column.qualifier for column in layout.columns if column.field == own)
 
 
 def _key_difference(layout: TableLayout, checked: TableLayout, key: bytes, written: bytes) -> str:

@@ -141,16 +141,22 @@ def _series(
     stamps: list[int],
     refusals: RecordRefusals,
 ) -> Cells:
+    stored = _stored(batch, column.field, column.encoding, refusals)
     if isinstance(column.qualifier, TimeQualifier):
-        names = _time_names(layout, column.qualifier, event, refusals)
+        names = _time_names(layout, column.qualifier, event, stored, refusals)
     else:
-        names = _field_names(layout, column.qualifier, batch, refusals)
-    return _cells_of(layout.family, names, stamps, _stored(batch, column.field, column.encoding, refusals))
+        names = _field_names(layout, column.qualifier, batch, stored, refusals)
+    return _cells_of(layout.family, names, stamps, stored)
 
 
 def _time_names(
-    layout: TableLayout, form: TimeQualifier, event: Int64s, refusals: RecordRefusals
+    layout: TableLayout,
+    form: TimeQualifier,
+    event: Int64s,
+    stored: list[bytes | None],
+    refusals: RecordRefusals,
 ) -> list[bytes]:
+    """The qualifiers of readings; of a record without a reading any."""
     time = layout.time
     assert time is not None
     assert time.bucket is not None
@@ -158,20 +164,26 @@ def _time_names(
     names, good = qualifiers.of_times(
         form, times_ms, bucket_starts(times_ms, time.bucket, time.zone), time.zone
     )
-    for i in np.flatnonzero(~good).tolist():
+    has_reading = np.array([value is not None for value in stored], np.bool_)
+    for i in np.flatnonzero(~good & has_reading).tolist():
         message = f"{time.name} {event[i]} is too late in its bucket for a qualifier {form.form}"
         refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
     return names
 
 
 def _field_names(
-    layout: TableLayout, field: str, batch: RecordBatch, refusals: RecordRefusals
+    layout: TableLayout,
+    field: str,
+    batch: RecordBatch,
+    stored: list[bytes | None],
+    refusals: RecordRefusals,
 ) -> list[bytes]:
+    """The qualifiers of readings; of a record without a reading any."""
     fixed_qualifiers = {column.qualifier for column in layout.columns}
     names = []
-    for i, text in enumerate(batch.texts(field).to_pylist()):
+    for i, (text, value) in enumerate(zip(batch.texts(field).to_pylist(), stored, strict=True)):
         name = (text or "").encode()
-        if not name or name in fixed_qualifiers:
+        if value is not None and (not name or name in fixed_qualifiers):
             problem = (
                 "is another column's qualifier" if name else "is missing or empty, and it is the qualifier"
             )

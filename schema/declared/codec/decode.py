@@ -53,10 +53,8 @@ def decode(layout: TableLayout, row: Row) -> list[Record]:
             raise ValueError(f"{layout.table} has no column {cell.qualifier!r}")
     if layout.map is not None and entries:
         base[layout.map.field] = entries
-    if layout.series is None:
+    if layout.series is None or not readings:
         return [_timed(layout, base, key_time, newest)]
-    if not readings:
-        return [base]
     return [_reading(layout, layout.series, base, key_time, cell) for cell in readings]
 
 

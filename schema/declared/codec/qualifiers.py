@@ -136,12 +136,13 @@ def entries(
         value, is_text = strict_json.scalar(raw)
         if value is None:
             continue
-        for name, literal in zip(names[:-1], columns.literals[1:-1], strict=True):
-            if literal in name:
-                raise RefusedError(
-                    Reason.NAME_NOT_STORABLE, f"{columns.field}: the name {name!r} contains {literal!r}"
-                )
         qualifier = "".join(a + b for a, b in zip(columns.literals, [*names, ""], strict=True)).encode()
+        if entry_names(columns, qualifier) != tuple(names):
+            raise RefusedError(
+                Reason.NAME_NOT_STORABLE,
+                f"{columns.field}: the names {' and '.join(map(repr, names))} are not those that "
+                f"{qualifier.decode()!r} is split into at the first {columns.literals[1]!r}",
+            )
         if qualifier in fixed_qualifiers:
             raise RefusedError(
                 Reason.NAME_NOT_STORABLE,

@@ -54,8 +54,12 @@ class Renderer:
 
         import pyarrow.compute as pc
 
+        if not self._layout.allow_overwrite:
+            self._refuse_joined()
         rendered = [self.rendered(key_part) for key_part in self._layout.key]
         joined = pc.binary_join_element_wise(*rendered, pa.scalar(self._layout.separator))
+        if isinstance(joined, pa.Scalar):  # of constants alone
+            return [joined.as_py()] * len(self._batch)
         keys: list[bytes] = joined.to_pylist()
         return keys
 
@@ -106,6 +110,8 @@ class Renderer:
         numbers, good = times.numbers(time, self._event)
         for record in np.flatnonzero(~good).tolist():
             message = f"{time.name} {self._event[record]} does not fit the key: is the unit {time.unit}?"
+            if self._event[record] > times.last_in_key(time):
+                message = f"{time.name} {self._event[record]} is after the year 9999 in {time.zone}"
             self._refusals.add(record, Reason.TIMESTAMP_OUT_OF_RANGE, message)
         return times.render(time, numbers)
 
@@ -131,6 +137,22 @@ class Renderer:
             inputs = (b"".join(_marked(x) for x in row) for row in zip(*columns, strict=True))
         return pa.array([(b"%08x" % zlib.crc32(x))[: suffix.size] for x in inputs], pa.binary())
 
+    def _refuse_joined(self) -> None:
+        """Refuses texts with a separator where it is all that separates fields of any length in a hash."""
+        import pyarrow.compute as pc
+
+        for key_part in self._layout.key:
+            joined = joined_fields(self._layout, key_part)
+            for field in joined if len(joined) > 1 and self._separator else ():
+                found = pc.match_substring(self._batch.texts(field.name), self._separator)
+                for record in np.flatnonzero(
+                    pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+                ).tolist():
+                    message = (
+                        f"{field.name} contains the separator {self._separator!r}, which ends it in the hash"
+                    )
+                    self._refusals.add(record, Reason.SERIES_NOT_STORABLE, message)
+
     def _joined(self, sources: Sequence[Field | Time]) -> list[bytes]:
         import pyarrow.compute as pc
 
@@ -142,8 +164,23 @@ class Renderer:
         return key_texts
 
 
+def joined_fields(layout: TableLayout, key_part: Part) -> list[Field]:
+    """The fields in a hash that have any length, and that no part of the key keeps free of separators."""
+    sources = key_part.sources if isinstance(key_part, Hash) else ()
+    return [
+        source
+        for source in sources
+        if isinstance(source, Field)
+        and source.size is None
+        and (not layout.separator or source not in layout.key)
+    ]
+
+
 def in_case(field: Field, texts: pa.Array) -> pa.Array:
-    """string[n]: the texts of a field in the case in which the key holds them."""
+    """string[n]: the texts of a field in the case in which the key holds them.
+
+    The only place that folds case: character by character, where Python makes two of some (SS of ß).
+    """
 
     import pyarrow.compute as pc
 

@@ -6,6 +6,7 @@ Format: docs/spec/bigtable-patterns.md §6.1.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +14,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from timebeam.schema.declared.codec import keys, times
 from timebeam.schema.declared.codec.decode import Record, decode
+from timebeam.schema.declared.codec.rendered_keys import in_case
 from timebeam.schema.declared.codec.times import LAST_MS
 from timebeam.schema.declared.model import UNIT_PER_MS, Encoding, TableLayout
 from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Time, follows, inputs
@@ -236,5 +239,11 @@ def folded_text(layout: TableLayout, name: str, text: str) -> str:
     """A value in the case in which the key holds it."""
     for key_part in layout.key:
         if isinstance(key_part, Field) and key_part.name == name and key_part.case is not None:
-            return text.lower() if key_part.case == "lower" else text.upper()
+            return _folded(key_part, text)
     return text
+
+
+@functools.lru_cache(10_000)
+def _folded(field: Field, text: str) -> str:
+    folded: str = in_case(field, pa.array([text], pa.string()))[0].as_py()
+    return folded

@@ -159,6 +159,15 @@ def last(unit: str) -> int:
     return ((LAST_MS + 1) * units - 1) // milliseconds
 
 
+def last_in_key(time: Time) -> int:
+    """The last time in a part's unit that it can write: of a text, in the year 9999 of its zone."""
+    if time.form != "pattern" or time.zone == UTC:
+        return last(time.unit)
+    units, milliseconds = UNIT_PER_MS[time.unit]
+    end_ms = int(first_instant(np.array([LAST_MS], np.int64), time.zone)[0]) + 1
+    return min(last(time.unit), (end_ms * units - 1) // milliseconds)
+
+
 def largest(time: Time) -> int:
     """The largest number that fits the bytes of a time part."""
     if time.form == "decimal":
@@ -169,10 +178,10 @@ def largest(time: Time) -> int:
 def numbers(time: Time, values: Int64s) -> tuple[Int64s, Bools]:
     """(int64[n], bool[n]): the numbers in the key for times in the part's unit, and which can be stored.
 
-    What cannot be stored is before 1970 or after the year 9999, does not fit the width or `reverse`,
-    or begins a bucket at a time that `divide` does not divide.
+    What cannot be stored is before 1970 or after the year 9999 (of a text, of its zone), does not fit the
+    width or `reverse`, or begins a bucket at a time that `divide` does not divide.
     """
-    good = (values >= 0) & (values <= last(time.unit))
+    good = (values >= 0) & (values <= last_in_key(time))
     valid = np.where(good, values, 0)
     if time.bucket is not None:
         valid = from_ms(bucket_starts(to_ms(valid, time.unit), time.bucket, time.zone), time.unit)
@@ -241,6 +250,21 @@ def is_exact(time: Time) -> bool:
     return time.bucket is None and time.divide == 1
 
 
+def tells_buckets(time: Time) -> bool:
+    """Whether the bytes of a time with a bucket differ between any two buckets.
+
+    Numbers do: `numbers` refuses a bucket whose start `divide` would cut. A text does if no two starts are as
+    close as times with the same text.
+    """
+    if time.form != "pattern" or time.bucket is None:
+        return True
+    text = _LENGTHS[[letter for letter, _ in placeholders(time.pattern) if letter][-1]]
+    if text.months and time.bucket.months:
+        return time.bucket.months >= text.months
+    longest_ms = 366 * DAY_MS if text.months == 12 else text.ms
+    return time.bucket.months > 0 or time.bucket.ms >= longest_ms
+
+
 def shares_rows(layout: TableLayout) -> bool:
     """Whether the key cuts the time, and nothing else keeps records of one row apart."""
     has_suffix = any(isinstance(key_part, Suffix) for key_part in layout.key)
@@ -254,7 +278,7 @@ def bounds(time: Time, start_ms: int, end_ms: int) -> tuple[bytes, bytes | None]
     """
     units, milliseconds = UNIT_PER_MS[time.unit]
     first = max(-(-start_ms * units // milliseconds), 0)
-    final = min(-(-end_ms * units // milliseconds) - 1, last(time.unit))
+    final = min(-(-end_ms * units // milliseconds) - 1, last_in_key(time))
     if first > final:
         return None
     low, high = (_clipped(time, value) for value in (first, final))

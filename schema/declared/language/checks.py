@@ -2,7 +2,8 @@
 
 Format: docs/spec/bigtable-patterns.md §6; the numbers are those of its list.
 
-Checks 2 and 3 (order of times, widths, padding, salts' digits) are made where parts are read.
+Checks 2 and 3 (order of times, widths, padding, salts' digits) are made where parts are read, and that
+readings are told apart (check 4) in `apart`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from timebeam.schema.common.times import DAY_MS
-from timebeam.schema.declared.codec import days, qualifiers, times
+from timebeam.schema.declared.codec import days
 from timebeam.schema.declared.codec.rollups import problems
 from timebeam.schema.declared.language.sections import ProblemError, Section
-from timebeam.schema.declared.model import DayTables, DeclaredRollup, TableLayout, TimeQualifier
+from timebeam.schema.declared.model import DayTables, DeclaredRollup, TableLayout
 from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time, follows, inputs
 
 
@@ -93,7 +94,6 @@ def check_layout(layout: TableLayout, section: Section, is_rollup: bool) -> Iter
     """
     _key(layout, section)
     _reads(layout, section)
-    _identity(layout, section, is_rollup)
     _sizes(layout, section)
     return _warnings(layout, section, is_rollup)
 
@@ -179,41 +179,6 @@ def _reads(layout: TableLayout, section: Section) -> None:
                 served(layout, read.equals, read.range)
             except ValueError as error:
                 raise section.problem("read", f"read {read.name} is not served: {error}", number) from None
-
-
-def _identity(layout: TableLayout, section: Section, is_rollup: bool) -> None:
-    """Check 4: what tells two events apart is in the key or a qualifier."""
-    if layout.allow_overwrite:
-        return
-    for name in layout.identity:
-        if name not in layout.stored:
-            raise section.problem(
-                "identity",
-                f"{name} tells events apart, but is neither in the key nor in a qualifier: add it to the "
-                "key, or say allow_overwrite = true",
-            )
-    if times.shares_rows(layout) and layout.max_versions == 1 and not is_rollup:
-        time = layout.time
-        assert time is not None
-        raise section.problem(
-            "key",
-            f"the key cuts {time.name}, so that records of one {time.bucket or 'cut'} overwrite each other: "
-            "declare a series with a time in its qualifier, or say allow_overwrite = true",
-            layout.key.index(time),
-        )
-    if layout.time_qualifier is not None:
-        _names_apart(layout, layout.time_qualifier, section)
-
-
-def _names_apart(layout: TableLayout, form: TimeQualifier, section: Section) -> None:
-    """Fixed columns that a reading's qualifier could equal."""
-    for column in layout.columns:
-        try:
-            qualifiers.steps_of(form, column.qualifier)
-        except ValueError:
-            continue
-        text = f"the column {column.qualifier.decode()!r} looks like the qualifier of a reading: rename it"
-        raise section.problem("columns", text)
 
 
 def _sizes(layout: TableLayout, section: Section) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from timebeam.schema.common.times import DAY_MS, UTC, WEEKDAYS, span_of, zone_of
 from timebeam.schema.declared.codec import days
 from timebeam.schema.declared.codec.rollups import kept_fields
+from timebeam.schema.declared.language.apart import Ambiguity, ambiguities
 from timebeam.schema.declared.language.checks import check_declaration, check_layout
 from timebeam.schema.declared.language.columns import TableColumns, columns_of, overlaps, point_fields
 from timebeam.schema.declared.language.key_parts import Times, parts_of
@@ -42,8 +43,12 @@ class DeclarationError(ValueError):
     """A declaration cannot be taken; the text has a line for each thing that is wrong with it."""
 
 
-def load(text: str, file_name: str) -> Declaration:
+def load(text: str, file_name: str, *, reading: bool = False) -> Declaration:
     """The tables that a TOML document declares; warnings are in the declaration.
+
+    Args:
+      reading: nothing is written, so that what a layout does not tell apart is a warning, not an error:
+        tables that exist stay readable.
 
     Raises:
       DeclarationError: "FILE: PATH: what is wrong: what to do", for each layout that is wrong; "FILE line N"
@@ -57,6 +62,7 @@ def load(text: str, file_name: str) -> Declaration:
         raise DeclarationError(f"{file_name} {where}: not TOML: {error}") from None
     problems: list[ProblemError] = []
     warnings: list[ProblemError] = []
+    ambiguous: list[Ambiguity] = []
     layouts: list[TableLayout] = []
     day_tables: list[DayTables] = []
     targets: list[tuple[TableLayout, Section]] = []
@@ -72,6 +78,7 @@ def load(text: str, file_name: str) -> Declaration:
                 else:
                     layouts.append(layout)
                 warnings += check_layout(layout, section, is_rollup)
+                ambiguous += ambiguities(layout, is_rollup)
         except ProblemError as problem:
             problems.append(problem)
     rolled: list[DeclaredRollup] = []
@@ -82,6 +89,13 @@ def load(text: str, file_name: str) -> Declaration:
             problems.append(problem)
     problems += check_declaration(layouts, day_tables, rolled)
     problems += overlaps([*layouts, *(layout for layout, _ in targets)])
+    if reading:
+        warnings += (
+            ProblemError(each.path, f"{each.text}; rows are read as they are, and none are written")
+            for each in ambiguous
+        )
+    else:
+        problems += (ProblemError(each.path, each.text) for each in ambiguous)
     if problems:
         raise DeclarationError("\n".join(f"{file_name}: {problem}" for problem in problems))
     texts = [f"{file_name}: {warning}" for warning in warnings]

@@ -76,8 +76,8 @@ def fnv1a64(raw: bytes) -> int:
     return h
 
 
-def key(layout: dict[str, Any], record: dict[str, str]) -> bytes:
-    """The row key of one record of texts."""
+def key(layout: dict[str, Any], record: dict[str, str], payload: bytes = b"") -> bytes:
+    """The row key of one record of texts, whose original bytes are the payload."""
     separator = layout.get("separator", "#").encode()
     parts = layout["key"]
 
@@ -114,10 +114,11 @@ def key(layout: dict[str, Any], record: dict[str, str]) -> bytes:
             salt = part.get("base", 0) + hashes[part.get("hash", "crc32")](raw) % buckets
             pieces.append(b"%0*d" % (part.get("width", 1), salt))
         elif "suffix" in part:
-            raw = b"".join(
+            marked = (
                 b"-" if record.get(n) is None else b"%d:%s" % (len(record[n].encode()), record[n].encode())
                 for n in part["suffix"]
             )
+            raw = payload if part["suffix"] == "payload" else b"".join(marked)
             pieces.append((b"%08x" % zlib.crc32(raw))[: part.get("width", 8)])
         elif "of" in part:
             digest = hashlib.new(part["hash"], inputs(part["of"]))

@@ -136,3 +136,18 @@ def test_a_row_in_the_table_of_another_day_is_damage() -> None:
     days = MemoryTables([row._replace(table=name) for name in layout.existing()])
     (finding,) = layout.audit(days.all)
     assert (finding.table, finding.text) == ("SENSOR_20150317", "it is not a row of 2015-03-17")
+
+
+@pytest.mark.parametrize("qualifier", ['{ field = "Q" }', '{ time = "TS", within = "1h", step = "1m" }'])
+def test_a_record_without_its_reading_is_sound(qualifier: str) -> None:
+    declaration = load(
+        '[layout.t]\ntable = "T"\nkey = [{ field = "A" }, { time = "TS", bucket = "1h", width = 13 }]\n'
+        'allow_overwrite = true\n[layout.t.columns]\nfamily = "f"\nfields = ["M"]\n'
+        f'series = {{ value = "R", qualifier = {qualifier} }}\n',
+        "t",
+    )
+    records = [{"A": "a", "TS": 1_426_535_612_045, "M": "x"}, {"A": "b", "TS": 1, "M": "x", "Q": "q"}]
+    text = "\n".join(map(json.dumps, records)).encode()
+    written, refused = rows(declaration, read_json(Message(text, 0))[0])
+    assert not refused
+    assert list(audit_rows(declaration.layouts[0], written)) == []

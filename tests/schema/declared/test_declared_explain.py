@@ -65,7 +65,8 @@ def test_layouts_without_examples_explain_themselves() -> None:
     declaration = load(
         '[layout.t]\ntable = "T"\nkey = [{ salt = ["X"], buckets = 5 }, { field = "ABCDEF", width = 3 }, '
         '{ field = "N", type = "uint" }, { hash = "md5", of = ["Y"], encoding = "raw", length = 2 }, '
-        '{ time = "TS", width = 13 }, { suffix = ["Z"] }]\ncell_time = "revision"\nrevision = "REV"\n'
+        '{ time = "TS", width = 13 }, { suffix = ["Z"] }]\n'
+        'allow_overwrite = true\ncell_time = "revision"\nrevision = "REV"\n'
         '[layout.t.columns]\nfamily = "f"\nfields = [{ name = "I", encoding = "i64be" }]\n'
         'series = { value = "V", qualifier = { field = "metric" } }\n',
         "t",

@@ -291,7 +291,7 @@ qualifier = { time = "TS", within = "1d", step = "15m" }
         (
             'qualifier = "ID"',
             'qualifier = "0015"',
-            "layout.day.columns",
+            "layout.day.columns.fields[0]",
             "looks like the qualifier of a reading",
         ),
         (

@@ -271,3 +271,82 @@ def test_days_that_do_not_begin_at_a_whole_step_of_the_key_are_refused() -> None
     (row,), (refused,) = rows(declaration, batch)
     assert row.key == b"a#00946944"
     assert refused.reason is Reason.TIMESTAMP_OUT_OF_RANGE
+
+
+def declared(key: str, columns: str = 'fields = ["V"]', more: str = "allow_overwrite = true") -> Declaration:
+    return load(
+        f'[layout.t]\ntable = "T"\nkey = [{key}]\n{more}\n[layout.t.columns]\nfamily = "f"\n{columns}\n', "t"
+    )
+
+
+def stored(declaration: Declaration, *records: dict[str, Any]) -> tuple[list[Row], list[Rejected]]:
+    text = "\n".join(json.dumps(record, ensure_ascii=False) for record in records)
+    batch, rejected = read_json(Message(text.encode(), 0))
+    assert not rejected
+    return rows(declaration, batch)
+
+
+@pytest.mark.parametrize(
+    ("template", "entries", "good"),
+    [
+        ("{a}::{b}", {"cpu": {"user": 1}, "cpu:": {"x": 1}}, False),
+        ("{a}::{b}", {"cpu": {":user": 1, "a::b": 2, "x:": 3}}, True),
+        ("{a}aba{b}", {"xab": {"y": 1}}, False),
+        ("<{a}/{b}>", {"<": {"/>": 1}}, True),
+    ],
+)
+def test_names_of_map_entries_come_back_from_their_qualifiers(
+    template: str, entries: dict[str, Any], good: bool
+) -> None:
+    declaration = declared('{ field = "A" }', f'map = {{ source = "m", qualifier = "{template}" }}', "")
+    found, refused = stored(declaration, {"A": "a", "m": entries})
+    if good:
+        assert len(found[0].cells) == sum(map(len, entries.values()))
+    else:
+        assert [one.reason for one in refused] == [Reason.NAME_NOT_STORABLE]
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "Pacific/Kiritimati", "America/New_York", "UTC"])
+def test_the_last_hours_of_the_year_9999_are_stored_readably_or_refused(zone: str) -> None:
+    declaration = declared(
+        f'{{ field = "A" }}, {{ time = "T", bucket = "1d", tz = "{zone}", format = "%Y%m%d" }}'
+    )
+    last_ms = 253_402_300_799_999
+    records = [{"A": "a", "T": last_ms - hours * 3_600_000, "V": "1"} for hours in range(30)]
+    found, refused = stored(declaration, *records)
+    assert {row.key for row in found} >= {b"a#99991231"}
+    assert all(row.key.startswith(b"a#999912") for row in found)
+    assert len(refused) == {"Asia/Kolkata": 6, "Pacific/Kiritimati": 14}.get(zone, 0)
+    assert {one.reason for one in refused} <= {Reason.TIMESTAMP_OUT_OF_RANGE}
+    assert all(f"is after the year 9999 in {zone}" in one.message for one in refused)
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York"])
+def test_ranges_of_text_times_without_end_hold_all_rows(zone: str) -> None:
+    declaration = declared(
+        f'{{ field = "A" }}, {{ time = "T", bucket = "1d", tz = "{zone}", format = "%Y%m%d" }}'
+    )
+    (row,), _ = stored(declaration, {"A": "a", "T": 1_700_000_000_000, "V": "1"})
+    ((start, end),) = ranges(declaration.layouts[0], {"A": "a"}, (0, 253_402_300_800_000))
+    assert start <= row.key < end
+
+
+def test_fields_that_are_hashed_together_are_told_apart_by_their_separator() -> None:
+    declaration = declared('{ hash = "md5", of = ["A", "B"] }', more="")
+    found, refused = stored(
+        declaration,
+        {"A": "x#y", "B": "z", "V": 1},
+        {"A": "x", "B": "y#z", "V": 2},
+        {"A": "x", "B": "z", "V": 3},
+    )
+    assert len(found) == 1
+    assert [one.reason for one in refused] == [Reason.SERIES_NOT_STORABLE] * 2
+    assert "contains the separator '#', which ends it in the hash" in refused[0].message
+
+
+def test_a_record_without_a_reading_needs_no_qualifier() -> None:
+    series = 'fields = ["M"]\nseries = { value = "R", qualifier = { field = "Q" } }'
+    declaration = declared('{ field = "A" }', series)
+    found, refused = stored(declaration, {"A": "a", "M": 1}, {"A": "a", "M": 1, "R": 2}, {"A": "a", "Q": "q"})
+    assert [[cell.qualifier for cell in row.cells] for row in found] == [[b"M"]]
+    assert [one.reason for one in refused] == [Reason.SERIES_NOT_STORABLE, Reason.EMPTY_VALUE]

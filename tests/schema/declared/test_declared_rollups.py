@@ -264,6 +264,7 @@ COLUMN = """
 [layout.event]
 table = "EVENT"
 key = [{ field = "HOST" }, { suffix = ["TS"] }]
+allow_overwrite = true
 columns = { family = "E", fields = ["V", "TS"] }
 """
 
