@@ -382,11 +382,17 @@ def test_another_declaration_stops_a_command(place: Place, old: str, new: str, o
 
 
 def test_what_leaves_the_bytes_as_they_are_is_no_contradiction(place: Place) -> None:
-    """Reads, points and new columns; `tables create` stores the new text."""
+    """Reads, points and new columns; `tables create` stores the new text.
+
+    A row has one PLACE for all readings of its day: the declaration has to allow that records overwrite it.
+    """
     assert place.run("tables", "create", *declare(place, SENSOR)).code == 0
     grown = SENSOR.replace('metric = "meter.reading"', 'metric = "reading"')
     grown = grown.replace('qualifier = "ID" }]', 'qualifier = "ID" }, "PLACE"]')
-    assert grown != SENSOR
+    refused = place.run("tables", "create", *declare(place, grown))
+    assert (refused.code, "a row has one column 'PLACE' for all TS" in refused.err) == (2, True), refused
+    grown = grown.replace('identity = ["METER"]', 'identity = ["METER"]\nallow_overwrite = true', 1)
+    assert grown.count("allow_overwrite") == 1
     flags = declare(place, grown)
     assert place.run("check", *flags).code == 0
     assert place.rows()["table"]["table SENSOR"] == SENSOR
