@@ -112,9 +112,23 @@ microseconds for a chunk of any length, and a read has 256 KiB: 40,000 chunks of
 
 
 class _Connection(h11.Connection):
-    """Refuses bodies in many short chunks, and those whose length is told twice (RFC 9112 §6.3)."""
+    """Refuses bodies in many short chunks, and those whose length is told twice (RFC 9112 §6.3).
 
+    Attributes:
+      is_last: an answer began before the body had ended: the connection ends with it, as the answer says. A
+        client whose last bytes were on their way would send another request, and see the connection end.
+    """
+
+    is_last = False
     _chunks = _bytes = 0
+
+    def send(self, event: Any) -> Any:
+        """See h11.Connection: if it knew of the header, the connection would be closed at once, and reset."""
+        self.is_last |= isinstance(event, h11.Response) and self.their_state is h11.SEND_BODY
+        data = super().send(event)
+        if self.is_last and isinstance(event, h11.Response) and data is not None:
+            return data.removesuffix(b"\r\n") + b"connection: close\r\n\r\n"
+        return data
 
     def next_event(self) -> Any:
         """See h11.Connection."""
@@ -144,6 +158,7 @@ class TimedProtocol(H11Protocol):
     Nagle's algorithm on: the body of an answer would wait 40 ms for the client to confirm its headers.
     """
 
+    conn: _Connection
     _timer: asyncio.TimerHandle | None = None
     _is_discarding = _is_half_closed = False
 
@@ -198,7 +213,7 @@ class TimedProtocol(H11Protocol):
         self._set_timer()
         if self._is_half_closed and not self._is_busy:
             self.transport.close()
-        elif self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+        elif self.conn.is_last and not self.transport.is_closing():
             self._is_discarding = True
             self.transport.write_eof()
 
