@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tests.support.commands import timebeam, unless_given
+from tests.support.commands import code_of, timebeam, unless_given
 from tests.support.processes.children import start_command
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.stored import Store
@@ -37,8 +37,9 @@ def stream(store: Store, folder: Path, *flags: str | Path) -> dict[str, Any]:
         ),
         *flags,
     )
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
+    summary = json.loads(ran.out)
+    assert ran.code == code_of(summary), ran.err
+    return summary
 
 
 def letters(folder: Path) -> list[dict[str, Any]]:
