@@ -17,6 +17,11 @@ __version__ = "0.1.0"
 __all__ = ["read_frame"]
 
 
+def __dir__() -> list[str]:
+    """With `read_frame`, also before it is first used."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """`read_frame`, imported when it is first used: `import timebeam` alone is quick."""
     if name != "read_frame":

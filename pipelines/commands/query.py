@@ -15,6 +15,7 @@ from timebeam.pipelines.options.parameters import (
     boolean,
     not_negative,
     positive,
+    time_zone,
 )
 from timebeam.schema.layouts.opentsdb.uids.uid_table import KINDS
 
@@ -25,6 +26,15 @@ SELECTION = (
         "Query",
     ),
     Parameter("end", "last time, in the forms of --start", "Query", default="now"),
+    Parameter(
+        "timezone",
+        "time zone of days in --start, --end and --downsample 1dc-sum, and of times in tables and charts, as "
+        "Europe/Berlin",
+        "Query",
+        time_zone,
+        "UTC",
+        setting=True,
+    ),
     Parameter(
         "tag",
         "only series that have this tag: k=v, k=v|w, k=web* (ignores case), k=*, or a filter of OpenTSDB: "
@@ -129,6 +139,7 @@ QUERY_COMMAND = Command(
   timebeam query sys.load --layout opentsdb --start 2026-11-21 --downsample 1m-avg --output load.png
   timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
   timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json
+  timebeam query sys.load --layout opentsdb --start 2026-11-01 --downsample 1dc-max --timezone Europe/Berlin
   timebeam query sys.load --layout opentsdb --start 1d-ago --global_annotations --output load.html
   timebeam query web.latency --layout opentsdb --start 1h-ago --group_by host --percentiles 50 99
   timebeam query QUOTE --layout table --tables market.toml --where EXCHANGE=NYSE SYMBOL=F --start 1h-ago""",

@@ -27,6 +27,7 @@ from google.pubsub_v1.types import ExpirationPolicy, PublishRequest, PubsubMessa
 from google.pubsub_v1.types import Subscription as SubscriptionConfig
 
 from timebeam.pipelines.local.emulator import EmulatorError, child, sdk_roots
+from timebeam.pipelines.options.values import emulator_address
 
 PUBSUB_VARIABLE = "PUBSUB_EMULATOR_HOST"
 
@@ -45,6 +46,11 @@ class SubscriptionError(RuntimeError):
     """The subscription cannot be used: one line that says what to do."""
 
 
+def _emulator() -> str | None:
+    """HOST:PORT of the emulator, if the variable names one; raises UsageError if it is no address."""
+    return emulator_address(PUBSUB_VARIABLE, "set it to localhost:PORT of one that is running")
+
+
 def subscriber() -> SubscriberClient:
     """A client of the service, or of the emulator, there without gRPC's limit of 4 MiB a response.
 
@@ -53,7 +59,7 @@ def subscriber() -> SubscriberClient:
     Raises:
       SubscriptionError: there are no credentials.
     """
-    emulator = os.environ.get(PUBSUB_VARIABLE)
+    emulator = _emulator()
     if not emulator:
         try:
             return SubscriberClient()
@@ -65,7 +71,7 @@ def subscriber() -> SubscriberClient:
 
 def publisher() -> PublisherClient:
     """A client of the service or of the emulator."""
-    emulator = os.environ.get(PUBSUB_VARIABLE)
+    emulator = _emulator()
     if not emulator:
         return PublisherClient()
     return PublisherClient(transport=PublisherGrpcTransport(channel=grpc.insecure_channel(emulator)))
@@ -73,7 +79,7 @@ def publisher() -> PublisherClient:
 
 def async_publisher() -> PublisherAsyncClient:
     """`publisher` for the running event loop."""
-    emulator = os.environ.get(PUBSUB_VARIABLE)
+    emulator = _emulator()
     if not emulator:
         return PublisherAsyncClient()
     channel = grpc.aio.insecure_channel(emulator)

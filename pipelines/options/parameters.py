@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import re
+import zoneinfo
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,6 +141,15 @@ def not_negative(text: str) -> float:
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{_cut(text)} is not a number of at least 0")
     return number
+
+
+def time_zone(text: str) -> str:
+    """The name of a time zone."""
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is no time zone: give one as Europe/Berlin") from None
+    return text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -84,6 +84,14 @@ class Parser(argparse.ArgumentParser):
         self._values[dest] = [*self._values.get(dest, ()), *values]
         return list(self._values[dest])
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, with the choice that a misspelt value is most like."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = did_you_mean(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, error.message + near.replace(":", ";", 1)) from None
+
     @property
     def given_words(self) -> set[str]:
         """The names of the options that the last command line gave."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from timebeam.pipelines.options.parameters import DAY, TIME, Parameter, UsageError
-from timebeam.schema.common.times import parse_time, utc_text
+from timebeam.schema.common.times import ends_before, parse_time, utc_text
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.plan import LAST_MS, RollupPlan, day_range, last_complete_day, plan
@@ -47,14 +47,17 @@ def range_parameters(group: str, day: str, end: str, end_example: str) -> tuple[
     )
 
 
-def time_of(text: str, now_ms: int) -> int:
+def time_of(text: str, now_ms: int, zone: str = "UTC") -> int:
     """A time in ms since 1970.
+
+    Args:
+      zone: of days and clocks without an offset.
 
     Raises:
       UsageError: it is no time.
     """
     try:
-        return parse_time(text, now_ms)
+        return parse_time(text, now_ms, zone)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -156,7 +159,7 @@ def days_of(options: argparse.Namespace, zone: str, now_ms: int) -> list[datetim
     if named:
         start_ms, end_ms = named
         if start_ms >= end_ms:
-            raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
+            raise UsageError(ends_before(start_ms, end_ms))
         days, after_ms = list(_overlapping(start_ms, end_ms, zone)), 0
     else:
         after_ms = delay_ms(options)

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Capability)
 T = TypeVar("T")
 
-_ADDRESS = re.compile(r"\S*:[0-9]{1,5}")
-
 
 def text_of(path: str, kind: str) -> str:
     """The text of a file, local or of any file system that Beam knows.
@@ -247,15 +245,14 @@ def dead_letters_of(place: str, run_ms: int) -> str:
     Raises:
       UsageError: the name of a topic cannot be one.
     """
-    from apache_beam.io.gcp.pubsub import parse_topic  # commands without dead letters need no Beam
-
-    from timebeam.transforms.dead_letters.store import TOPIC
+    from timebeam.transforms.dead_letters.store import TOPIC, has_project_id  # imports Beam
 
     if TOPIC.fullmatch(place):
-        try:
-            parse_topic(place)
-        except ValueError as error:
-            raise UsageError(f"--dead_letters: {error}") from error
+        if not has_project_id(place) and not os.environ.get("PUBSUB_EMULATOR_HOST"):
+            raise UsageError(
+                f"--dead_letters {place}: Google Cloud has no project name of this form; for an emulator set "
+                "PUBSUB_EMULATOR_HOST"
+            )
         return place
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(run_ms / 1000))
     return f"{place}-{stamp}{run_ms % 1000:03d}"
@@ -267,11 +264,7 @@ def target_of(options: argparse.Namespace) -> Target:
     Raises:
       UsageError: none is named, and no emulator is configured; or the emulator's address is none.
     """
-    emulator = os.environ.get(EMULATOR_VARIABLE)
-    if emulator and not _ADDRESS.fullmatch(emulator):
-        raise UsageError(
-            f"{EMULATOR_VARIABLE}={emulator} is not HOST:PORT: set it as `timebeam emulator` prints"
-        )
+    emulator = emulator_address(EMULATOR_VARIABLE, "set it as `timebeam emulator` prints")
     local = "local" if emulator else None
     project, instance = options.project or local, options.instance or local
     if not project or not instance:
@@ -280,6 +273,27 @@ def target_of(options: argparse.Namespace) -> Target:
             f"{EMULATOR_VARIABLE} as it prints"
         )
     return Target(project, instance, options.app_profile)
+
+
+_ADDRESS = re.compile(r"(?:\w+://)?([^\s/@]*:[0-9]{1,5})/*")
+
+
+def emulator_address(variable: str, how: str) -> str | None:
+    """HOST:PORT of the emulator that an environment variable names; None if it is not set.
+
+    Args:
+      how: what to do if it is something else.
+
+    Raises:
+      UsageError: it is something else, such as an URL.
+    """
+    address = os.environ.get(variable)
+    match = _ADDRESS.fullmatch(address or "")
+    if not address or (match and match[1] == address):
+        return address or None
+    raise UsageError(
+        f"{variable}={address} is not HOST:PORT: " + (f"did you mean {match[1]}?" if match else how)
+    )
 
 
 def create_command(options: argparse.Namespace) -> str:

@@ -11,12 +11,14 @@ import dataclasses
 import importlib.util
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.annotations import Annotation
+from timebeam.schema.common.times import UTC, local_ms
 from timebeam.schema.points import Int64s
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Values, to_floats
@@ -32,11 +34,18 @@ def label(result: Result) -> str:
     return printable(f"{result.metric}{{{tags}}}{over}")
 
 
-def _times(times_ms: Int64s) -> list[str]:
-    """ISO 8601, with milliseconds if any of the times has them."""
-    moments = times_ms.astype("datetime64[ms]")
-    texts = np.datetime_as_string(moments, unit="ms" if np.any(times_ms % 1000) else "s")
-    return [text + "Z" for text in texts.tolist()]
+def _times(times_ms: Int64s, zone: str) -> list[str]:
+    """ISO 8601 in a time zone, with its offset; with milliseconds if any of the times has them."""
+    clocks_ms = local_ms(times_ms, zone)
+    unit: Literal["ms", "s"] = "ms" if np.any(times_ms % 1000) else "s"
+    texts = np.datetime_as_string(clocks_ms.astype("datetime64[ms]"), unit=unit).tolist()
+    if zone == UTC:
+        return [text + "Z" for text in texts]
+    minutes = ((clocks_ms - times_ms) // 60_000).tolist()
+    return [
+        f"{text}{'-' if offset < 0 else '+'}{abs(offset) // 60:02}:{abs(offset) % 60:02}"
+        for text, offset in zip(texts, minutes, strict=True)
+    ]
 
 
 def value_text(value: int | float, nan_is_null: bool) -> str:
@@ -46,11 +55,12 @@ def value_text(value: int | float, nan_is_null: bool) -> str:
     return str(value)
 
 
-def table(results: Sequence[Result], everything: bool) -> str:
+def table(results: Sequence[Result], everything: bool, zone: str = UTC) -> str:
     """A block of lines for each result: its name, its points, its annotations.
 
     Args:
       everything: whether nothing is shortened.
+      zone: time zone of the times.
     """
     if not results:
         return "no points\n"
@@ -60,11 +70,11 @@ def table(results: Sequence[Result], everything: bool) -> str:
         count = len(result.times_ms)
         lines.append(f"{label(result)}  {_count(count, 'point')}")
         if not count:
-            lines += [*_note_lines(result.annotations or ()), ""]
+            lines += [*_note_lines(result.annotations or (), zone), ""]
             continue
         # One line 'n more' in place of one point would shorten nothing.
         end = count if everything or count <= _SHOWN_POINTS + 1 else _SHOWN_POINTS
-        times = _times(result.times_ms[:end])
+        times = _times(result.times_ms[:end], zone)
         values = [value_text(value, result.nan_is_null) for value in result.values[:end].tolist()]
         # The decimal points stand below each other.
         widest = max(len(value.partition(".")[0]) for value in values)
@@ -74,22 +84,22 @@ def table(results: Sequence[Result], everything: bool) -> str:
         ]
         if end < count:
             lines.append(f"  ... {count - end} more points (table-all shows them)")
-        lines += [*_note_lines(result.annotations or ()), ""]
+        lines += [*_note_lines(result.annotations or (), zone), ""]
     if len(shown) < len(results):
         lines.append(f"... {len(results) - len(shown)} more series (table-all shows them)\n")
     if results[0].global_annotations:
-        lines += ["global annotations", *_note_lines(results[0].global_annotations), ""]
+        lines += ["global annotations", *_note_lines(results[0].global_annotations, zone), ""]
     return "\n".join(lines)
 
 
-def _note_lines(notes: Sequence[Annotation]) -> list[str]:
+def _note_lines(notes: Sequence[Annotation], zone: str) -> list[str]:
     """A line for each annotation: when, and what."""
-    return [f"  {note_period(note)}  * {note_text(note)}" for note in notes]
+    return [f"  {note_period(note, zone)}  * {note_text(note)}" for note in notes]
 
 
-def note_period(note: Annotation) -> str:
+def note_period(note: Annotation, zone: str = UTC) -> str:
     """From when to when an annotation is; its start alone if it has no end behind it."""
-    times = _times(np.array([note.start_ms, note.end_ms], np.int64))
+    times = _times(np.array([note.start_ms, note.end_ms], np.int64), zone)
     return times[0] if note.start_ms == note.end_ms else f"{times[0]} to {times[1]}"
 
 
@@ -136,6 +146,7 @@ class Chart:
       labels, colours: one for each result.
       value_label: what the values are.
       start_ms, end_ms: the time axis.
+      zone: time zone of the times that it shows.
     """
 
     title: str
@@ -146,10 +157,16 @@ class Chart:
     marks: Sequence[ChartMark]
     start_ms: int
     end_ms: int
+    zone: str = UTC
 
     @classmethod
     def of(
-        cls, results: Sequence[Result], notes: Sequence[Annotation], title: str, span_ms: tuple[int, int]
+        cls,
+        results: Sequence[Result],
+        notes: Sequence[Annotation],
+        title: str,
+        span_ms: tuple[int, int],
+        zone: str = UTC,
     ) -> Chart:
         """The chart of some results.
 
@@ -165,8 +182,9 @@ class Chart:
             short_labels(results),
             colours(len(results)),
             printable(metrics.pop()) if len(metrics) == 1 else "value",
-            [_mark(note) for note in notes],
+            [_mark(note, zone) for note in notes],
             *span_ms,
+            zone,
         )
 
 
@@ -225,6 +243,6 @@ def _common_tags(results: Sequence[Result]) -> dict[str, str]:
     return dict(shared)
 
 
-def _mark(note: Annotation) -> ChartMark:
+def _mark(note: Annotation, zone: str) -> ChartMark:
     colour = _SERIES_NOTE if note.tsuid else _GLOBAL_NOTE
-    return ChartMark(note.start_ms, note.end_ms, colour, note_period(note), note_text(note))
+    return ChartMark(note.start_ms, note.end_ms, colour, note_period(note, zone), note_text(note))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.output.chart import Chart, ChartMark, dotted
+from timebeam.schema.common.times import local_ms
 from timebeam.schema.query.numbers import to_floats
 
 
@@ -116,8 +117,8 @@ def _figure(chart: Chart) -> Any:
         sizes[dots] = 5
         lines.append(
             Scatter(
-                # A date axis takes numbers as ms since 1970, UTC.
-                x=result.times_ms.astype(np.float64),
+                # A date axis takes numbers as ms since 1970, and knows no time zone.
+                x=local_ms(result.times_ms, chart.zone).astype(np.float64),
                 y=to_floats(result.values),
                 name=_literal(label),
                 mode="lines+markers" if dots else "lines",
@@ -125,7 +126,8 @@ def _figure(chart: Chart) -> Any:
                 marker={"color": colour, "size": sizes, "line": {"width": 0}} if dots else None,
             )
         )
-    shapes, numbers = _marks(chart.marks)
+    shapes, numbers = _marks(chart.marks, chart.zone)
+    span = local_ms(np.array([chart.start_ms, chart.end_ms], np.int64), chart.zone).tolist()
     figure = Figure(lines)
     figure.update_layout(
         template="none",
@@ -136,7 +138,7 @@ def _figure(chart: Chart) -> Any:
         plot_bgcolor="rgba(0,0,0,0)",
         modebar={"bgcolor": "rgba(0,0,0,0)"},
         margin={"l": 70, "r": 20, "t": 30, "b": 50},
-        xaxis={"type": "date", "range": [chart.start_ms, chart.end_ms], "title": "time (UTC)"},
+        xaxis={"type": "date", "range": span, "title": f"time ({chart.zone})"},
         yaxis={"title": _literal(chart.value_label), "exponentformat": "SI"},
         shapes=shapes,
         annotations=numbers,
@@ -144,19 +146,20 @@ def _figure(chart: Chart) -> Any:
     return figure
 
 
-def _marks(marks: Sequence[ChartMark]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _marks(marks: Sequence[ChartMark], zone: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(dashed lines at the starts of annotations with bands to their ends, numbers that say the text)."""
     shapes, numbers = [], []
     for number, mark in enumerate(marks, 1):
-        place = {"yref": "paper", "y0": 0, "y1": 1, "xref": "x", "x0": mark.start_ms}
+        start, end = local_ms(np.array([mark.start_ms, mark.end_ms], np.int64), zone).tolist()
+        place = {"yref": "paper", "y0": 0, "y1": 1, "xref": "x", "x0": start}
         if mark.end_ms > mark.start_ms:
             band = {"fillcolor": mark.colour, "opacity": 0.1, "line": {"width": 0}}
-            shapes.append({"type": "rect", **place, "x1": mark.end_ms, **band})
+            shapes.append({"type": "rect", **place, "x1": end, **band})
         dashes = {"color": mark.colour, "width": 1.2, "dash": "dash"}
-        shapes.append({"type": "line", **place, "x1": mark.start_ms, "line": dashes})
+        shapes.append({"type": "line", **place, "x1": start, "line": dashes})
         numbers.append(
             {
-                "x": mark.start_ms,
+                "x": start,
                 "xref": "x",
                 "y": 1,
                 "yref": "paper",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import math
+import zoneinfo
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,15 +116,15 @@ def _legend_shape(labels: Sequence[str]) -> tuple[int, int]:
 
 
 def _dress(axes: Any, chart: Chart) -> None:
-    """Axes with times in UTC, values in engineering notation, and a light grid."""
+    """Axes with times in the chart's time zone, values in engineering notation, and a light grid."""
     from matplotlib import dates, ticker
 
     if not chart.results:
         axes.text(0.5, 0.5, "no points in this range", ha="center", va="center", transform=axes.transAxes)
         axes.set(yticks=[])
     untyped: Any = dates
-    utc = datetime.UTC
-    locator = untyped.AutoDateLocator(tz=utc)
+    zone = zoneinfo.ZoneInfo(chart.zone)
+    locator = untyped.AutoDateLocator(tz=zone)
     # How ticks at years, months, days, hours, minutes and seconds read; how where that unit begins
     # again; and what stands once, at the end of the axis.
     usual = ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S.%f"]
@@ -134,10 +134,10 @@ def _dress(axes: Any, chart: Chart) -> None:
     axes.set_xlim(*np.array([start_ms, end_ms], "datetime64[ms]"))
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(
-        untyped.ConciseDateFormatter(locator, utc, usual, once, zero_formats=first)
+        untyped.ConciseDateFormatter(locator, zone, usual, once, zero_formats=first)
     )
     axes.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
-    axes.set_xlabel("time (UTC)", color="#555555")
+    axes.set_xlabel(f"time ({chart.zone})", color="#555555")
     axes.set_ylabel(plain(chart.value_label), color="#555555")
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.grid(axis="x", color="#f1f1f1", linewidth=0.8)

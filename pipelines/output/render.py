@@ -1,7 +1,7 @@
 """The results of a query as text for a terminal, as CSV, or as a chart in a file.
 
 `render` is the entry; JSON is that of OpenTSDB's /api/query (docs/spec/opentsdb.md §8.3).
-Times are UTC throughout.
+Times in JSON and CSV are since 1970; tables and charts show those of a time zone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from timebeam.pipelines.output.chart import Chart, need_plots, table, value_text
 from timebeam.pipelines.output.page import chart_page
 from timebeam.pipelines.output.picture import chart_picture
 from timebeam.pipelines.output.printable import printable
+from timebeam.schema.common.times import UTC
 from timebeam.schema.query.answer import Result, all_of, to_json
 
 _TEXTS = ("table", "table-all", "json", "json-ms", "csv", "annotations")
@@ -44,7 +45,12 @@ def check_output(output: str) -> None:
 
 
 def render(
-    results: Sequence[Result], output: str, title: str, span_ms: tuple[int, int], csv_guard: bool = False
+    results: Sequence[Result],
+    output: str,
+    title: str,
+    span_ms: tuple[int, int],
+    csv_guard: bool = False,
+    zone: str = UTC,
 ) -> str | None:
     """Text for standard output, or None after writing a file.
 
@@ -55,13 +61,14 @@ def render(
       title: heading of a chart.
       span_ms: first and last time that were asked for, in ms, both inclusive: the time axis of a chart.
       csv_guard: see `CSV_GUARD`.
+      zone: time zone of the times in a table or chart.
 
     Raises:
       ValueError, UsageError: see `check_output`.
     """
     check_output(output)
     if output in ("table", "table-all"):
-        return table(results, everything=output == "table-all")
+        return table(results, everything=output == "table-all", zone=zone)
     if output in ("json", "json-ms"):
         return to_json(results, milliseconds=output == "json-ms") + "\n"
     if output == "csv":
@@ -69,7 +76,7 @@ def render(
     if output == "annotations":
         return "".join(note.shown() + "\n" for note in all_of(results))
     path = pathlib.Path(output)
-    chart = Chart.of(results, all_of(results), title, span_ms)
+    chart = Chart.of(results, all_of(results), title, span_ms, zone)
     _write(path, chart_picture(chart) if path.suffix.lower() == ".png" else chart_page(chart).encode())
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -50,14 +50,15 @@ def read_frame(
       group_by: a tag key, or several; one group per combination of their values.
       arrow: return a pyarrow Table, which needs no pandas.
       options: other options of `timebeam query` that select points, by their names: `layout`, `tables`,
-        `downsample`, `rollup_config`, `full_scan`, `table_prefix`, `project`, `profile`, `config` ... What is
-        not given is taken from variables, from timebeam.toml, and from the stored settings of the tables.
+        `downsample`, `timezone`, `rollup_config`, `full_scan`, `table_prefix`, `project`, `profile`, `config`
+        ... What is not given is taken from variables, from timebeam.toml, and from the stored settings of the
+        tables.
 
     Returns:
-      A DataFrame, or Table, with the columns `metric`, one per tag key, `time` (UTC, in ms) and `value`
+      A DataFrame, or Table, with the columns `metric`, one per tag key, `time` (in ms) and `value`
       (int64 if all values are integers, else float64); a row per point, the points of a series together, in
       order of time. A tag key `metric`, `time` or `value` gets `tag:` before it. Rows that cannot be decoded
-      are left out, with a warning.
+      are left out, with a warning. The times are in UTC, or in the zone of the option `timezone`.
 
     Raises:
       ValueError: an argument is wrong, or contradicts the stored settings.
@@ -66,6 +67,7 @@ def read_frame(
       StoppedError: `max_seconds` are over.
       ImportError: pandas is not installed, and `arrow` is false.
     """
+    _check_types(metric, tags, group_by)
     if not arrow:
         _need_pandas()
     given = {"start": _text(start), "end": _text(end), "aggregator": aggregator, **options}
@@ -85,8 +87,24 @@ def read_frame(
         warnings.warn(f"skipped: {line}", stacklevel=2)
     if not evaluated.series:
         warnings.warn(f"nothing found: {why_nothing(target_of(parsed), layout)}", stacklevel=2)
-    table = _table(evaluated.results)
+    table = _table(evaluated.results, parsed.timezone)
     return table if arrow else table.to_pandas()
+
+
+def _check_types(metric: object, tags: object, group_by: object) -> None:
+    """Raises ValueError for arguments that cannot be options."""
+    if not isinstance(metric, str):
+        raise ValueError(
+            f"metric is {metric!r}: give the name of one metric; for several, "
+            "pandas.concat([read_frame(name, ...) for name in names])"
+        )
+    if tags is not None and not isinstance(tags, Mapping):
+        raise ValueError(f"tags is {tags!r}: give a dict, as {{'host': 'web01'}}")
+    given = {f"tags[{key!r}]": values for key, values in (tags or {}).items()} | {"group_by": group_by}
+    for name, texts in given.items():
+        is_list = isinstance(texts, Iterable) and not isinstance(texts, bytes)
+        if not is_list or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{name} is {texts!r}: give a text, or a list of texts")
 
 
 class _Arguments(CommandParser):
@@ -122,8 +140,8 @@ def _values(values: str | Sequence[str]) -> str:
     return f"literal_or({joined})" if {"*", "("} & {*joined} else joined
 
 
-def _table(results: Sequence[Result]) -> pa.Table:
-    """The points of all results in columns."""
+def _table(results: Sequence[Result], zone: str) -> pa.Table:
+    """The points of all results in columns; times are shown in a time zone."""
     lengths = [len(result.times_ms) for result in results]
     owners = pa.array(np.repeat(np.arange(len(results), dtype=np.int32), lengths))
     keys = sorted({key for result in results for key in result.tags})
@@ -136,7 +154,7 @@ def _table(results: Sequence[Result]) -> pa.Table:
         name = f"tag:{key}" if key in _COLUMNS else key
         columns[name] = column([result.tags.get(key) for result in results])
     times_ms = np.concatenate([np.zeros(0, np.int64), *(result.times_ms for result in results)])
-    columns["time"] = pa.array(times_ms).cast(pa.timestamp("ms", "UTC"))
+    columns["time"] = pa.array(times_ms).cast(pa.timestamp("ms", zone))
     if results and all(isinstance(result.values, np.ndarray) for result in results):
         values = np.concatenate([np.asarray(result.values) for result in results])  # of integers alone: int64
     else:

@@ -190,7 +190,7 @@ def answer_points(options: argparse.Namespace, layout: ReadableLayout) -> int:
     asked = query.question
     title = " ".join(f"{options.aggregator} {options.downsample or ''} {asked.metric}".split())
     span_ms = asked.start_ms, asked.end_ms
-    text = render(results, options.output, printable(title), span_ms, options.csv_guard)
+    text = render(results, options.output, printable(title), span_ms, options.csv_guard, options.timezone)
     print(text if text is not None else f"wrote {options.output}", end="" if text else "\n")
     return 0
 
@@ -293,9 +293,9 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
         literals_of(filters),
         options.group_by,
         options.aggregator,
-        Downsampling.parse(options.downsample) if options.downsample else None,
-        parse_time(options.start, now_ms),
-        parse_time(options.end, now_ms),
+        Downsampling.parse(options.downsample, options.timezone) if options.downsample else None,
+        parse_time(options.start, now_ms, options.timezone),
+        parse_time(options.end, now_ms, options.timezone),
         None if options.rate is None else rate_options(options.rate),
         filters,
         options.explicit_tags,

@@ -15,6 +15,7 @@ from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.values import create_command, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
+from timebeam.schema.common.times import ends_before
 from timebeam.schema.declared.codec.cells import tables as declared_tables
 from timebeam.schema.declared.codec.days import day_of, tables_within
 from timebeam.schema.declared.codec.decode import Record
@@ -174,10 +175,15 @@ def _selection(options: argparse.Namespace) -> RecordSelection:
     if options.output not in OUTPUTS:
         raise UsageError(f"--output {options.output}: records are shown as {', '.join(OUTPUTS)}")
     now_ms = int(time.time() * 1000)
-    start_ms = None if options.start is None else time_of(options.start, now_ms)
-    end_ms = None if options.start is None and options.end == "now" else time_of(options.end, now_ms)
+    start_ms, end_ms = (
+        None if is_open else time_of(text, now_ms, options.timezone)
+        for text, is_open in (
+            (options.start, options.start is None),
+            (options.end, options.start is None and options.end == "now"),
+        )
+    )
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
-        raise UsageError(f"the range ends, at {end_ms} ms, before it starts, at {start_ms} ms")
+        raise UsageError(ends_before(start_ms, end_ms))
     return RecordSelection(field_filters(options.where), start_ms, end_ms)
 
 

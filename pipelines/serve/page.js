@@ -1,12 +1,13 @@
 // The page at /: a form, the chart and table of its answer, and the same query as a command and a request.
 "use strict";
 
-const FIELDS = ["metric", "tags", "aggregator", "downsample", "rate", "start", "end"];
+const FIELDS = ["metric", "tags", "aggregator", "downsample", "rate", "start", "end", "timezone"];
 const TABLE_ROWS = 1000;
 const SUGGESTIONS = 50;
 const element = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let shown = [];
+let shownZone = "UTC";
 
 async function fetchJson(path, query) {
   const response = await fetch(path, query && { method: "POST", body: JSON.stringify(query) });
@@ -46,14 +47,29 @@ function tagsOf(text) {
   return tags.map((tag) => [tag.split("=", 1)[0], tag.split("=").slice(1).join("=")]);
 }
 
-// The path, and the body of a query that `m` cannot express: names with the characters that separate its words.
-function requestOf({ metric, tags, aggregator, downsample, rate, start, end }) {
+// A time as ISO 8601 in a time zone, with its offset; without it for the chart, whose axis knows no zones.
+function timeText(time_ms, zone, hasOffset = true) {
+  if (zone === "UTC") return new Date(time_ms).toISOString();
+  const two = "2-digit";
+  const form = {
+    year: "numeric", month: two, day: two, hour: two, minute: two, second: two, fractionalSecondDigits: 3,
+    hourCycle: "h23", timeZoneName: "longOffset", timeZone: zone,
+  };
+  const parts = new Intl.DateTimeFormat("en-US", form).formatToParts(time_ms);
+  const of = Object.fromEntries(parts.map(({ type, value }) => [type, value]));
+  const offset = of.timeZoneName.slice("GMT".length) || "+00:00";
+  return `${of.year}-${of.month}-${of.day}T${of.hour}:${of.minute}:${of.second}.${of.fractionalSecond}${hasOffset ? offset : ""}`;
+}
+
+// The path, and the body of a query that `m` cannot express: a time zone, or names with the characters that separate its words.
+function requestOf({ metric, tags, aggregator, downsample, rate, start, end, timezone }) {
   const pairs = tagsOf(tags);
   const until = end && end !== "now" ? { end } : {};
-  if (/[:{}]/.test(metric) || pairs.flat().some((name) => /[:{},=]/.test(name))) {
+  const zone = timezone && timezone !== "UTC" ? { timezone } : {};
+  if (zone.timezone || /[:{}]/.test(metric) || pairs.flat().some((name) => /[:{},=]/.test(name))) {
     const rateOptions = { counter: rate.includes("counter"), dropResets: rate.includes("drop") };
     const query = { metric, aggregator, downsample: downsample || null, rate: !!rate, rateOptions, tags: Object.fromEntries(pairs) };
-    return ["api/query?arrays=true", { start, ...until, msResolution: true, queries: [query] }];
+    return ["api/query?arrays=true", { start, ...until, ...zone, msResolution: true, queries: [query] }];
   }
   const braces = pairs.length ? `{${pairs.map((pair) => pair.join("=")).join(",")}}` : "";
   const m = [aggregator, downsample, rate, metric + braces].filter(Boolean).join(":");
@@ -66,11 +82,12 @@ function quoted(word) {
   return /^[\w.:/@%+-][\w.:=/@%+-]*$/.test(shown) ? shown : `'${shown.replaceAll("'", "'\\''")}'`;
 }
 
-function commandOf({ metric, tags, aggregator, downsample, rate, start, end }) {
+function commandOf({ metric, tags, aggregator, downsample, rate, start, end, timezone }) {
   const pairs = tagsOf(tags);
   const isLikeOption = metric.startsWith("-");
   const words = ["timebeam", "query", ...(isLikeOption ? [] : [metric]), "--start", start, "--aggregator", aggregator];
   if (end && end !== "now") words.push("--end", end);
+  if (timezone && timezone !== "UTC") words.push("--timezone", timezone);
   if (downsample) words.push("--downsample", downsample);
   if (rate) words.push("--rate", rate);
   if (pairs.length) words.push("--tag", ...pairs.map((pair) => pair.join("=")), "--group_by", ...pairs.map(([key]) => key));
@@ -88,7 +105,7 @@ function drawChart() {
   const grid = dark.matches ? "#444" : "#ddd";
   const traces = shown.map((result) => ({
     name: nameOf(result).replaceAll("&", "&amp;").replaceAll("<", "&lt;"),
-    x: result.dps.map(([time]) => new Date(time).toISOString()),
+    x: result.dps.map(([time]) => timeText(time, shownZone, false)),
     y: result.dps.map(([, value]) => value),
     mode: result.dps.length > 1 ? "lines" : "markers",
   }));
@@ -106,7 +123,7 @@ function fillTable() {
     for (const [time, value] of result.dps) {
       if (rows.length === TABLE_ROWS) break;
       const row = document.createElement("tr");
-      for (const text of [nameOf(result), new Date(time).toISOString(), String(value)])
+      for (const text of [nameOf(result), timeText(time, shownZone), String(value)])
         row.insertCell().textContent = text;
       rows.push(row);
     }
@@ -125,6 +142,7 @@ async function show() {
   element("message").textContent = "…";
   try {
     shown = await fetchJson(`grafana/${path}`, body);
+    shownZone = element("shown-timezone").textContent = asked.timezone || "UTC";
   } catch (error) {
     shown = [];
     element("message").textContent = error.message;
@@ -142,6 +160,8 @@ async function begin() {
   const aggregators = await fetchJson("api/aggregators");
   setOptions(element("aggregator"), aggregators.sort());
   element("aggregator").value = "sum";
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  setOptions(element("timezones"), [...new Set(["UTC", own, ...Intl.supportedValuesOf("timeZone")])]);
   const asked = new URLSearchParams(location.search);
   for (const name of FIELDS) if (asked.has(name)) element(name).value = asked.get(name);
   if (element("metric").value) await show();

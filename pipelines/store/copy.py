@@ -22,6 +22,7 @@ from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.stored import settle_names
 from timebeam.pipelines.options.values import create_command, layout_named, read_config, readable_of, required
 from timebeam.pipelines.output.printable import printable
+from timebeam.schema.common.times import ends_before
 from timebeam.schema.layouts import (
     Annotations,
     Layout,
@@ -171,7 +172,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     source = readable_of(argparse.Namespace(**values, layout=values["from"]))
     start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)
     if start_ms > end_ms:
-        raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
+        raise UsageError(ends_before(start_ms, end_ms))
     _settle_names(options, source)
     sink = layout_named(options.to, _sink_options(values))
     shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}

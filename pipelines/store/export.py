@@ -20,7 +20,7 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary, TallySummary
-from timebeam.schema.common.times import DAY_MS
+from timebeam.schema.common.times import DAY_MS, ends_before
 from timebeam.schema.layouts import TableSpec
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY
@@ -106,7 +106,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Export:
     """
     start_ms, end_ms = named_range(options, now_ms) or range_of_day(named_day(options, now_ms))
     if start_ms >= end_ms:
-        raise UsageError(f"the range ends ({end_ms} ms) before it starts ({start_ms} ms)")
+        raise UsageError(ends_before(start_ms, end_ms))
     target, layout = target_of(options), readable_of(options)
     rollups = _rollups_of(options)
     work = ExportWork(

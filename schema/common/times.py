@@ -1,7 +1,7 @@
 """Times and durations as a person writes them in a query, and lengths of time as declared ("15m", "1mo").
 
 Queries: OpenTSDB 2.4 utils/DateTime.parseDateTimeString and parseDuration (docs/spec/opentsdb.md §8.1),
-and ISO 8601. A time without an offset is UTC.
+and ISO 8601. A time without an offset is that of a time zone, by default UTC.
 
 Declared lengths cut time into buckets: buckets are counted from 1970-01-01, a Thursday, unless a span of
 weeks has another first weekday (`beginning_on`). Days, weeks and months begin at local midnight of their
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import zoneinfo
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ def parse_duration(text: str) -> int:
     return duration_ms
 
 
-def parse_time(text: str, now_ms: int) -> int:
+def parse_time(text: str, now_ms: int, zone: str = "UTC") -> int:
     """The milliseconds since 1970 of a time in one of `TIME_FORMS`.
 
     A number of up to 10 digits is in seconds, one of 11 to 13 digits in milliseconds. Digits below a
@@ -83,13 +84,15 @@ def parse_time(text: str, now_ms: int) -> int:
 
     Args:
       now_ms: what `now` means, and what `1h-ago` counts back from.
+      zone: name of the time zone of days and clocks without an offset. A midnight that clocks skip is the
+        instant at which they skip it; of a repeated hour the first counts.
 
     Raises:
       ValueError: not a time, not a day of the calendar, or not a time that OpenTSDB can store.
     """
     stripped = text.strip()
     try:
-        time_ms = _parse(stripped, now_ms)
+        time_ms = _parse(stripped, now_ms, zone)
     except ValueError as error:
         raise ValueError(f"{text!r} is not a time: {error}; give {TIME_FORMS}") from error
     if time_ms is None:
@@ -99,12 +102,23 @@ def parse_time(text: str, now_ms: int) -> int:
     return time_ms
 
 
+def ends_before(start_ms: int, end_ms: int) -> str:
+    """What is wrong with a range of time, [start_ms, end_ms), that has nothing in it."""
+    start, end = (
+        np.datetime_as_string(np.datetime64(time_ms, "ms"), "ms" if time_ms % 1000 else "s")
+        for time_ms in (start_ms, end_ms)
+    )
+    if start_ms == end_ms:
+        return f"the range is empty: it starts and ends at {start}Z"
+    return f"the range ends, at {end}Z, before it starts, at {start}Z"
+
+
 def utc_text(time_s: int) -> str:
     """A time in seconds since 1970 as text: `2026-11-20T08:00:00Z`."""
     return datetime.datetime.fromtimestamp(time_s, datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
-def _parse(text: str, now_ms: int) -> int | None:
+def _parse(text: str, now_ms: int, zone: str) -> int | None:
     """The time in ms; None for an unknown form."""
     if text.lower() == "now":
         return now_ms
@@ -118,17 +132,17 @@ def _parse(text: str, now_ms: int) -> int | None:
         return int(match[1])
     if match := _ISO.fullmatch(text):
         year, month, day, hour, minute, second, fraction, offset = match.groups()
-        local_ms = _calendar_ms(year, month, day, hour, minute, second)
-        return local_ms + _fraction_ms(fraction) - _offset_ms(offset)
+        calendar_ms = _calendar_ms("UTC" if offset else zone, year, month, day, hour, minute, second)
+        return calendar_ms + _fraction_ms(fraction) - _offset_ms(offset)
     if match := _SLASHED.fullmatch(text):
-        return _calendar_ms(*match.groups())
+        return _calendar_ms(zone, *match.groups())
     return None
 
 
-def _calendar_ms(*fields: str | None) -> int:
+def _calendar_ms(zone: str, *fields: str | None) -> int:
     """Milliseconds since 1970 of year, month, day, hour, minute, second (the last three may be None)."""
     year, month, day, hour, minute, second = (int(field or 0) for field in fields)
-    moment = datetime.datetime(year, month, day, hour, minute, second, tzinfo=datetime.UTC)
+    moment = datetime.datetime(year, month, day, hour, minute, second, tzinfo=zoneinfo.ZoneInfo(zone))
     return (moment - _EPOCH) // _MILLISECOND
 
 

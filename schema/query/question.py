@@ -18,6 +18,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from timebeam.schema.common.regex import PatternError, compiled
+from timebeam.schema.common.times import ends_before
 from timebeam.schema.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
@@ -196,7 +197,7 @@ class Question:
             names = ", ".join([*AGGREGATORS, NONE])
             raise ValueError(f"no aggregator {self.aggregator!r}; choose from {names}")
         if self.end_ms < self.start_ms:
-            raise ValueError(f"the range ends, at {self.end_ms} ms, before it starts, at {self.start_ms} ms")
+            raise ValueError(ends_before(self.start_ms, self.end_ms))
 
     @property
     def range(self) -> QueryRange:

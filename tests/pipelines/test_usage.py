@@ -12,6 +12,7 @@ from tests.support.commands import Ran, timebeam
 from tests.support.points import put_file, random_points, write_file
 from tests.support.stored import Store
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
+from timebeam.pipelines.local.pubsub import PUBSUB_VARIABLE
 
 TEXT = ("--format=opentsdb-text", "--auto_create_metrics")
 
@@ -60,6 +61,24 @@ def test_a_misspelt_option_beside_a_missing_one() -> None:
     line = refused_usage("ingest", "--layuot=opentsdb", "--input=x")
     required = "the following arguments are required: --format"
     assert line == f"timebeam ingest: {required}; --layuot: did you mean --layout?"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["--layout=opentsbd", "--format=influx"], "; did you mean opentsdb?"),
+        (["--layout=opentsdb", "--format=inflxu"], "; did you mean influx?"),
+        (["--layout=opentsdb", "--format=influx", "--packing=appned"], "did you mean append?"),
+    ],
+)
+def test_a_misspelt_choice(given: list[str], meant: str) -> None:
+    line = refused_usage("ingest", *given, "--input=x")
+    assert meant in line
+    assert "(choose from " in line
+
+
+def test_a_choice_that_is_like_no_other() -> None:
+    assert "did you mean" not in refused_usage("ingest", "--layout=zzz", "--format=influx", "--input=x")
 
 
 def test_an_option_of_beam_that_is_given_twice(store: Store) -> None:
@@ -119,7 +138,18 @@ def test_a_port_that_is_in_use() -> None:
 def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HOST_VARIABLE, "foo")
     line = refused_usage("check", "--layout=opentsdb")
-    assert "BIGTABLE_EMULATOR_HOST=foo is not HOST:PORT" in line
+    assert "BIGTABLE_EMULATOR_HOST=foo is not HOST:PORT: set it as" in line
+
+
+@pytest.mark.parametrize("address", ["http://localhost:9999", "localhost:9999/", "grpc://localhost:9999/"])
+def test_an_emulator_that_is_named_by_an_url(
+    emulator: str, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    said = f"={address} is not HOST:PORT: did you mean localhost:9999?"
+    monkeypatch.setenv(PUBSUB_VARIABLE, address)
+    assert PUBSUB_VARIABLE + said in refused_usage("generate", "--topic=projects/p/topics/t")
+    monkeypatch.setenv(HOST_VARIABLE, address)
+    assert HOST_VARIABLE + said in refused_usage("check", "--layout=opentsdb")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from typing import BinaryIO
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
+from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub, parse_topic
 from apache_beam.pvalue import PCollection
 from google.cloud.pubsub_v1 import PublisherClient
+from google.cloud.pubsub_v1.publisher.futures import Future
 
 from timebeam.schema.layouts import Row
 from timebeam.schema.points import Reason, Rejected
@@ -28,6 +29,15 @@ from timebeam.transforms.dead_letters.rejected import ROW_SOURCE, row_of
 TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
 
 _COUNTED = re.compile(rb'\{"reason": "([a-z-]+)"(?:, "points": (\d+))?')
+
+
+def has_project_id(topic: str) -> bool:
+    """Whether the project of a topic has a name as Beam requires: `local`, of an emulator, is too short."""
+    try:
+        parse_topic(topic)
+    except ValueError:
+        return False
+    return True
 
 
 def letter_files(prefix: str) -> list[str]:
@@ -102,7 +112,9 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
             messages = rejected | "AsMessages" >> beam.FlatMap(_messages, self._run_ms).with_output_types(
                 PubsubMessage
             )
-            return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
+            if has_project_id(self._place):
+                return messages | "Publish" >> WriteToPubSub(self._place, with_attributes=True)
+            return messages | "Publish" >> beam.ParDo(_PublishFn(self._place))
         lines = rejected | "AsJson" >> beam.Map(_line, self._run_ms).with_output_types(str)
         if self._in_process and FileSystems.get_scheme(self._place) is None:
             return lines | "WriteFiles" >> beam.ParDo(_AppendLettersFn(self._place))
@@ -143,6 +155,26 @@ def _messages(rejected: Rejected, run_ms: int | None) -> Iterator[PubsubMessage]
 def _time_ms(run_ms: int | None) -> int:
     """The time in a letter: of the run, or now."""
     return int(time.time() * 1000) if run_ms is None else run_ms
+
+
+class _PublishFn(beam.DoFn):
+    """Messages in, published before the bundle ends."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def setup(self) -> None:
+        self._client = PublisherClient()
+
+    def start_bundle(self) -> None:
+        self._published = list[Future]()
+
+    def process(self, message: PubsubMessage) -> None:
+        self._published.append(self._client.publish(self._topic, message.data, **message.attributes))
+
+    def finish_bundle(self) -> None:
+        for published in self._published:
+            published.result(timeout=60)
 
 
 class _BundleFileFn(beam.DoFn):

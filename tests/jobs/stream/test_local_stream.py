@@ -159,6 +159,17 @@ def test_dead_letters_go_to_a_topic_and_come_back_as_input(store: Store, tmp_pat
     assert again[0]["publish_time_ms"] == 200
 
 
+def test_the_project_local_of_an_emulator_takes_dead_letters(store: Store, tmp_path: Path) -> None:
+    """Beam takes no project of less than six characters."""
+    dead = "projects/local/topics/dead"
+    with PubSubServer([Published(line(0), 10), Published(b"\xff", 200)]).running() as server:
+        summary = stream(store, tmp_path, f"--dead_letters={dead}")
+        assert server.left == 0
+        assert [message.attributes["reason"] for message in server.published] == ["bad-encoding"]
+    assert summary["refused"] == {"bad-encoding": 1}
+    assert values(store) == {0: 1.5}
+
+
 def test_no_byte_of_a_long_refused_message_is_lost_in_a_topic(store: Store, tmp_path: Path) -> None:
     """Control characters take six bytes each as JSON, and a message of a topic has at most 10 MB."""
     sent = [b"\x01" * 2_000_000, b"\xff" * 7_000_000]
@@ -186,7 +197,10 @@ def test_no_byte_of_a_long_refused_message_is_lost_in_a_topic(store: Store, tmp_
         (["--input_topic=a", "--input_subscription=b"], "give one of --input"),
         ([], "give one of --input"),
         ([f"--input_subscription={SUBSCRIPTION}", "--flush_seconds=-1"], "--flush_seconds"),
-        ([f"--input_subscription={SUBSCRIPTION}", "--dead_letters=projects/x/topics/y"], "project name"),
+        (
+            [f"--input_subscription={SUBSCRIPTION}", "--dead_letters=projects/x/topics/y"],
+            "no project name of this form",
+        ),
     ],
 )
 def test_wrong_usage(store: Store, flags: list[str], text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 import re
 from pathlib import Path
@@ -145,7 +146,11 @@ def test_unknown_names(store: Store, metric: str, flags: list[str], name: str) -
         (["--tsuid", "000001"], "give METRIC or --tsuid, not both"),
         (["--output=chart.gif"], "unknown output"),
         (["--start=yesterday"], "'yesterday' is not a time"),
-        (["--end=2000-01-01"], "before it starts"),
+        (
+            ["--start=1795219200000", "--end=2000-01-01"],
+            "the range ends, at 2000-01-01T00:00:00Z, before it starts, at 2026-11-21T00:00:00Z\n",
+        ),
+        (["--timezone=Berlin"], "argument --timezone: 'Berlin' is no time zone: give one as Europe/Berlin"),
         (["--nonsense"], "--nonsense"),
         (["--output=none/chart.png"], "there is no folder 'none'"),
     ],
@@ -154,6 +159,20 @@ def test_wrong_usage(store: Store, flags: list[str], text: str) -> None:
     ran = ask(store, *flags)
     assert (ran.code, ran.out) == (2, "")
     assert text in ran.err
+
+
+def test_days_and_shown_times_are_those_of_the_time_zone(store: Store) -> None:
+    flags = ["--downsample=1dc-count", "--aggregator=none", "--timezone=America/New_York"]
+    ran = ask(store, *flags, "--output=table", start="0")
+    assert ran.code == 0, ran.err
+    shown = re.findall(r"^  (\S+)", ran.out, re.MULTILINE)
+    assert shown
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT00:00:00-0[45]:00", text) for text in shown)
+    day = shown[0][:10]
+    again = ask(store, *flags, "--output=json", start=day)
+    assert again.out == ask(store, *flags, "--output=json", start=shown[0]).out != "[]\n"
+    (ms,) = {*map(int, json.loads(ask(store, *flags, "--output=json-ms", start="0").out)[0]["dps"])}
+    assert ms // 1000 == int(datetime.datetime.fromisoformat(shown[0]).timestamp())
 
 
 def test_series_by_tsuid(store: Store) -> None:

@@ -44,7 +44,7 @@ def test_each_series_has_a_colour_of_its_own(count):
     assert chosen == colours(count + 5)[:count]
 
 
-def drawn(results, notes, monkeypatch):
+def drawn(results, notes, monkeypatch, zone="UTC"):
     """The axes of a PNG."""
     from matplotlib.figure import Figure
 
@@ -55,7 +55,7 @@ def drawn(results, notes, monkeypatch):
     monkeypatch.setattr(
         Figure, "savefig", lambda self, *args, **named: (figures.append(self), save(self, *args, **named))
     )
-    assert chart_picture(Chart.of(results, notes, "title", SPAN_MS)).startswith(b"\x89PNG")
+    assert chart_picture(Chart.of(results, notes, "title", SPAN_MS, zone)).startswith(b"\x89PNG")
     return figures[0]
 
 
@@ -66,6 +66,13 @@ def test_the_axis_of_a_picture_is_the_range_that_was_asked_for(values, monkeypat
     assert figure.axes[0].get_xlim() == pytest.approx([time / day_ms for time in SPAN_MS])
     assert figure.axes[0].get_xlabel() == "time (UTC)"
     assert figure.axes[0].get_ylabel() == ("sys.load" if values else "value")
+
+
+def test_the_axis_of_a_picture_is_in_a_time_zone(monkeypatch):
+    figure = drawn([result([1, 2])], [], monkeypatch, "Asia/Kathmandu")
+    axes = figure.axes[0]
+    assert axes.get_xlabel() == "time (Asia/Kathmandu)"
+    assert axes.xaxis.get_major_locator().tz.key == "Asia/Kathmandu"
 
 
 def test_every_line_of_a_picture_has_its_colour(monkeypatch):

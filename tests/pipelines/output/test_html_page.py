@@ -50,8 +50,8 @@ class Page(html.parser.HTMLParser):
         return [text for name, _, text in self.elements if name == tag]
 
 
-def page(results, notes=(), title="title"):
-    return Page(chart_page(Chart.of(results, notes, title, SPAN_MS)))
+def page(results, notes=(), title="title", zone="UTC"):
+    return Page(chart_page(Chart.of(results, notes, title, SPAN_MS, zone)))
 
 
 def figure(parsed):
@@ -104,6 +104,18 @@ def test_the_axis_of_a_page_is_the_range_that_was_asked_for():
     assert layout["xaxis"]["type"] == "date"
     assert layout["xaxis"]["title"]["text"] == "time (UTC)"
     assert layout["yaxis"]["title"]["text"] == "sys.load"
+
+
+def test_the_axis_of_a_page_is_in_a_time_zone():
+    """Plotly's axes know none: what they get is the local time as if it were UTC."""
+    ahead_ms = (5 * 60 + 45) * 60_000
+    note = Annotation("", SPAN_MS[0], 0, "deploy")
+    lines, layout, _ = figure(page(CHARTS["one"], [note], zone="Asia/Kathmandu"))
+    assert layout["xaxis"]["range"] == [time + ahead_ms for time in SPAN_MS]
+    assert layout["xaxis"]["title"]["text"] == "time (Asia/Kathmandu)"
+    utc, _, _ = figure(page(CHARTS["one"]))
+    assert {*(numbers(lines[0]["x"]) - numbers(utc[0]["x"]))} == {ahead_ms}
+    assert layout["shapes"][0]["x0"] == layout["annotations"][0]["x"] == SPAN_MS[0] + ahead_ms
 
 
 def test_names_and_title_are_text_and_no_markup():

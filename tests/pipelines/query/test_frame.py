@@ -98,6 +98,13 @@ def test_times_may_be_datetimes(store: Store) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        ({"metric": ["sys.cpu", "sys.load"]}, ValueError, r"one metric; for several, pandas\.concat"),
+        ({"metric": None}, ValueError, "metric is None"),
+        ({"tags": "host=a"}, ValueError, "give a dict"),
+        ({"tags": {"host": 3}}, ValueError, r"tags\['host'\] is 3: give a text, or a list of texts"),
+        ({"group_by": 3}, ValueError, "group_by is 3"),
+        ({"group_by": [3]}, ValueError, r"group_by is \[3\]"),
+        ({"timezone": "Berlin"}, ValueError, "'Berlin' is no time zone"),
         ({"metric": "sys.cpx"}, LookupError, "did you mean 'sys.cpu'"),
         ({"tags": {"host": ["a*", "b"]}}, LookupError, r"'tagv': 'a\*'"),
         ({"tags": {"host": "a(1)"}}, LookupError, r"'tagv': 'a\(1\)'"),
@@ -133,6 +140,24 @@ def test_stored_settings_are_used_and_not_contradicted(
     assert table.num_rows > 5
     with pytest.raises(ValueError, match="--salt_width says salt_width 0, but table"):
         timebeam.read_frame("sys.cpu", start=START_MS, arrow=True, salt_width=0, **options)
+
+
+def test_days_are_those_of_a_time_zone(store: Store) -> None:
+    """SENT begins on a day of Berlin that is another day in UTC."""
+    table = frame(store, start=0, end=END_MS, timezone="Asia/Kathmandu", downsample="1dc-count")
+    times = table.column("time")
+    assert times.type == pa.timestamp("ms", "Asia/Kathmandu")
+    assert {(time.hour, time.minute) for time in times.to_pylist()} == {(0, 0)}
+    first = times.to_pylist()[0]
+    again = frame(store, start=first.date().isoformat(), timezone="Asia/Kathmandu", downsample="1dc-count")
+    assert again.equals(table)
+    utc = frame(store, start=first.date().isoformat(), downsample="1dc-count")
+    assert utc.column("time").to_pylist() != times.to_pylist()
+
+
+def test_it_is_shown_before_it_is_used() -> None:
+    code = "import sys, timebeam; sys.exit('read_frame' not in dir(timebeam))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_it_starts_no_beam() -> None:

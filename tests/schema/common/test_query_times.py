@@ -2,7 +2,7 @@
 
 import pytest
 
-from timebeam.schema.common.times import parse_duration, parse_time
+from timebeam.schema.common.times import ends_before, parse_duration, parse_time
 
 NEW_YEAR_2013 = 1356998400000
 NOW = NEW_YEAR_2013 + 12345
@@ -114,3 +114,38 @@ def test_another_time_is_refused_with_the_forms(text):
 def test_a_time_that_cannot_be_stored_is_refused(text):
     with pytest.raises(ValueError, match="between 1970 and 2286"):
         parse_time(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("2013-01-01", "America/New_York", NEW_YEAR_2013 + 5 * 3_600_000),
+        ("2013/01/01-00:30", "America/New_York", NEW_YEAR_2013 + 11 * 1_800_000),
+        ("2013-07-01", "America/New_York", 1372651200000),  # daylight saving time
+        ("2013-01-01T00:00:00Z", "America/New_York", NEW_YEAR_2013),
+        ("2013-01-01T01:00:00+01:00", "America/New_York", NEW_YEAR_2013),
+        ("2013-01-01T00:00:00.250", "Asia/Kathmandu", NEW_YEAR_2013 - 5 * 3_600_000 - 45 * 60_000 + 250),
+        ("1356998400", "America/New_York", NEW_YEAR_2013),
+        ("now", "America/New_York", NOW),
+        ("2018-11-04", "America/Sao_Paulo", 1541300400000),  # clocks skip this midnight, and show 01:00
+        ("2024-10-27T02:30:00", "Europe/Berlin", 1729989000000),  # the first of two
+    ],
+)
+def test_days_and_clocks_without_an_offset_are_those_of_the_zone(text, zone, expected):
+    assert parse_time(text, NOW, zone) == expected
+
+
+def test_the_first_and_the_last_day_of_the_calendar_are_no_crash():
+    for text in ("0001-01-01", "9999-12-31T23:59:59"):
+        for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles"):
+            with pytest.raises(ValueError, match="not between 1970 and 2286"):
+                parse_time(text, NOW, zone)
+
+
+def test_a_range_that_ends_too_early_is_named_by_times():
+    assert ends_before(NEW_YEAR_2013, NEW_YEAR_2013 - 1) == (
+        "the range ends, at 2012-12-31T23:59:59.999Z, before it starts, at 2013-01-01T00:00:00Z"
+    )
+    assert ends_before(NEW_YEAR_2013, NEW_YEAR_2013) == (
+        "the range is empty: it starts and ends at 2013-01-01T00:00:00Z"
+    )
