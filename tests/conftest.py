@@ -27,6 +27,7 @@ import hypothesis
 import pytest
 
 from tests.support.budget import EXAMPLES
+from tests.support.house import time_limit
 from tests.support.house.quick_graphs import quick_graphs
 from tests.support.house.starts import starts_processes
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
@@ -42,7 +43,8 @@ hypothesis.settings.register_profile(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hypothesis tries all examples if `-m` names the long tests, else a quarter; SIGINT interrupts."""
+    """Sets the limit of time, and Hypothesis' examples: all if `-m` names the long tests, else a quarter."""
+    config.pluginmanager.register(time_limit, time_limit.__name__)
     hypothesis.settings.load_profile("long" if "long" in config.option.markexpr else "short")
     # A shell starts what is in the background without it, and so would be the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -16,6 +16,7 @@ from tests.support.any_store import AnyStore
 from tests.support.commands import Ran, timebeam
 from tests.support.model import SeriesName
 from tests.support.stored import Store
+from timebeam.schema.layouts.opentsdb.uids.names import Names
 
 SERIES: list[SeriesName] = [
     *[
@@ -48,11 +49,11 @@ SEARCHES: list[tuple[str, list[str]]] = [
 ]
 
 
-def fill(flags: list[str], folder: Path, *more: str) -> None:
+def fill(flags: list[str], folder: Path, *more: str, series: list[SeriesName] = SERIES) -> None:
     path = folder / "points.json"
     points = [
         {"metric": metric, "timestamp": 1_767_225_600 + hour * 3600, "value": 1, "tags": dict(tags)}
-        for metric, tags in SERIES
+        for metric, tags in series
         for hour in range(3)
     ]
     path.write_text(json.dumps(points))
@@ -125,6 +126,25 @@ def test_text_and_csv(store: Store) -> None:
         (metric, " ".join(f"{key}={value}" for key, value in tags)) for metric, tags in SERIES
     )
     assert timebeam("series", "none", *store.flags, "--output=json").out == "[\n]\n"
+
+
+@pytest.mark.parametrize("variant", ["opentsdb", "heroic", "kairosdb-milliseconds"])
+def test_a_spreadsheet_takes_no_guarded_name_for_a_formula(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
+) -> None:
+    """Metrics and tags that begin with each of the four characters, and one that begins with none."""
+    more = {"names": Names.ESCAPE} if variant == "opentsdb" else {}
+    store = AnyStore.create(bigtable, prefix, variant, **more)
+    formulas: list[SeriesName] = [(f"{start}1+1", ((f"{start}k", "v"),)) for start in "=+-@"]
+    fill(store.flags, tmp_path, "--auto_create_metrics", series=[*formulas, ("a=1", (("k", "=v"),))])
+
+    def listed(*flags: str) -> set[tuple[str, str]]:
+        ran = timebeam("series", "*", *store.flags, "--output=csv", *flags)
+        return {(metric, tags) for _, metric, tags, _, _ in csv.reader(ran.out.splitlines()[1:])}
+
+    names = [(metric, f"{key}={value}") for metric, ((key, value),) in formulas]
+    assert listed() == {*names, ("a=1", "k==v")}
+    assert listed("--csv_guard") == {*((f"'{metric}", f"'{tags}") for metric, tags in names), ("a=1", "k==v")}
 
 
 def test_without_a_meta_table_the_data_keys_are_read(

@@ -110,6 +110,11 @@ def test_no_more_bodies_are_held_than_memory_is_set_aside() -> None:
         ("Bearer secret", 401),
         ("Bearer", 401),
         ("secret-1", 401),
+        ("Digest secret-1", 401),
+        ("ApiKey secret-2", 401),
+        ("Basic secret-1", 401),
+        ("Basic c2VjcmV0LTE=", 401),  # secret-1, without a name before it
+        ("Bearer OnNlY3JldC0x", 401),  # :secret-1, as Basic has it
         ("Bearer s\xe9", 401),
         ("", 401),
     ],
