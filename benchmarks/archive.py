@@ -42,6 +42,7 @@ import zstandard
 from benchmarks import bench
 from benchmarks.bench import TARGET
 from timebeam.pipelines import cli
+from timebeam.pipelines.options.stored import settings_table
 from timebeam.schema.layouts import Cell, Finding, Name, Packing, Reader, Row, Selected, Selection
 from timebeam.schema.layouts.archive import columns, parts
 from timebeam.schema.layouts.archive import keys as archive_keys
@@ -57,6 +58,7 @@ from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.query.points import find_series
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, scan_table
 from timebeam.transforms.rollup.reading import NumberReader
+from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.sealable import SealJob
 from timebeam.transforms.store.sealing import seal_metric
 
@@ -215,7 +217,9 @@ def store(layout: OpenTsdb, batch: PointBatch) -> None:
 
 def seal(layout: OpenTsdb) -> int:
     """Seals all rows; the number of points."""
-    job = SealJob(TARGET, layout, 0, START_S + archive_keys.BLOCK_S, int(time.time() * 1e6), True, 0)
+    leases = Leases(TARGET, settings_table(layout.options.table_prefix), "seal")
+    end_s = START_S + archive_keys.BLOCK_S
+    job = SealJob(TARGET, layout, 0, end_s, int(time.time() * 1e6), leases, True, 0)
     return sum(tally.points_read for tally in seal_metric(job, b"\0\0\1"))
 
 

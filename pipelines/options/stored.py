@@ -9,6 +9,7 @@ reads it once. `cbt read PREFIXtimebeam` shows it.
 | | | a parameter with `stored`, as `salt_width` | as the option takes it, `0` |
 | `table` | `settings` | `table NAME`, a declared table without prefix | the text of its declaration, TOML |
 
+The row `leases` is that of `timebeam.transforms.store.leases`.
 Cells have timestamp 0. A setting that a row lacks is not checked. Tables that other systems made have no row.
 """
 
@@ -37,6 +38,7 @@ from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter, scan_keys
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
+from timebeam.transforms.store.leases import LEASES
 
 VERSION = "1"
 """Of the form of a row. A new setting needs no other version: an unknown column is refused too."""
@@ -351,6 +353,7 @@ def _rows(target: Target, table: str) -> StoredRows:
             if cell.family == FAMILY
         }
         for row in rows
+        if row.key != LEASES
     }
 
 

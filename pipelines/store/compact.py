@@ -15,6 +15,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import (
     SETTLED_MS,
     named_day,
@@ -22,12 +23,14 @@ from timebeam.pipelines.options.period import (
     range_of_day,
     whole_hours,
 )
+from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.layouts import Compaction, Packing
 from timebeam.schema.points import Rejected
 from timebeam.transforms.query.points import why_nothing
 from timebeam.transforms.store.compact import COUNTERS, CompactJob, CompactRows
+from timebeam.transforms.store.leases import Leases
 
 
 def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
@@ -52,6 +55,11 @@ class Compact(Job):
     """Compacts one range of time; a row that Bigtable refuses stays as it was, and the exit code is 1."""
 
     work: CompactJob
+
+    def prepare(self, run: Run) -> None:
+        """See `Job.prepare`: creates the table of leases."""
+        for line in () if run.dry_run else self.work.leases.open():
+            note(line)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         root | CompactRows(self.work)
@@ -89,5 +97,6 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Compact:
         )
     start_s, end_s = hours_of(options, now_ms)
     target, form = target_of(options), Packing(options.form)
-    work = CompactJob(target, layout, start_s, end_s, form, now_ms - SETTLED_MS, options.dry_run)
+    leases = Leases(target, settings_table(options.table_prefix), "compact")
+    work = CompactJob(target, layout, start_s, end_s, form, now_ms - SETTLED_MS, leases, options.dry_run)
     return Compact(target, layout.tables(), work)

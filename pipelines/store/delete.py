@@ -22,6 +22,7 @@ from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
+from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
@@ -57,6 +58,7 @@ from timebeam.transforms.store.delete import (
     DeleteTask,
 )
 from timebeam.transforms.store.delete_log import interrupted_logs, used_s, write_done
+from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.store.stale import delete_rows, stale_rows
 
@@ -197,7 +199,12 @@ class Delete(Job):
         return dataclasses.replace(self, work=work)
 
     def prepare(self, run: Run) -> None:
-        """See `Job.prepare`: waits until no append can have the timestamp of one that the dry run saw."""
+        """See `Job.prepare`: creates the table of leases.
+
+        Waits until no append can have the timestamp of one that the dry run saw.
+        """
+        for line in () if run.dry_run else self.work.leases.open():
+            note(line)
         layout = self.work.layout
         wait_ms = self.work.newest_ms + SETTLED_MS - int(time.time() * 1000)
         appends = isinstance(layout, WritableLayout) and Packing.APPEND in layout.packings
@@ -288,6 +295,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         None if options.keep_rollups else _marker_of(layout),
         # Each unattended run completes the last one on these tables, whatever its rules.
         (options.log, f"-*-{token.options:08x}-0") if options.unattended else (log, ""),
+        Leases(target, settings_table(options.table_prefix), "delete"),
         token.checksum if options.token else None,
         points=not options.annotations,
         annotations=options.annotations or options.series,

@@ -10,6 +10,7 @@ from typing import Any
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
+from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import create_command, layout_with, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.layouts import UidTables
@@ -19,6 +20,7 @@ from timebeam.schema.layouts.opentsdb.uids.uid_maps import Repair, UidCapacity, 
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.rollup.job import rollup_tables
+from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.merge import merge_uids
 from timebeam.transforms.store.names import (
     NameChangeError,
@@ -137,7 +139,10 @@ def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> in
         specs = rollup_tables(config, rollups_layout)
         check_tables(target, specs, create_command(options))
         rollups = [spec.name for spec in specs if spec.holds_points]
-    tally = merge_uids(target, layout, rollups, (kind, old_uid), new_uid, dry_run=not options.yes)
+    leases = Leases(target, settings_table(options.table_prefix), "names merge") if options.yes else None
+    for line in leases.open() if leases else ():
+        note(line)
+    tally = merge_uids(target, layout, rollups, (kind, old_uid), new_uid, leases)
     is_dropped = False
     if options.yes and not tally.kept:
         is_dropped = drop_name(target, layout, maps, (kind, old_uid), int(time.time() * 1000))

@@ -25,6 +25,7 @@ from timebeam.schema.layouts.archive.columns import CodecMissingError, codec
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.seal import COUNTERS, SealRows
 from timebeam.transforms.store.sealable import SealJob
 
@@ -135,15 +136,16 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
     start_s, end_s = whole_hours(start_ms, end_ms)
     if start_s >= end_s:
         raise UsageError(f"--start {options.start} is not before the end, --older_than {options.older_than}")
+    settings = settings_table(options.table_prefix)
     work = SealJob(
         target_of(options),
         layout,
         start_s,
         end_s,
         now_ms - max(int(options.quiet_hours * _HOUR_MS), SETTLED_MS),
+        Leases(target_of(options), settings, "seal"),
         options.delete_source,
         int(options.reader_hours * _HOUR_MS),
         options.dry_run,
     )
-    settings = settings_table(options.table_prefix).name
-    return Seal(work.target, layout.tables(), work, options.older_than, settings)
+    return Seal(work.target, layout.tables(), work, options.older_than, settings.name)

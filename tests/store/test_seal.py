@@ -24,6 +24,7 @@ from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
+from timebeam.pipelines.options.stored import settings_table
 from timebeam.schema.layouts import (
     Deletion,
     Name,
@@ -49,6 +50,7 @@ from timebeam.transforms.store import delete as delete_module
 from timebeam.transforms.store import sealable, sealing
 from timebeam.transforms.store.delete import DeleteChunk, DeleteJob, DeleteTask
 from timebeam.transforms.store.delete_log import interrupted_logs
+from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.removals import PendingRemovals
 from timebeam.transforms.store.sealable import SealJob
 from timebeam.transforms.store.sealed_removals import SealedRemovals
@@ -129,6 +131,7 @@ def job_of(store: Store, **changes: Any) -> SealJob:
         0,
         START_S + 60 * DAY_S,
         NOW_S * 1000,
+        Leases(store.target, settings_table(""), "seal"),
         reader_ms=0,
         clock=lambda: time.time() + next(_TICKS) / 100,
     )
@@ -622,7 +625,10 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
 
 def deletion(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int, log: str) -> DeleteJob:
     question = Question("m", {"host": frozenset({host})}, (), NONE, None, start_ms, end_ms)
-    return DeleteJob(store.target, store.layout, [DeleteTask(question)], newest_ms, log, None, (log, ""))
+    leases = Leases(store.target, settings_table(""), "delete")
+    return DeleteJob(
+        store.target, store.layout, [DeleteTask(question)], newest_ms, log, None, (log, ""), leases
+    )
 
 
 def carry_out(job: DeleteJob) -> None:

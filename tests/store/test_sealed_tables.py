@@ -16,6 +16,7 @@ from tests.support.any_store import AnyStore
 from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
 from timebeam.pipelines.commands import COMMANDS, find_command
+from timebeam.pipelines.options.stored import settings_table
 from timebeam.schema.annotations import Annotation
 from timebeam.schema.layouts import (
     Cell,
@@ -38,6 +39,7 @@ from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.copy.points import read_points
 from timebeam.transforms.readers.table_reader import TableReader, scan_table, within
 from timebeam.transforms.rollup.touched import read_marks, touched_table
+from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.sealable import SealJob
 from timebeam.transforms.store.sealing import seal_metric
 
@@ -139,6 +141,7 @@ def seal(store: Store, metric: str, *, delete_source: bool = True, days: float =
         0,
         START_S + int(days * DAY_S),
         NOW_S * 1000,
+        Leases(store.target, settings_table(""), "seal"),
         delete_source=delete_source,
         reader_ms=0,
         clock=lambda: NOW_S + next(_TICKS) / 100,

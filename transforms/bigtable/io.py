@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -186,31 +186,30 @@ _Request = tuple[list[RowMutation], Future[list[tuple[int, Exception]]]]
 """(rows, and the (number, error) of each refused row)."""
 
 
-class _WriteFn(beam.DoFn):
-    """Rows in, refused rows out; a bundle ends when all its rows have results."""
+class RowWriter:
+    """Buffers rows and writes them in requests, some of them at once, in threads of a pool.
 
-    def __init__(self, options: WriteRows) -> None:
-        self._target, self._on_written = options.target, options.on_written
-        self._around = options.around
-        self._buffer_bytes, self._requests = options.buffer_bytes, options.requests
+    Args:
+      send: writes rows of a table in one request; returns the (number, error) of each refused row.
+      on_written: called with the rows of each request, after they are written or refused.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[str, list[RowMutation]], list[tuple[int, Exception]]],
+        pool: ThreadPoolExecutor,
+        buffer_bytes: int = BUFFER_BYTES,
+        requests: int = REQUESTS,
+        on_written: Callable[[Sequence[Any]], None] | None = None,
+    ) -> None:
+        self._send, self._on_written, self._pool = send, on_written, pool
+        self._buffer_bytes, self._requests = buffer_bytes, requests
         self._rows: dict[str, list[RowMutation]] = {}
-        self._bytes = 0
-        self._mutations = 0
+        self._bytes = self._mutations = 0
         self._under_way: collections.deque[_Request] = collections.deque()
-        self._pool: ThreadPoolExecutor | None = None
 
-    def setup(self) -> None:
-        self._pool = ThreadPoolExecutor(self._requests)
-
-    def teardown(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def start_bundle(self) -> None:
-        self._rows, self._bytes, self._mutations = {}, 0, 0
-        self._under_way.clear()
-
-    def process(self, row: RowMutation) -> Iterable[FailedRow]:
+    def add(self, row: RowMutation) -> Iterator[FailedRow]:
+        """Adds a row; the refused rows of requests that have ended."""
         if isinstance(row, EncodedRow):
             mutations, size = row.mutation_count, len(row.mutations)
         else:
@@ -225,22 +224,21 @@ class _WriteFn(beam.DoFn):
         if self._bytes >= self._buffer_bytes:
             yield from self._flush()
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for failed in itertools.chain(self._flush(), self._results(0)):
-            yield GlobalWindows.windowed_value(failed)
+    def finish(self) -> Iterator[FailedRow]:
+        """Waits until all rows are written or refused; the refused ones."""
+        yield from self._flush()
+        yield from self._results(0)
+
+    def settle(self) -> None:
+        """Waits until no request is under way, also after an error."""
+        wait([result for _, result in self._under_way])
 
     def _flush(self) -> Iterator[FailedRow]:
         """Sends the buffered rows, when fewer than `requests` are under way."""
-        assert self._pool is not None
         for table, rows in self._rows.items():
             yield from self._results(self._requests - 1)
             self._under_way.append((rows, self._pool.submit(self._send, table, rows)))
         self._rows, self._bytes, self._mutations = {}, 0, 0
-
-    def _send(self, table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
-        """Writes rows in one request; the (number, error) of each refused row."""
-        with self._around(rows):
-            return mutate_rows(self._target, table, rows)
 
     def _results(self, most: int) -> Iterator[FailedRow]:
         """Waits until at most `most` requests are under way; the refused rows."""
@@ -250,3 +248,40 @@ class _WriteFn(beam.DoFn):
                 yield FailedRow(rows[number], str(error))
             if self._on_written is not None:
                 self._on_written(rows)
+
+
+class _WriteFn(beam.DoFn):
+    """Rows in, refused rows out; a bundle ends when all its rows have results."""
+
+    def __init__(self, options: WriteRows) -> None:
+        self._options = options
+        self._pool: ThreadPoolExecutor | None = None
+        self._writer: RowWriter | None = None
+
+    def setup(self) -> None:
+        self._pool = ThreadPoolExecutor(self._options.requests)
+
+    def teardown(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def start_bundle(self) -> None:
+        options = self._options
+        assert self._pool is not None
+        self._writer = RowWriter(
+            self._send, self._pool, options.buffer_bytes, options.requests, options.on_written
+        )
+
+    def process(self, row: RowMutation) -> Iterable[FailedRow]:
+        assert self._writer is not None
+        return self._writer.add(row)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        assert self._writer is not None
+        for failed in self._writer.finish():
+            yield GlobalWindows.windowed_value(failed)
+
+    def _send(self, table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
+        """Writes rows in one request; the (number, error) of each refused row."""
+        with self._options.around(rows):
+            return mutate_rows(self._options.target, table, rows)

@@ -6,7 +6,7 @@ the work of a plain message. Encoded rows (`timebeam.transforms.bigtable.wire`) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -22,36 +22,53 @@ _ROWS_A_REQUEST = 10_000
 _RULE = DATA_API["ReadModifyWriteRule"]
 
 
-def mutate_rows(target: Target, table: str, rows: Sequence[RowMutation]) -> list[tuple[int, Exception]]:
+def mutate_rows(
+    target: Target, table: str, rows: Sequence[RowMutation], check: Callable[[], None] | None = None
+) -> list[tuple[int, Exception]]:
     """Writes rows; (number, reason) of the rows that Bigtable refuses.
 
     Rows with errors that may pass are retried for two minutes. If the service refuses a whole request, its
     rows are sent again in halves, until the bad row is alone.
 
+    Args:
+      check: called before each attempt; what it raises ends them.
+
     Raises:
       GoogleAPICallError: a row could not be written for a reason that is not its own.
     """
-    return _write(target, table, rows, range(len(rows)), Backoff())
+    return _write(target, table, rows, range(len(rows)), Backoff(), check)
 
 
-def write_all(target: Target, table: str, rows: Sequence[RowMutation]) -> None:
+def write_all(
+    target: Target, table: str, rows: Sequence[RowMutation], check: Callable[[], None] | None = None
+) -> None:
     """Writes any number of rows, none of which may be refused.
+
+    Args:
+      check: see `mutate_rows`.
 
     Raises:
       GoogleAPICallError: a row was refused or could not be written; others may have been written.
     """
     for start in range(0, len(rows), _ROWS_A_REQUEST):
-        for _, error in mutate_rows(target, table, rows[start : start + _ROWS_A_REQUEST]):
+        for _, error in mutate_rows(target, table, rows[start : start + _ROWS_A_REQUEST], check):
             raise error
 
 
 def _write(
-    target: Target, table: str, rows: Sequence[RowMutation], numbers: Sequence[int], backoff: Backoff
+    target: Target,
+    table: str,
+    rows: Sequence[RowMutation],
+    numbers: Sequence[int],
+    backoff: Backoff,
+    check: Callable[[], None] | None,
 ) -> list[tuple[int, Exception]]:
     """Writes the rows with these numbers; the refused ones."""
     refused: list[tuple[int, Exception]] = []
     pending = numbers
     while True:
+        if check is not None:
+            check()
         errors, request_error = _attempt(target, table, [rows[number] for number in pending])
         if isinstance(request_error, REFUSALS):
             unwritten = [pending[index] for index in errors]
@@ -59,7 +76,7 @@ def _write(
                 return [*refused, (unwritten[0], request_error)]
             middle = len(unwritten) // 2
             for half in (unwritten[:middle], unwritten[middle:]):
-                refused += _write(target, table, rows, half, backoff)
+                refused += _write(target, table, rows, half, backoff, check)
             return refused
         repeated: list[int] = []
         last_error: Exception | None = None

@@ -100,7 +100,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
                 around=around,
                 on_written=_observe,
             )
-            return rows | "WriteDirect" >> writer | "RefusedRows" >> beam.MapTuple(_refused)
+            return rows | "WriteDirect" >> writer | "RefusedRows" >> beam.MapTuple(refused_write)
         from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
 
         for table in self._tables:
@@ -139,7 +139,7 @@ def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Reje
     Raises:
       GoogleAPICallError: a row could not be written for a reason that is not its own.
     """
-    return [_refused(rows[number], str(error)) for number, error in mutate_rows(target, table, rows)]
+    return [refused_write(rows[number], str(error)) for number, error in mutate_rows(target, table, rows)]
 
 
 class _AppendCellsFn(beam.DoFn):
@@ -180,11 +180,11 @@ class _AppendCellsFn(beam.DoFn):
                 try:
                     append_cells(self._target, row)
                 except REFUSALS as error:
-                    refused.append(_refused(row, str(error)))
+                    refused.append(refused_write(row, str(error)))
         return refused
 
 
-def _refused(row: AnyRow, reason: str) -> Rejected:
+def refused_write(row: AnyRow, reason: str) -> Rejected:
     """The dead letter of a row that Bigtable refused."""
     why = f"Bigtable refused the row: {reason}"
     return refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -18,13 +20,17 @@ from timebeam.schema.layouts.opentsdb.keys import SPAN_S, parse_key
 from timebeam.schema.layouts.tables import stored_bytes
 from timebeam.schema.points import Rejected
 from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.io import REQUESTS, RowWriter
+from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import sampled
+from timebeam.transforms.bigtable.rows import RowMutation
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, over_limit, refuse, refusing
-from timebeam.transforms.ingest.write import StoreRows
+from timebeam.transforms.dead_letters.rejected import over_limit
+from timebeam.transforms.ingest.write import refused_write
 from timebeam.transforms.readers.chunks import Chunk, hour_chunks
 from timebeam.transforms.readers.parallel import ParallelReader
 from timebeam.transforms.readers.table_reader import TableReader, within
+from timebeam.transforms.store.leases import Leases, RangeLease
 
 NAMESPACE = "timebeam-compact"
 """The namespace of this job's counters."""
@@ -52,6 +58,7 @@ class CompactJob:
     Attributes:
       start_s, end_s: rows whose hours lie in [start_s, end_s), both whole hours, in seconds.
       form, settled_ms: see `compact_row`.
+      leases: of this run.
       dry_run: count, and write nothing.
     """
 
@@ -61,6 +68,7 @@ class CompactJob:
     end_s: int
     form: Packing
     settled_ms: int
+    leases: Leases
     dry_run: bool = False
 
 
@@ -73,18 +81,14 @@ class CompactRows(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
         job = self._job
-        compacted = (
+        return (
             root
             | "Once" >> beam.Create([None], reshuffle=False)
             | "Chunks" >> beam.ParDo(_CompactChunksFn(job)).with_output_types(Chunk)
             | "SpreadChunks" >> beam.Reshuffle()
-            | "Compact" >> refusing(_CompactFn(job), Row)
+            | "Compact" >> beam.ParDo(_CompactFn(job)).with_output_types(Rejected)
+            | "Tell" >> beam.ParDo(_TellFn())
         )
-        refused = [compacted[REJECTED]]
-        if not job.dry_run:
-            writer = StoreRows(job.target, [job.layout.data_table], "direct", Packing.POINTS)
-            refused.append(compacted.main | "Write" >> writer)
-        return refused | "AllRefused" >> beam.Flatten() | "Tell" >> beam.ParDo(_TellFn())
 
 
 class _CompactChunksFn(beam.DoFn):
@@ -102,12 +106,52 @@ class _CompactChunksFn(beam.DoFn):
 
 
 class _CompactFn(beam.DoFn):
-    """`Chunk` in; mutations that compact rows out, mutations over a limit to `REJECTED`."""
+    """`Chunk` in; compacts its rows; the refused mutations out."""
 
     def __init__(self, job: CompactJob) -> None:
         self._job = job
+        self._pool: ThreadPoolExecutor | None = None
 
-    def process(self, chunk: Chunk) -> Iterator[Row | RejectedOutput]:
+    def setup(self) -> None:
+        """Starts the threads that write."""
+        self._pool = ThreadPoolExecutor(REQUESTS)
+
+    def teardown(self) -> None:
+        """Ends them."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def process(self, chunk: Chunk) -> Iterator[Rejected]:
+        job = self._job
+        if job.dry_run:
+            yield from filter(None, map(over_limit, self._mutations(chunk)))
+        else:
+            with job.leases.lease(chunk.uids, chunk.start_s, chunk.end_s) as lease:
+                yield from self._write(chunk, lease)
+        metrics.work_done()
+
+    def _write(self, chunk: Chunk, lease: RangeLease) -> Iterator[Rejected]:
+        """Compacts the rows of a chunk; the refused mutations."""
+
+        def send(table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
+            return mutate_rows(self._job.target, table, rows, lease.check)
+
+        assert self._pool is not None
+        writer = RowWriter(send, self._pool)
+        try:
+            for mutation in self._mutations(chunk):
+                too_large = over_limit(mutation)
+                if too_large is not None:
+                    yield too_large
+                    continue
+                metrics.count("rows_written")
+                yield from itertools.starmap(refused_write, writer.add(mutation))
+            yield from itertools.starmap(refused_write, writer.finish())
+        finally:
+            writer.settle()
+
+    def _mutations(self, chunk: Chunk) -> Iterator[Row]:
+        """What compacts the rows of a chunk; counts all rows."""
         job = self._job
         options = job.layout.options
         wanted, bases_s = Wanted(chunk.uids), range(chunk.start_s, chunk.end_s, SPAN_S)
@@ -119,15 +163,8 @@ class _CompactFn(beam.DoFn):
             is_sealed = sealed and _is_sealed(job, row.key, sealed)
             mutation = None if is_sealed else compact_row(row, job.form, job.settled_ms)
             _count(row, mutation)
-            if mutation is None:
-                continue
-            too_large = over_limit(mutation)
-            if too_large is not None:
-                yield refuse(too_large)
-                continue
-            metrics.count("rows_written")
-            yield mutation
-        metrics.work_done()
+            if mutation is not None:
+                yield mutation
 
 
 def _sealed_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:

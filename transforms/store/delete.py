@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -45,6 +46,7 @@ from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.touched import TouchedMarker
 from timebeam.transforms.store.delete_log import logged_rows, write_begun, write_done
+from timebeam.transforms.store.leases import Leases, RangeLease
 from timebeam.transforms.store.removals import (
     COUNTERS,
     PendingRemovals,
@@ -111,6 +113,7 @@ class DeleteJob:
         end it.
       interrupted: the logs of the runs to complete.
       marker: marks changed hours for the next rollup; None if rollups stay.
+      leases: of this run.
       points, annotations: whether these are deleted.
       series: whether what refers to series without data rows is deleted too.
     """
@@ -122,6 +125,7 @@ class DeleteJob:
     log: str
     marker: TouchedMarker | None
     killed: tuple[str, str]
+    leases: Leases
     checksum: int | None = None
     interrupted: Sequence[str] = ()
     points: bool = True
@@ -290,12 +294,25 @@ class _DeleteFn(beam.DoFn):
         if may_delete:
             job, task = self._job, self._job.tasks[chunk.number]
             marker = job.marker if task.marks else None
-            pending = PendingRemovals(job.target, job.log, marker, task.rule, _sealed_removals(job, task))
-            for removal, series in _removals(self._job, chunk):
-                pending.add(removal, series)
-            pending.flush()
+            sealed = _sealed_removals(job, task)
+            with _lease(job, task.question) as lease:
+                pending = PendingRemovals(job.target, job.log, marker, task.rule, sealed, lease.check)
+                for removal, series in _removals(self._job, chunk):
+                    pending.add(removal, series)
+                pending.flush()
             yield pending.refused
         metrics.work_done()
+
+
+def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLease]:
+    """The right to rewrite the rows of a selection: two selections can share a row, and a column of it."""
+    layout = find_capability(job.layout, UidTables)
+    if layout is None:
+        return job.leases.lease([question.metric.encode()])
+    name = Name("metrics", question.metric)
+    uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
+    first_s, last_s = (ms // 1000 // row_keys.SPAN_S for ms in (question.start_ms, question.end_ms))
+    return job.leases.lease([*uids.values()], first_s * row_keys.SPAN_S, (last_s + 1) * row_keys.SPAN_S)
 
 
 def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Series]]:

@@ -30,6 +30,7 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
 from timebeam.transforms.rollup.touched import TouchedMarker, read_days
+from timebeam.transforms.store.leases import Leases
 
 _ROWS_AT_ONCE = 500
 _MARKED_S = 600
@@ -63,18 +64,23 @@ class MovedCells(NamedTuple):
 
 
 def merge_uids(
-    target: Target, layout: UidTables, rollups: Sequence[str], old: UidPair, new: bytes, *, dry_run: bool
+    target: Target, layout: UidTables, rollups: Sequence[str], old: UidPair, new: bytes, leases: Leases | None
 ) -> MergeTally:
     """Moves all rows of a UID, in the data table and the tables of rollups, to another UID of its kind.
 
     Args:
       rollups: the tables of rollups and pre-aggregates, with prefix.
+      leases: of this run; None to count, and write nothing.
 
     Raises:
       GoogleAPICallError: rows could not be read or written; a repeated call goes on.
     """
     rows = cells = kept = 0
-    with contextlib.nullcontext() if dry_run else _marking(target, layout, old, new) as mark:
+    with contextlib.ExitStack() as stack:
+        lease = mark = None
+        if leases is not None:
+            lease = stack.enter_context(leases.lease())
+            mark = stack.enter_context(_marking(target, layout, old, new))
         for table in (layout.data_table, *rollups):
             scanned = scan_rows(target, scan_of_uid(layout.options, table, old))
             while batch := list(itertools.islice(scanned, _ROWS_AT_ONCE)):
@@ -90,12 +96,13 @@ def merge_uids(
                     existing[key] = other._replace(cells=[*other.cells, *newer.cells])  # for a next one
                     plans.append(plan)
                     written.append(newer)
-                if mark is not None:
+                if mark is not None and lease is not None:
                     mark([] if is_rollup else [*batch, *(plan.new for plan in plans)])
-                    write_all(target, table, [row for row in written if row.cells])
+                    write_all(target, table, [row for row in written if row.cells], lease.check)
                     stored = read_rows(target, table, [plan.new.key for plan in plans])
                     plans = [plan for plan in plans if _is_stored(plan.new, stored.get(plan.new.key))]
-                    write_all(target, table, [row for plan in plans if (row := _deletion(plan)).deleted])
+                    deletions = [row for plan in plans if (row := _deletion(plan)).deleted]
+                    write_all(target, table, deletions, lease.check)
                     replace_cells(target, table, [each for plan in plans for each in _append_deletions(plan)])
                 rows += sum(bool(plan.old) for plan in plans)
                 count = sum(len(plan.old) for plan in plans)

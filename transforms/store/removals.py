@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from apache_beam.metrics import Metrics
@@ -81,6 +81,7 @@ class PendingRemovals:
       marker: marks changed hours for the next rollup; None if rollups stay.
       rule: what they are counted under.
       sealed: deletes from the archive what is deleted from the data table; None if there is no archive.
+      check: called before each request that changes rows.
 
     Attributes:
       refused: how many rows Bigtable refused to change.
@@ -93,9 +94,10 @@ class PendingRemovals:
         marker: TouchedMarker | None,
         rule: str,
         sealed: SealedRemovals | None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._target, self._log, self._marker, self._rule = target, log, marker, rule
-        self._sealed = sealed
+        self._sealed, self._check = sealed, check
         self._removals: list[tuple[Removal, Series]] = []
         self._mutations = self._bytes = self.refused = 0
 
@@ -162,7 +164,7 @@ class PendingRemovals:
 
     def _send(self, rows: Sequence[Row]) -> set[bytes]:
         """Changes rows of one table; returns the keys of those that Bigtable refuses."""
-        errors = mutate_rows(self._target, rows[0].table, rows)
+        errors = mutate_rows(self._target, rows[0].table, rows, self._check)
         return {rows[number].key for number, _ in errors}
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
+from timebeam.schema.layouts import UidTables, find_capability
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.readers.chunks import Chunk
@@ -60,7 +62,12 @@ class _SealFn(beam.DoFn):
         give_back_memory()
 
     def process(self, chunk: Chunk) -> Iterator[SealTally]:
-        for tally in seal_metric(self._job, chunk.uids[0]):
-            COUNTERS.add(tally)
-            yield tally
+        job = self._job
+        is_named = find_capability(job.layout, UidTables) is None
+        metric = chunk.metrics[0].encode() if is_named else chunk.uids[0]
+        leased = nullcontext() if job.dry_run else job.leases.lease([metric], job.start_s, job.end_s)
+        with leased as lease:
+            for tally in seal_metric(job, chunk.uids[0], None if lease is None else lease.check):
+                COUNTERS.add(tally)
+                yield tally
         metrics.work_done()

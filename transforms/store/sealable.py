@@ -20,6 +20,7 @@ from timebeam.schema.points import Int64s, Series
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, memory_of
 from timebeam.transforms.rollup.touched import read_days
+from timebeam.transforms.store.leases import Leases
 
 BUFFER_BYTES = 64 << 20
 """Approximate memory of the data rows that are read before any is sealed."""
@@ -40,6 +41,7 @@ class SealJob:
       delete_source: whether sealed points are deleted from the data table.
       reader_ms: how long an archive row must not have changed before its points are deleted from the data
         table: longer than any read takes.
+      leases: of this run.
       dry_run: count, and write nothing.
       clock: the time, in seconds since 1970.
     """
@@ -49,6 +51,7 @@ class SealJob:
     start_s: int
     end_s: int
     quiet_ms: int
+    leases: Leases
     delete_source: bool = False
     reader_ms: int = 3_600_000
     dry_run: bool = False

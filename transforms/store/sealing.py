@@ -16,7 +16,7 @@ A run that ends at any point leaves every point in at least one table, and can b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,8 +78,11 @@ class VerifyError(RuntimeError):
     """The archive does not hold what was written into it; nothing was deleted."""
 
 
-def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
+def seal_metric(job: SealJob, metric: bytes, check: Callable[[], None] | None = None) -> Iterator[SealTally]:
     """Seals the rows of a metric, given as in `Archive.metric_keys`; yields a tally for every few rows.
+
+    Args:
+      check: called before each request that deletes from the data table.
 
     Raises:
       VerifyError: a row that was read back differs from what was written.
@@ -90,10 +93,12 @@ def seal_metric(job: SealJob, metric: bytes) -> Iterator[SealTally]:
         busy = sum(entry.is_busy for entry in entries)
         yield SealTally(rows_read=len(entries), rows_busy=busy)
         for some in by_series([entry for entry in entries if entry.row.cells]):
-            yield _seal(job, some, marked_s)
+            yield _seal(job, some, marked_s, check)
 
 
-def _seal(job: SealJob, entries: Sequence[Sealable], marked_s: Int64s) -> SealTally:
+def _seal(
+    job: SealJob, entries: Sequence[Sealable], marked_s: Int64s, check: Callable[[], None] | None
+) -> SealTally:
     """Seals data rows of one block that nobody writes to."""
     sealable, batch, damaged = _readable(job.layout, entries)
     tally = SealTally(rows_damaged=damaged, points_read=len(batch))
@@ -125,7 +130,7 @@ def _seal(job: SealJob, entries: Sequence[Sealable], marked_s: Int64s) -> SealTa
         points_archived=sum(archive_rows.count_points(row) for row in stored.values()),
         bytes_archived=sum(len(cell.value) for row in stored.values() for cell in row.cells),
     )
-    return _delete(job, sealable, keys_of, stored, tally) if job.delete_source else tally
+    return _delete(job, sealable, keys_of, stored, tally, check) if job.delete_source else tally
 
 
 def _read_again(job: SealJob, entries: Sequence[Sealable], marked_s: Int64s) -> Iterator[Sealable]:
@@ -286,6 +291,7 @@ def _delete(
     keys_of: Sequence[set[bytes]],
     stored: Mapping[bytes, Row],
     tally: SealTally,
+    check: Callable[[], None] | None,
 ) -> SealTally:
     """Deletes the cells that were read, in rows whose archive rows have not changed for `reader_ms`.
 
@@ -300,7 +306,7 @@ def _delete(
     }
     emptied = [entry.row for entry, keys in zip(entries, keys_of, strict=True) if keys <= settled]
     for rows in _requests(emptied):
-        write_all(job.target, job.layout.data_table, rows)
+        write_all(job.target, job.layout.data_table, rows, check)
     return tally._replace(rows_deleted=len(emptied), rows_waiting=len(entries) - len(emptied))
 
 
