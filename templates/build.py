@@ -40,6 +40,9 @@ def parser() -> argparse.ArgumentParser:
     )
     command_line.add_argument("--tag", required=True, help="tag of the images; use a new one for each build")
     command_line.add_argument(
+        "--launcher_tag", help="release of Google's launcher (default: that of templates/Dockerfile)"
+    )
+    command_line.add_argument(
         "--bucket", required=True, type=shell.bucket, help="gs://BUCKET, or a folder in one"
     )
     command_line.add_argument("--project", help="default: gcloud's own")
@@ -52,6 +55,8 @@ def calls(options: argparse.Namespace) -> list[str]:
     jobs = options.jobs or shell.jobs()
     project = [f"--project={options.project}"] if options.project else []
     substitutions = f"_REPOSITORY={options.repository},_TAG={options.tag},_JOBS={' '.join(jobs)}"
+    if options.launcher_tag:
+        substitutions += f",_LAUNCHER_TAG={options.launcher_tag}"
     build: list[str | Path] = [
         "gcloud",
         "builds",

@@ -67,6 +67,8 @@ def test_build_prints_all_its_calls() -> None:
     assert f"--config={ROOT / 'templates' / 'cloudbuild.yaml'}" in submit
     (substitutions,) = [word for word in submit if word.startswith("--substitutions=")]
     assert substitutions.endswith(f",_JOBS={' '.join(sorted(FLEX))}")
+    (newer, *_) = lines("build", *BUILD, "--launcher_tag=20990101-rc00")
+    assert f"{substitutions},_LAUNCHER_TAG=20990101-rc00" in newer
     assert len(copies) == len(FLEX)
     for words, job in zip(copies, sorted(FLEX), strict=True):
         assert words[-5:] == [

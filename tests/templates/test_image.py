@@ -73,6 +73,7 @@ def test_the_build_makes_an_image_of_each_job(tmp_path: Path) -> None:
     config = yaml.safe_load((ROOT / "templates" / "cloudbuild.yaml").read_text())
     assert config["substitutions"]["_JOBS"].split() == FLEX
     (step,) = config["steps"]
+    (launcher,) = re.findall(r"^ARG LAUNCHER_TAG=(.+)$", DOCKERFILE, re.MULTILINE)
     given = config["substitutions"] | {"_REPOSITORY": "registry/timebeam", "_TAG": "7"}
     options, script = step["args"]
     for name, value in given.items():
@@ -89,7 +90,7 @@ def test_the_build_makes_an_image_of_each_job(tmp_path: Path) -> None:
     for job, built, pushed in zip(FLEX, calls[::2], calls[1::2], strict=True):
         image = f"registry/timebeam/timebeam-{job}:7"
         assert pushed == f"push {image}"
-        arguments = f"--build-arg=JOB={job} --build-arg=IMAGE={image}"
+        arguments = f"--build-arg=JOB={job} --build-arg=IMAGE={image} --build-arg=LAUNCHER_TAG={launcher}"
         assert built == f"build --file=templates/Dockerfile {arguments} --tag={image} ."
 
 

@@ -59,7 +59,8 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
         end of the family; None for all columns of all families.
       versions: the largest number of versions of each cell, newest first.
       keys_only: read every cell with an empty value, which saves the transfer.
-      splits: the largest number of splits.
+      splits: the largest number of splits, and so of workers that read: 64 for a table of any size. Give more
+        for more workers; a split has at least 1 MiB.
 
     Raises:
       ValueError: the ranges do not ascend, or overlap.

@@ -292,7 +292,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         )
 
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `Layout.restore`; a row whose key lacks the names of resources stays as it is."""
+        """See `RefusedRows.restore`; a row whose key lacks the names of resources stays as it is."""
         no_points = PointBatch.of([], 0)
         if row.table == self.series_table:
             series_table.check_index_row(row)
@@ -313,7 +313,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return select.stale(self.form, self.data_table, self.series_table, selection, reader)
 
     def entry_of(self, key: bytes) -> tuple[Series, int]:
-        """See `Layout.entry_of`; raises for a key that holds resources without their names."""
+        """See `SeriesIndex.entry_of`; raises for a key that holds resources without their names."""
         row_key = self.form.parse(key)
         if not row_key.is_whole:
             raise ValueError(f"row key {key[:80]!r} holds resources without their names")

@@ -207,11 +207,11 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return encode.point_cells((packed for _, packed in rows), self.options.family)
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
-        """See `Layout.index_entries`; entries are as in `index`, not base times."""
+        """See `SeriesIndex.index_entries`; entries are as in `index`, not base times."""
         return select.entries(batch, self.options.row_spec)
 
     def index(self, series: Series, base_ms: int) -> Sequence[Row]:
-        """See `Layout.index`; `base_ms` is an entry of `index_entries`."""
+        """See `SeriesIndex.index`; `base_ms` is an entry of `index_entries`."""
         tables = self.table_names
         return select.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
 
@@ -220,7 +220,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return select.stale(self.options, self.table_names, selection, reader)
 
     def entry_of(self, key: bytes) -> tuple[Series, int]:
-        """See `Layout.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
+        """See `SeriesIndex.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
         return select.entry_of(key)
 
     def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
@@ -231,7 +231,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return select.indexed(self.table_names.row_keys, metric, reader)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `Layout.restore`; points of any retention class go into the one of this run."""
+        """See `RefusedRows.restore`; points of any retention class go into the one of this run."""
         data, row_keys, strings = self.table_names
         if row.table in (row_keys, strings):
             select.check_row(row, self.options.row_spec, row_keys, strings)

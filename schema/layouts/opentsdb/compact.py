@@ -168,7 +168,7 @@ def replacing_row(row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
 
 
 def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
-    """See `Layout.restore`.
+    """See `RefusedRows.restore`.
 
     The points belong to the series that the UIDs in the key name, whatever UIDs these names have now.
 

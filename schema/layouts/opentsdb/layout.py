@@ -327,7 +327,7 @@ class OpenTsdb(
         return {(head[:width], int.from_bytes(head[width:], "big")) for head in heads}
 
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `Layout.restore`; annotations and histograms stay cells."""
+        """See `RefusedRows.restore`; annotations and histograms stay cells."""
         return compact.restore(self, row, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Message format `influx`: InfluxDB's line protocol, as Telegraf sends it; one point per field.
 
 `measurement[,tagk=tagv...] field=value[,field=value...] timestamp`. Module `line` holds the grammar and reads
-any line; module `plain_lines` reads plain lines in columns and checks what the grammar would refuse.
+any line; its `PlainLines` reads plain lines in columns and checks what the grammar would refuse.
 Nanoseconds and microseconds are cut to milliseconds.
 """
 
