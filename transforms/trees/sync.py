@@ -47,7 +47,7 @@ NAMESPACE = "timebeam-trees"
 
 
 class TreeSyncTally(NamedTuple):
-    """The figures of a sync: `leaves_there` counts existing cells, `failures_written` series without a leaf."""
+    """The figures of a sync: `leaves_there` are existing cells, `failures_written` series without a leaf."""
 
     series: int
     leaves_written: int
