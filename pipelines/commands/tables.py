@@ -26,16 +26,17 @@ from timebeam.schema.sizing.plan import NODES
 
 TABLES_COMMAND = Command(
     "tables",
-    "Creates the tables of a layout, adopts those of another system, or shows and sets "
-    "retention; safe to repeat.",
+    "Creates the tables of a layout, adopts those of another system, forgets their settings, or shows and "
+    "sets retention; safe to repeat.",
     runs="timebeam.pipelines.tables.tables:run",
     layouts=(),
     arguments=(
         Argument(
             "action",
-            choices=["create", "adopt", "retention"],
+            choices=["create", "adopt", "forget", "retention"],
             help="create: create missing tables; adopt: store the settings of tables that another system "
-            "made; retention: show or set the maximum age of cells",
+            "made; forget: remove the stored settings of a layout, its tables stay; retention: show or set "
+            "the maximum age of cells",
         ),
     ),
     takes_archive=True,
@@ -61,7 +62,11 @@ TABLES_COMMAND = Command(
             not_negative,
             most=CENTURY_DAYS,
         ),
-        Parameter("table", "retention: only this table, with its prefix", "Retention"),
+        Parameter(
+            "table",
+            "retention, forget: only this table (forget: a declared one), with its prefix",
+            "Retention",
+        ),
         Parameter("family", "retention: only this family, such as d7 of kairosdb", "Retention"),
         Parameter(
             "rows",
@@ -81,6 +86,7 @@ TABLES_COMMAND = Command(
   timebeam tables create --layout opentsdb --meta --trees
   timebeam tables create --layout opentsdb --table_prefix test- --dry_run   (with an emulator)
   timebeam tables adopt --layout opentsdb --salt_width 1   (tables that a TSD made)
+  timebeam tables forget --layout kairosdb --dry_run
   timebeam tables retention --layout opentsdb
   timebeam tables retention --layout opentsdb --max_age_days 400 --dry_run
   timebeam tables retention --layout kairosdb --retention 7,90 --family d7 --max_age_days 7""",

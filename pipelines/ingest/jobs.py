@@ -16,7 +16,7 @@ from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
 from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Source, StreamJob
 from timebeam.pipelines.options.formats import format_of, formats_of
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
-from timebeam.pipelines.options.stored import settle_names, store_first
+from timebeam.pipelines.options.storing import NewSettings, settle_names
 from timebeam.pipelines.options.values import (
     check_writer,
     layout_of,
@@ -143,15 +143,16 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
         graph, framing = records_graph(options)
     else:
         graph, framing = points_graph(options, endless=not options.input)
-    if not (options.dry_run or options.preflight):
-        store_first(options)
     if not options.input:
         source = Source(options.input_subscription, options.input_topic)
         return _messages_job(options, graph, source)
     if framing is Framing.NONE and not options.preflight:
         raise UsageError(f"--format {options.format} with these options reads messages, not files")
     steps = Steps(graph, portions=True) if isinstance(graph, PointsGraph) else None
-    return IngestFiles(graph.target, graph.tables(), graph, options.input, framing, steps)
+    settings = NewSettings(options)
+    return IngestFiles(
+        graph.target, graph.tables(), graph, options.input, framing, steps, new_settings=settings
+    )
 
 
 def _messages_job(
@@ -160,7 +161,17 @@ def _messages_job(
     flush_seconds, idle_seconds = options.flush_seconds, options.stop_when_idle
     steps = Steps(graph) if isinstance(graph, PointsGraph) else None
     tables = graph.tables()
-    return IngestMessages(graph.target, tables, source, flush_seconds, idle_seconds, graph, letters, steps)
+    return IngestMessages(
+        graph.target,
+        tables,
+        source,
+        flush_seconds,
+        idle_seconds,
+        graph,
+        letters,
+        steps,
+        new_settings=NewSettings(options),
+    )
 
 
 def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsGraph, Framing]:
@@ -274,7 +285,8 @@ def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | Ingest
         graph = _graph(options, endless=True)
         return _messages_job(options, graph, Source(options.source), letters=True)
     graph = _graph(options, endless=False)
-    return ReplayFiles(graph.target, graph.tables(), graph, match([options.source]))
+    files = match([options.source])
+    return ReplayFiles(graph.target, graph.tables(), graph, files, new_settings=NewSettings(options))
 
 
 def _graph(options: argparse.Namespace, *, endless: bool) -> Graph:

@@ -18,6 +18,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.options.parameters import Limit, UsageError
+from timebeam.pipelines.options.storing import NewSettings
 from timebeam.pipelines.options.values import create_command, dead_letters_of
 from timebeam.pipelines.output.summary import PointsSummary, Summary
 from timebeam.schema.layouts import Layout, Packing, TableSpec
@@ -124,10 +125,12 @@ class AnyJob(abc.ABC):
     Attributes:
       target: the Bigtable instance.
       tables: those that must exist.
+      new_settings: those that are stored once all is checked; None for none.
     """
 
     target: Target
     tables: Sequence[TableSpec]
+    new_settings: NewSettings | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def local_only(self) -> str:

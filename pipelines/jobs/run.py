@@ -1,6 +1,7 @@
 """Runs the jobs of all commands, each in the same order.
 
-preflight ─► input ─► tables ─► dry run ─► dead letters ─► graph ─► run, progress ─► summary ─► exit code
+preflight ─► input ─► tables ─► dry run ─► dead letters ─► settings ─► graph ─► run, progress ─► summary
+─► exit code
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ def run_job(job: AnyJob, run: Run) -> int:
     if code is not None:
         return code
     _check_dead_letters(run)
+    if job.new_settings is not None and not run.dry_run:
+        job.new_settings.store()
     if isinstance(planned, StreamJob):
         return _run_stream(planned, run)
     assert isinstance(planned, Job)

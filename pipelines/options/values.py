@@ -296,9 +296,13 @@ def emulator_address(variable: str, how: str) -> str | None:
     )
 
 
-def create_command(options: argparse.Namespace) -> str:
-    """What a user runs to create the tables that the options describe: with all options of layouts given."""
-    command = f"timebeam tables create --layout {options.layout}"
+def create_command(options: argparse.Namespace, action: str = "create") -> str:
+    """What a user runs to create the tables that the options describe: with all options of layouts given.
+
+    Args:
+      action: another one of `timebeam tables`.
+    """
+    command = f"timebeam tables {action} --layout {options.layout}"
     for parameter in (*LAYOUT[1:], TABLES):
         value = getattr(options, parameter.name, parameter.default)
         if value != parameter.default:

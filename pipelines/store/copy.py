@@ -19,7 +19,7 @@ from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import LAYOUT, UsageError
 from timebeam.pipelines.options.period import time_of
-from timebeam.pipelines.options.stored import settle_names
+from timebeam.pipelines.options.storing import NewSettings, settle_names
 from timebeam.pipelines.options.values import create_command, layout_named, read_config, readable_of, required
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.common.times import ends_before
@@ -173,7 +173,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)
     if start_ms > end_ms:
         raise UsageError(ends_before(start_ms, end_ms))
-    _settle_names(options, source)
+    settings = _settings(options, source)
     sink = layout_named(options.to, _sink_options(values))
     shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}
     graph = storing_graph(options, sink, endless=False)
@@ -186,7 +186,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     # The command that creates missing tables is then of those that are written.
     values.update(_sink_options(values), layout=sink.name, tables=None)
     values.update({content: True for content in ("meta", "trees") if content in options.also})
-    job = Copy(graph.target, graph.tables(), graph, source, start_ms, end_ms, options.verify_only)
+    period, verify_only = (start_ms, end_ms), options.verify_only
+    job = Copy(graph.target, graph.tables(), graph, source, *period, verify_only, new_settings=settings)
     if not pairs:
         return job
     translate = TranslateJob(
@@ -243,17 +244,14 @@ def _table_pairs(
     return pairs
 
 
-def _settle_names(options: argparse.Namespace, source: ReadableLayout) -> None:
-    """Settles how names are written: names that are escaped in the source stay so by default.
-
-    Raises:
-      UsageError: see `settle_names`.
-    """
-    values = vars(options) | {"layout": options.to, "dry_run": options.dry_run or options.verify_only}
+def _settings(options: argparse.Namespace, source: ReadableLayout) -> NewSettings:
+    """The settings of the tables to write; names that are escaped in the source stay so by default."""
+    values = vars(options) | {"layout": options.to}
     sink_options = argparse.Namespace(**values | _sink_options(vars(options)))
     uids = find_capability(source, UidTables)
     settle_names(sink_options, escape=uids is not None and uids.options.names is Names.ESCAPE)
     options.to_names = sink_options.names
+    return NewSettings(sink_options)
 
 
 def _sink_options(values: Mapping[str, Any]) -> dict[str, Any]:

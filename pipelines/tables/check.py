@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from timebeam.pipelines.options.parameters import DECLARED
+from timebeam.pipelines.options.storing import hidden_points
 from timebeam.pipelines.options.values import create_command, declaration_of, layout_of, target_of
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Severity
@@ -81,7 +82,8 @@ def audit(
             yield row
 
     with contextlib.suppress(_EnoughRowsError):
-        for finding in layout.audit(read):
+        hidden = hidden_points(target, layout)
+        for finding in itertools.chain(() if hidden is None else (hidden,), layout.audit(read)):
             counts[finding.severity] += 1
             show(finding)
     return Audit(rows, counts[Severity.DAMAGE], counts[Severity.NOTE])

@@ -1,4 +1,4 @@
-"`timebeam tables`: creates the tables of a layout, shows and sets their retention."
+"`timebeam tables`: creates the tables of a layout, stores their settings, shows and sets their retention."
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
-from timebeam.pipelines.options.stored import (
-    UNPROVED,
-    read_rows,
-    settings_of,
-    settings_table,
-    store_again,
-    store_new,
-    use_stored,
-)
+from timebeam.pipelines.options.stored import UNPROVED, read_rows, settings_table, use_stored
+from timebeam.pipelines.options.storing import forget, settings_of, store_again, store_new
 from timebeam.pipelines.options.values import (
     create_command,
     declaration_of,
@@ -36,15 +29,22 @@ from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.meta.limits import counts_table
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.tables import create_tables, set_max_age, show_rules
+from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.trees.table import tree_table
 
 _FINDINGS = 10
 
 
 def run(options: argparse.Namespace) -> int:
-    """Creates what is missing, or sets an age; says what it did; doing it again changes nothing."""
+    """Creates what is missing, stores or removes settings, or sets an age; says what it did.
+
+    Doing it again changes nothing.
+    """
     if options.action == "adopt":
         return _adopt(options)
+    if options.action == "forget":
+        _show(options, forget(options))
+        return 0
     use_stored(options)
     specs = list(tables_of(options, reading=options.action == "retention"))
     if options.rollup_config:
@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
         specs.append(counts_table(options.table_prefix))
     if options.action == "retention":
         return _retention(options, specs)
-    settings = store_new(options, dry_run=options.dry_run)
-    _show(options, settings, create_tables(target_of(options), specs, dry_run=options.dry_run))
+    created = create_tables(target_of(options), specs, dry_run=options.dry_run)
+    _show(options, created, store_new(options, dry_run=options.dry_run))  # these, once there are tables
     return 0
 
 
@@ -77,24 +77,34 @@ def _show(options: argparse.Namespace, *messages: Iterable[str]) -> None:
 def _adopt(options: argparse.Namespace) -> int:
     """Stores the settings of the options if the rows in the tables agree with them; 1 if they do not.
 
+    Stored settings that are not given stay.
+
     Raises:
-      UsageError: the layout, or the declaration of tables, is not given.
+      UsageError: the layout, or the declaration of tables, is not given; or another layout has a table.
+      BigtableError: a table is missing.
     """
     if options.layout is None:
         raise UsageError("adopt needs the layout of the tables: --layout")
     target = target_of(options)
-    if options.names is None:  # which rows do not show
-        stored = read_rows(target, settings_table(options.table_prefix).name)
-        options.names = stored.get(options.layout, {}).get("names")
+    use_stored(options, replaces=True)
     layout = DeclaredTables(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
-    check_tables(target, layout.tables(), create_command(options))
+    stored = read_rows(target, settings_table(options.table_prefix).name).get(options.layout)
+    try:
+        check_tables(target, layout.tables(), create_command(options))
+    except BigtableError as error:
+        if stored is None:
+            raise
+        forgetting = f"timebeam tables forget --layout {options.layout}"
+        raise BigtableError(
+            f"{error}; if that contradicts what is stored, first remove this: {forgetting}"
+        ) from error
     with contextlib.redirect_stdout(sys.stderr if options.output == "json" else sys.stdout):
         result = audit_aloud(target, layout, _FINDINGS, options.rows or None)
     if result.damaged:
         print("these settings do not fit the rows; nothing was stored", file=sys.stderr)
         return 1
     fit = "these settings fit the rows; nothing was stored (dry run)"
-    unproved = [f"{name} {text}" for name, text in settings_of(options).items() if name in UNPROVED]
+    unproved = [f"{name} {text}" for name, text in settings_of(options, stored).items() if name in UNPROVED]
     warnings = [f"rows do not prove {', '.join(unproved)}: taken from the options"] if unproved else []
     if not any(result.rows.values()):
         warnings = ["there are no rows: all settings are taken from the options"]
