@@ -91,19 +91,21 @@ def _identity(member: dict[str, Any]) -> str:
     return json.dumps({key: value for key, value in member.items() if key != "dps"}, sort_keys=True)
 
 
-def differences(answer: Any, expected: Any, where: str = "") -> list[str]:
-    """The places in which two answers differ; numbers are equal within 1e-12 relative."""
+def differences(answer: Any, expected: Any, where: str = "", *, absolute: float = 0.0) -> list[str]:
+    """The places in which two answers differ; numbers are equal within 1e-12 relative, or `absolute`."""
     if isinstance(expected, bool) or isinstance(answer, bool):
         return [] if answer is expected else [f"{where}: {answer!r}, expected {expected!r}"]
     if isinstance(expected, (int, float)) and isinstance(answer, (int, float)):
-        equal = math.isclose(answer, expected, rel_tol=_TOLERANCE, abs_tol=0.0)
+        equal = math.isclose(answer, expected, rel_tol=_TOLERANCE, abs_tol=absolute)
         return [] if equal else [f"{where}: {answer!r}, expected {expected!r}"]
     if isinstance(expected, dict) and isinstance(answer, dict):
         if answer.keys() != expected.keys():
             only = sorted(answer.keys() - expected.keys()), sorted(expected.keys() - answer.keys())
             return [f"{where}: keys {only[0]} too many, {only[1]} missing"]
         return [
-            text for key in expected for text in differences(answer[key], expected[key], f"{where}.{key}")
+            text
+            for key in expected
+            for text in differences(answer[key], expected[key], f"{where}.{key}", absolute=absolute)
         ]
     if isinstance(expected, list) and isinstance(answer, list):
         if len(answer) != len(expected):
@@ -111,6 +113,6 @@ def differences(answer: Any, expected: Any, where: str = "") -> list[str]:
         return [
             text
             for number, pair in enumerate(zip(answer, expected, strict=True))
-            for text in differences(*pair, f"{where}[{number}]")
+            for text in differences(*pair, f"{where}[{number}]", absolute=absolute)
         ]
     return [] if answer == expected else [f"{where}: {answer!r}, expected {expected!r}"]
