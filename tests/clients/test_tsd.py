@@ -7,7 +7,7 @@ Needs a TSD 2.4.1 on the Bigtable emulator:
 
 `TSD_SEEDS=1-20` asks for more points and questions. A TSD that works: `net.opentsdb:opentsdb:2.4.1` and its
 dependencies, without asynchbase; the classes of asyncbigtable 0.4.3, compiled from its sources with
-`com.google.cloud.bigtable:bigtable-hbase-2.x-hadoop:1.9.0`; and `javax.xml.bind:jaxb-api:2.3.1` from Java 11 on.
+`com.google.cloud.bigtable:bigtable-hbase-2.x-hadoop:1.9.0`; and `javax.xml.bind:jaxb-api:2.3.1` (Java 11 on).
 Before it starts, `timebeam tables create --layout opentsdb --meta --trees --rollup_config rollups.json`, with
 the file that `python -m tests.support.servers.tsd_questions` prints. Its settings, besides port, static root
 and cache folder:
