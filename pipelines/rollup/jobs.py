@@ -46,7 +46,7 @@ from timebeam.schema.layouts import (
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.layouts.opentsdb.keys import ranges as key_ranges
 from timebeam.schema.points import Rejected
-from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
 from timebeam.schema.rollup.plan import RollupPart
 from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED
@@ -106,6 +106,10 @@ def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRoll
       UsageError: they make no sense together.
     """
     layout, config = rollups_of(options)
+    try:
+        config.check_written()
+    except RollupConfigError as error:
+        raise UsageError(f"rollup configuration {options.rollup_config}: {error}") from error
     # Names that rollups need and no raw point has: the tags of aggregates.
     policy = UidPolicy(auto_create_metrics=False, auto_create_tagks=True, auto_create_tagvs=True)
     target = target_of(options)

@@ -139,9 +139,8 @@ def choose(config: RollupConfig, question: Question, now_ms: int) -> QueryPlan:
             if aggregator in group.aggregators
         ]
         sources += _longest("pre-aggregates", usable, downsampling.interval_ms, now_ms, notes)
-    lacking = [name for name in NUMBERS[downsampling.function] if name not in config.aggregation_ids]
-    if lacking:
-        notes.append(f"no rollups of series: {lacking[0]} has no aggregation id")
+    if why := config.why_unasked(NUMBERS[downsampling.function]):
+        notes.append(f"no rollups of series: {why}")
     elif not matches(config.metrics, question.metric):
         notes.append(f"no rollups of series: {question.metric} is not one of timebeam.metrics")
     else:
@@ -162,6 +161,8 @@ def _no_rollups(config: RollupConfig, question: Question) -> str:
         return "intervals of the calendar are not those of rollups"
     if downsampling.function not in NUMBERS:
         return f"{downsampling.function} cannot be computed from them"
+    if why := config.why_unasked(("count", "sum")):  # a TSD needs both for any answer from rollups
+        return why
     if config.agg_tag_key in question.tags or config.agg_tag_key in question.group_by:
         return f"the query asks for the tag {config.agg_tag_key}, which has another meaning there"
     return ""
@@ -249,5 +250,5 @@ def _of_groups(
                 yield aggregator, ()
             continue
         for name, number in cells.items():
-            if number == function and name in config.aggregation_ids:
+            if number == function and not config.why_unasked([name]):
                 yield aggregator, (config.aggregation_ids[name],)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from timebeam.schema.common.times import parse_duration
@@ -21,7 +21,8 @@ FEWEST_INTERVALS, MOST_INTERVALS = 12, 3840
 """Intervals of a row. OpenTSDB allows 7774, but from 3840 on it reads qualifiers as milliseconds."""
 
 APPEND_ID = 0x05
-"""With this id, a qualifier has the width and the first byte of an append column."""
+"""With this id, a qualifier has the width and the first byte of an append column. TSDs run with it, and read
+no rollups under it (docs/spec/opentsdb.md §7.3): a file may have it, nothing is written or asked there."""
 
 COMPUTED = ("sum", "count", "min", "max", "first", "last")
 """The aggregators whose rollups are computed here."""
@@ -159,7 +160,7 @@ class RollupConfig:
     """What is rolled up, and into which tables.
 
     Attributes:
-      aggregation_ids: by lower-case name of the aggregator; 0 to 127, except 5.
+      aggregation_ids: by lower-case name of the aggregator; 0 to 127. `APPEND_ID` is for reading cells alone.
       intervals: at least one, exactly one of them the default.
       metrics: patterns of the metrics whose series are rolled up.
       tag_raw: whether rollups of single series get an extra tag (tsd.rollups.tag_raw).
@@ -197,11 +198,6 @@ class RollupConfig:
                 raise RollupConfigError(f"aggregationIds: OpenTSDB has no aggregator {name!r}")
             if not 0 <= number <= 127:
                 raise RollupConfigError(f"aggregationIds: {name}: {number} is not from 0 to 127")
-            if number == APPEND_ID:
-                raise RollupConfigError(
-                    f"aggregationIds: {name}: TSDs read a qualifier of 3 bytes that begins with 05 as "
-                    f"appended points, so {number} serves no query: choose another id"
-                )
             if number in ids:
                 raise RollupConfigError(f"aggregationIds: {ids[number]} and {name} both have {number}")
             ids[number] = name
@@ -209,6 +205,20 @@ class RollupConfig:
             if name not in self.aggregation_ids:
                 raise RollupConfigError(
                     f"aggregationIds: {name} is missing; TSDs cannot answer from rollups without it"
+                )
+
+    def check_written(self) -> None:
+        """Refuses to write numbers that no TSD reads.
+
+        Raises:
+          RollupConfigError: an aggregator that is computed here has `APPEND_ID`.
+        """
+        for name in self.computed:
+            if self.aggregation_ids[name] == APPEND_ID:
+                raise RollupConfigError(
+                    f"aggregationIds: {name} is not written under the id {APPEND_ID}: TSDs read a qualifier "
+                    f"of 3 bytes that begins with 05 as appended points; give it another id here and in the "
+                    f"TSDs, or leave {name} out of a copy of the file for this command"
                 )
 
     def _check_intervals(self) -> None:
@@ -260,6 +270,15 @@ class RollupConfig:
     def computed(self) -> tuple[str, ...]:
         """The aggregators with an id that are computed here."""
         return tuple(name for name in COMPUTED if name in self.aggregation_ids)
+
+    def why_unasked(self, names: Iterable[str]) -> str:
+        """Why rollups of one of these aggregators answer no query; empty if those of all may."""
+        for name in names:
+            if name not in self.aggregation_ids:
+                return f"{name} has no aggregation id"
+            if self.aggregation_ids[name] == APPEND_ID:
+                return f"{name} has the aggregation id {APPEND_ID}, under which no TSD reads rollups"
+        return ""
 
     @property
     def has_ends(self) -> bool:

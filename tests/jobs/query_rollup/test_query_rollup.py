@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import random
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.budget import long_after
+from tests.support.commands import timebeam
 from tests.support.plain.rolled import (
     DAY,
     HOUR,
@@ -78,6 +80,25 @@ def alike(found: list[Result], wanted: list[Result], exact: bool) -> None:
         assert (one.tags, one.aggregate_tags) == (other.tags, other.aggregate_tags)
         np.testing.assert_array_equal(one.times_ms, other.times_ms)
         np.testing.assert_allclose(one.values, other.values, rtol=0 if exact else 1e-12)
+
+
+def test_a_configuration_of_a_tsd_with_the_id_5_is_read_and_not_written(
+    store: Store, config: Path, tmp_path: Path
+) -> None:
+    content = json.loads(config.read_text())
+    content["aggregationIds"]["first"] = 5
+    with_5 = tmp_path / "with_5.json"
+    with_5.write_text(json.dumps(content))
+    for function, table in (("first", ""), ("sum", "rollup-1h")):
+        through, raw, said = both(store, with_5, "sys.int", START, END, "--downsample", f"2h-{function}")
+        same(through, raw, exact=True)
+        assert ("under which no TSD reads rollups" in said) == (not table)
+        assert table in said
+    ran = timebeam(
+        *("rollup", *store.flags, "--rollup_config", with_5, f"--start={DAY}", f"--end={DAY + 24 * HOUR}")
+    )
+    assert (ran.code, ran.out) == (2, "")
+    assert "aggregationIds: first is not written under the id 5: TSDs read a qualifier of 3 bytes" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,26 @@ def test_what_rollups_cannot_serve(asked, note):
     assert plan.notes[0].startswith(note)
 
 
+def test_no_number_is_asked_for_under_the_id_5():
+    """No TSD reads rollups there, and none are written: all answers come from points or other numbers."""
+    ids = {"sum": 0, "count": 1, "min": 2, "max": 3, "last": 4, "first": 5}
+    first, last = (choose(config(aggregation_ids=ids), ask(f"1h-{name}"), NOW) for name in ("first", "last"))
+    why = "no rollups of series: first has the aggregation id 5, under which no TSD reads rollups"
+    assert (first.sources, first.notes) == ((), (why,))
+    assert (tables(last), last.sources[0].ids) == (["r1h"], (4,))
+    groups = (PreAggregate(("*",), ("dc",), ("max", "sum")),)
+    of_max = config(aggregation_ids={"sum": 0, "count": 1, "max": 5}, pre_aggregates=groups)
+    (plain,) = choose(of_max, ask("1h-max", "mimmax", by=("dc",)), NOW).sources
+    assert (plain.table, plain.ids) == ("p1m", ())
+    assert tables(choose(of_max, ask("1h-sum", "zimsum", by=("dc",)), NOW))[0] == "p1h"
+    for name in ("count", "sum"):
+        plan = choose(config(aggregation_ids={"sum": 0, "count": 1, "max": 3, name: 5}), ask("1h-max"), NOW)
+        assert plan.sources == ()
+        assert plan.notes == (
+            f"no rollups: {name} has the aggregation id 5, under which no TSD reads rollups",
+        )
+
+
 def test_whole_intervals_of_the_hours_that_the_range_touches():
     plan = choose(config(), ask("90m-sum", start=DAY + HOUR_MS * 7 // 4, end=DAY + 4 * HOUR_MS), NOW)
     assert (plan.start_ms - DAY, plan.end_ms - DAY) == (1 * HOUR_MS, 5 * HOUR_MS)

@@ -91,6 +91,24 @@ def test_the_configurations_of_real_tsds_are_read():
         assert case.config.computed == ("sum", "count", "min", "max", "first", "last")
 
 
+def test_the_id_5_is_read_and_not_written():
+    """As in the configuration that real TSDs ran with; dev is not computed here."""
+    for case in rollup_cases():
+        assert case.config.aggregation_ids["first"] == 5
+        with pytest.raises(
+            RollupConfigError, match=r"^aggregationIds: first is not written under the id 5: TSDs"
+        ):
+            case.config.check_written()
+    parse_config(changed(("aggregationIds.dev", 5))).check_written()
+    for name in ("COUNT", "sum", "last"):
+        config = parse_config(changed((f"aggregationIds.{name}", 5)))
+        with pytest.raises(
+            RollupConfigError, match=f"^aggregationIds: {name.lower()} is not written under the id 5"
+        ):
+            config.check_written()
+    parse_config(json.dumps(GOOD)).check_written()
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -101,16 +119,6 @@ def test_the_configurations_of_real_tsds_are_read():
         ("aggregationIds.sum", -1, "aggregationIds: sum: -1 is not"),
         ("aggregationIds.sum", True, "aggregationIds.sum: must be a whole number"),
         ("aggregationIds.sum", "0", "aggregationIds.sum: must be a whole number"),
-        (
-            "aggregationIds.sum",
-            5,
-            "aggregationIds: sum: TSDs read a qualifier of 3 bytes that begins with 05",
-        ),
-        (
-            "aggregationIds.dev",
-            5,
-            "aggregationIds: dev: TSDs read a qualifier of 3 bytes that begins with 05",
-        ),
         ("aggregationIds.sum", 1, "aggregationIds: sum and count both have 1"),
         ("aggregationIds.Sum", 9, "aggregationIds: duplicate sum"),
         ("aggregationIds.mean", 9, "aggregationIds: OpenTSDB has no aggregator 'mean'"),
