@@ -52,6 +52,9 @@ ANNOTATIONS_NAMESPACE = "timebeam-annotations"
 SKIPPED_NAMESPACE = "timebeam-skipped"
 """Counters of what formats leave out on purpose, in a namespace of their own: most formats have none."""
 
+NAMES_COLLIDED = "names_collided"
+"""A counter of that namespace for names, of which nothing is left out."""
+
 ROLLUP_NAMESPACE = "timebeam-rollup"
 """The namespace of counters of rollups: `buckets_1h` for each interval, and `cells_skipped`."""
 
@@ -135,11 +138,11 @@ def count_refused_again(rejected: Rejected) -> None:
 
 
 def count_skipped(skipped: Mapping[str, int]) -> None:
-    """Counts what a format leaves out on purpose, by kind: `SKIPPED` says what there is."""
+    """Counts what a format leaves out on purpose, by kind: see `Parsed.skipped`."""
     for name, number in skipped.items():
         if number:
             Metrics.counter(SKIPPED_NAMESPACE, name).inc(number)
-            totals[name] += number
+            totals[f"skipped/{name}"] += number
 
 
 def counted(result: PipelineResult, namespace: str = "") -> collections.Counter[str]:
@@ -227,8 +230,23 @@ def observe(name: str, value: int) -> None:
 
 def refused_by_reason() -> dict[str, int]:
     """The refusals of this process by reason, sorted."""
+    return _totals_of("refused/")
+
+
+def skipped_by_kind() -> dict[str, int]:
+    """What formats have left out in this process, by kind, sorted."""
+    return without_names(_totals_of("skipped/"))
+
+
+def without_names(skipped: Mapping[str, int]) -> dict[str, int]:
+    """The counters of `SKIPPED_NAMESPACE` that count what is left out, sorted."""
+    return {kind: number for kind, number in sorted(skipped.items()) if number and kind != NAMES_COLLIDED}
+
+
+def _totals_of(prefix: str) -> dict[str, int]:
+    """The counts whose names begin with a prefix, by the rest of the name, sorted."""
     return {
-        name.removeprefix("refused/"): number
+        name.removeprefix(prefix): number
         for name, number in sorted(totals.items())
-        if name.startswith("refused/") and number
+        if name.startswith(prefix) and number
     }

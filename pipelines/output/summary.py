@@ -118,6 +118,7 @@ class PointsSummary(Summary):
 
     points_read is the sum of stored, duplicate and refused ones, but for rows that Bigtable refused; what is
     missing in that sum, since the runner lost figures, is `unaccounted` (negative if points_read lacks it).
+    What formats leave out on purpose is `skipped`, by kind, and not in points_read.
     Only rollups have rows_read, and rollup: their own counters (`buckets_1h`, `cells_skipped`).
     """
 
@@ -129,6 +130,7 @@ class PointsSummary(Summary):
     rows: int
     cells: int
     bytes_written: int
+    skipped: dict[str, int] = dataclasses.field(default_factory=dict)
     delay_ms: dict[str, int] = dataclasses.field(default_factory=dict)
     annotations_read: int = 0
     annotations_written: int = 0
@@ -153,6 +155,8 @@ class PointsSummary(Summary):
             counters.update(metrics.counted(result, namespace))
         refused = _refused(counters, dead_letters)
         summary = cls._from_counters(counters, refused, seconds, dry_run, dead_letters, {})
+        skipped = metrics.without_names(metrics.counted(result, metrics.SKIPPED_NAMESPACE))
+        summary = dataclasses.replace(summary, skipped=skipped)
         rollup = dict(sorted(metrics.counted(result, metrics.ROLLUP_NAMESPACE).items()))
         if rollup:
             return dataclasses.replace(summary, rollup=rollup, rows_read=counters["messages_read"])
@@ -170,7 +174,8 @@ class PointsSummary(Summary):
           delay_ms: from publish to write, by percentile.
         """
         refused = metrics.refused_by_reason()
-        return cls._from_counters(metrics.totals, refused, seconds, dry_run, dead_letters, delay_ms)
+        summary = cls._from_counters(metrics.totals, refused, seconds, dry_run, dead_letters, delay_ms)
+        return dataclasses.replace(summary, skipped=metrics.skipped_by_kind())
 
     @classmethod
     def _from_counters(
@@ -245,6 +250,8 @@ class PointsSummary(Summary):
             ("duplicates", f"{self.points_duplicate:,}"),
             ("refused", f"{sum(self.refused.values()):,}"),
             *((f"  {reason}", f"{count:,}") for reason, count in self.refused.items()),
+            *([("skipped", f"{sum(self.skipped.values()):,}")] if self.skipped else []),
+            *((f"  {kind}", f"{count:,}") for kind, count in self.skipped.items()),
             *([("not accounted for", f"{self.unaccounted:,}: {_LOST}")] if self.unaccounted else []),
             ("UIDs assigned", f"{self.uids_assigned:,}"),
             *self._annotations(),

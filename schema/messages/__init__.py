@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from timebeam.schema.messages.avro.avro_format import Avro
-from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, Point
+from timebeam.schema.messages.base import (
+    NAN_OPTION,
+    Framing,
+    Message,
+    MessageFormat,
+    Nan,
+    Parsed,
+    Point,
+    member,
+)
 from timebeam.schema.messages.heroic.json_format import HeroicJson
 from timebeam.schema.messages.heroic.proto_format import HeroicProto
 from timebeam.schema.messages.influx.influx_format import Influx
@@ -41,7 +50,10 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     """
     if name not in FORMATS:
         raise ValueError(f"unknown message format {name!r}: choose one of {', '.join(sorted(FORMATS))}")
-    return FORMATS[name].from_options(options or {})
+    message_format = FORMATS[name].from_options(options or {})
+    if nan := (options or {}).get(NAN_OPTION.name):
+        message_format.skips_nan = member(Nan, NAN_OPTION.name, nan) is Nan.SKIP
+    return message_format
 
 
 __all__ = ["AUTO", "FORMATS", "Framing", "Message", "MessageFormat", "Parsed", "Point", "message_format"]

@@ -21,7 +21,7 @@ import numpy as np
 from timebeam.schema.annotations import AnnotationEdit
 from timebeam.schema.common.batches import concatenate, join
 from timebeam.schema.common.meter import NoRoomError, metered
-from timebeam.schema.common.option import Option, OptionKind
+from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.messages.text.json_elements import is_json
 from timebeam.schema.points import (
     Envelope,
@@ -72,7 +72,8 @@ class Parsed:
 
     Attributes:
       skipped: how many records of each kind are left out on purpose, as `stale_markers`.
-      histograms: the number of native histograms of Prometheus, and of the points that they became.
+      histograms: the number of native histograms of Prometheus, and of the points that they became, also of
+        those that are skipped.
     """
 
     batch: PointBatch
@@ -124,6 +125,8 @@ class MessageFormat(abc.ABC):
     Attributes:
       edits_annotations: whether its records are edits of annotations instead of points.
       escapes_names: whether its names have characters that OpenTSDB does not allow, as a rule.
+      skips_nan: whether NaN and infinities are left out and counted, as `NOT_FINITE`, and not refused; a
+        format whose values are doubles takes it from `NAN_OPTION`, in others they are no numbers.
       declared_options: the options of `from_options`; formats may share one.
     """
 
@@ -132,6 +135,7 @@ class MessageFormat(abc.ABC):
     framing: Framing = Framing.LINES
     edits_annotations: ClassVar[bool] = False
     escapes_names: ClassVar[bool] = False
+    skips_nan: bool = False
     declared_options: ClassVar[tuple[Option, ...]] = ()
 
     @classmethod
@@ -373,6 +377,23 @@ def member(choices: type[E], option: str, value: str) -> E:
         names = ", ".join(str(choice.value) for choice in choices)
         raise ValueError(f"{option} must be one of {names}, not {value!r}") from None
 
+
+class Nan(enum.StrEnum):
+    """What to do with values that are NaN or infinite."""
+
+    SKIP = "skip"
+    REJECT = "reject"
+
+
+NAN_OPTION = Option(
+    "nan",
+    "avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or "
+    "infinite, or refuse them; without it remote write skips them, the others refuse them",
+    choices=values_of(Nan),
+)
+
+NOT_FINITE = "not_finite"
+"""The kind of `Parsed.skipped` for points that are NaN or infinite."""
 
 HISTOGRAM_ID = 42
 """The id of SimpleHistogram in the configuration that OpenTSDB's documentation gives."""

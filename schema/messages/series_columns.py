@@ -20,6 +20,7 @@ from timebeam.schema.common.meter import POINT_BYTES, charge, charge_series, tex
 from timebeam.schema.common.simple_histogram import Histogram, encode
 from timebeam.schema.messages.rules import add_tag
 from timebeam.schema.points import (
+    Bools,
     Bytes,
     Int64s,
     Kind,
@@ -89,6 +90,10 @@ class Samples:
             sorted((refusal for group in groups for refusal in group.refusals), key=lambda each: each[:2]),
             [payload for group in groups for payload in group.payloads],
         )
+
+    def are_finite(self) -> Bools:
+        """bool[n]: whether each sample is neither NaN nor infinite."""
+        return np.isfinite(self.bits.view(np.float64)) | (self.kinds != Kind.FLOAT)
 
     def take(self, chosen: Int64s) -> Samples:
         """Some of the samples."""

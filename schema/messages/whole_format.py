@@ -15,13 +15,20 @@ import numpy as np
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.meter import metered
 from timebeam.schema.common.wire_fields import PADDING, DamagedMessagesError
-from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
+from timebeam.schema.messages.base import (
+    NOT_FINITE,
+    Framing,
+    Message,
+    MessageFormat,
+    Parsed,
+    joined_of,
+    separated,
+)
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
 from timebeam.schema.messages.series_columns import Samples, SeriesCache
 from timebeam.schema.points import (
     Int64s,
     Joined,
-    Kind,
     Origins,
     PointBatch,
     Reason,
@@ -128,26 +135,29 @@ class WholeFormat(MessageFormat):
                 why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
                 refused = [*refused, *(_refused(plain[number], why) for number in sorted(damaged))]
                 plain = [message for number, message in enumerate(plain) if number not in damaged]
-        parsed = self._parsed(Message(text, 0, source), samples, joined)
+        parsed = self._parsed(Message(text, 0, source), samples, joined, skipped)
         return Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped, self._histogram_counts)
 
-    def _parsed(self, message: Message, samples: Samples, joined: Joined) -> Parsed:
-        """The good samples as points, and the refusals of the others."""
+    def _parsed(self, message: Message, samples: Samples, joined: Joined, skipped: Counter[str]) -> Parsed:
+        """The good samples as points, and the refusals of the others; counts those that are skipped."""
         refusals = Refusals(message, joined)
         for start, end, why in samples.refusals:
             refusals.add(start, end, why)
+        finite = samples.are_finite()
+        all_used = bool(finite.all())
+        if self.skips_nan and not all_used:
+            skipped[NOT_FINITE] += int(np.count_nonzero(~finite))
+            samples, finite = samples.take(np.flatnonzero(finite)), finite[finite]
         in_range = (samples.times_ms >= FIRST_MILLISECOND) & (samples.times_ms <= LAST_MILLISECOND)
-        finite = np.isfinite(samples.bits.view(np.float64)) | (samples.kinds != Kind.FLOAT)
         good = in_range & finite
         if RefusedError in set(map(type, samples.outcomes)):
             is_series = np.array([isinstance(outcome, Series) for outcome in samples.outcomes], np.bool_)
             good &= is_series[samples.index]
         if not good.all():
             _refuse(samples, np.flatnonzero(~good), refusals)
-            samples = samples.take(np.flatnonzero(good))
-        return separated(
-            Parsed(self._batch(message, samples, all_used=bool(good.all())), refusals.rejected()), joined
-        )
+            samples, all_used = samples.take(np.flatnonzero(good)), False
+        batch = self._batch(message, samples, all_used=all_used)
+        return separated(Parsed(batch, refusals.rejected()), joined)
 
     def _batch(self, message: Message, samples: Samples, *, all_used: bool) -> PointBatch:
         """Good samples as a batch; each series once, and none without points."""

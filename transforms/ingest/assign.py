@@ -184,7 +184,7 @@ class SeriesKeys:
             if first is None:
                 self._cache.replaced[stored] = name
             elif first != name:
-                metrics.count_skipped({"names_collided": 1})
+                metrics.count_skipped({metrics.NAMES_COLLIDED: 1})
 
     def _uids(self, names: set[Name]) -> Mapping[Name, bytes | RefusedError]:
         """The UID of each name, or why it has none; from the cache, else from the UID table."""

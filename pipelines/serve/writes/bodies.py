@@ -49,7 +49,9 @@ class BodyContent:
       points: that are good.
       refused: points and records that are not.
       rejected: the first refusals, up to `LISTED_REFUSALS` and `LISTED_BYTES`; each stands for some points.
-      histograms, histogram_points: native histograms, and the points that they became.
+      histograms, histogram_points: see `Parsed.histograms`.
+      reasons: of all refusals.
+      skipped: how much of each kind is left out on purpose; see `Parsed.skipped`.
       is_unread: whether some of the body was not read; then the counts are of what was read.
     """
 
@@ -60,10 +62,13 @@ class BodyContent:
     is_unread: bool = False
     listed_bytes: int = 0
     rejected: list[Rejected] = dataclasses.field(default_factory=list)
+    reasons: set[Reason] = dataclasses.field(default_factory=set)
+    skipped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def refuse(self, rejected: Rejected) -> None:
         """Counts a refusal."""
         self.refused += rejected.points
+        self.reasons.add(rejected.reason)
         self.is_unread |= rejected.reason is Reason.INTERNAL_ERROR
         if len(self.rejected) < LISTED_REFUSALS and self.listed_bytes < LISTED_BYTES:
             self.listed_bytes += len(rejected.payload)
@@ -165,6 +170,7 @@ def _count(parts: list[Parsed], number: int, contents: list[BodyContent]) -> Non
             contents[rejected.arrival_ms].refuse(rejected)
         contents[number].histograms += parsed.histograms[0]
         contents[number].histogram_points += parsed.histograms[1]
+        contents[number].skipped.update(parsed.skipped)
 
 
 _Waiting = tuple[bytes, Mapping[str, str], asyncio.Future[BodyContent]]

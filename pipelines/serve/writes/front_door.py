@@ -72,6 +72,7 @@ class FrontDoor:
         self._held_bytes = 0
         self._requests: collections.Counter[tuple[str, int]] = collections.Counter()
         self._points: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._skipped: collections.Counter[tuple[str, str]] = collections.Counter()
 
     @contextlib.asynccontextmanager
     async def running(self, _: object = None) -> AsyncIterator[None]:
@@ -133,6 +134,7 @@ class FrontDoor:
         finally:
             self._held_bytes -= write.held_bytes
         self._points[request.path, "refused"] += content.refused
+        self._skipped.update({(request.path, kind): number for kind, number in content.skipped.items()})
         return protocol.answer(write, content)
 
     async def _body(self, write: Write, receive: Receive) -> bytes:
@@ -188,6 +190,11 @@ class FrontDoor:
         lines += [
             f'timebeam_written_points_total{{endpoint="{path}",outcome="{outcome}"}} {number}'
             for (path, outcome), number in sorted(self._points.items())
+        ]
+        lines.append("# TYPE timebeam_write_skipped_total counter")
+        lines += [
+            f'timebeam_write_skipped_total{{endpoint="{path}",kind="{kind}"}} {number}'
+            for (path, kind), number in sorted(self._skipped.items())
         ]
         lines += ["# TYPE timebeam_held_bytes gauge", f"timebeam_held_bytes {self._held_bytes}"]
         return "\n".join(lines) + "\n"

@@ -24,6 +24,7 @@ from timebeam.pipelines.serve.endpoints import Response
 from timebeam.pipelines.serve.writes.bodies import BodyContent
 from timebeam.schema.api.request import ApiError, Request
 from timebeam.schema.common.protobuf import VARINT, encoded_bytes, encoded_varint
+from timebeam.schema.messages.base import NOT_FINITE
 from timebeam.schema.messages.rules import short
 from timebeam.schema.messages.text.json_elements import DECODER, JsonPairs, NumberText
 from timebeam.schema.points import Reason, Rejected
@@ -178,8 +179,18 @@ def _integer(text: object) -> object:
 _PRECISIONS = {"n": "ns", "u": "us", "µ": "us", **{unit: unit for unit in ("ns", "us", "ms", "s")}}
 
 
+_NO_NUMBERS = {Reason.BAD_NUMBER, Reason.NUMBER_OUT_OF_RANGE}
+
+REFUSED = "X-Timebeam-Refused"
+"""The header of an answer with 204 that says how many values of the body become dead letters."""
+
+
 class InfluxWrite(Protocol):
-    """/write of InfluxDB 1 and /api/v2/write of InfluxDB 2; database, bucket and organization are ignored."""
+    """/write of InfluxDB 1 and /api/v2/write of InfluxDB 2; database, bucket and organization are ignored.
+
+    InfluxDB stores strings too, and clients take a 400 for the loss of the whole body. So fields that are no
+    numbers fail no request: they become dead letters, and the answer counts them.
+    """
 
     format = "influx"
 
@@ -194,8 +205,14 @@ class InfluxWrite(Protocol):
         chosen = {"influx_precision": _PRECISIONS[precision]} if precision else {}
         return super().attributes(write) | chosen
 
+    def is_published(self, content: BodyContent) -> bool:
+        """See `Protocol.is_published`; of what is answered with 204 the stream makes dead letters."""
+        return super().is_published(content) or _lacks_numbers_alone(content)
+
     def answer(self, write: Write, content: BodyContent) -> Response:
         """See `Protocol.answer`."""
+        if _lacks_numbers_alone(content):
+            return Response(204, b"", {REFUSED: str(content.refused)})
         if content.refused:
             start = "partial write: " if self.is_published(content) else ""
             raise ApiError(f"{start}{summary_of(content)} dropped={content.refused}")
@@ -210,6 +227,11 @@ class InfluxWrite(Protocol):
             {"code": _INFLUX_CODES.get(error.status, "invalid"), "message": error.message},
             error.headers,
         )
+
+
+def _lacks_numbers_alone(content: BodyContent) -> bool:
+    """Whether a body was read, and its only refusals are fields without a number that can be stored."""
+    return content.refused > 0 and content.reasons <= _NO_NUMBERS and not content.is_unread
 
 
 _INFLUX_CODES = {401: "unauthorized", 413: "request too large", 500: "internal error", 503: "unavailable"}
@@ -280,7 +302,8 @@ class RemoteWriteRequests(Protocol):
         """See `Protocol.answer`."""
         headers = {}
         if _REMOTE_WRITE_2 in write.headers.get("content-type", ""):
-            samples = max(0, content.points - content.histogram_points)
+            skipped = content.skipped[NOT_FINITE] + content.skipped["stale_markers"]
+            samples = max(0, content.points + skipped - content.histogram_points)
             counts = {"Samples": samples, "Histograms": content.histograms, "Exemplars": 0}
             headers = {f"X-Prometheus-Remote-Write-{name}-Written": str(n) for name, n in counts.items()}
         if content.refused:

@@ -20,6 +20,7 @@ from timebeam.schema.messages.avro.container import read_records, too_long, unpa
 from timebeam.schema.messages.avro.points import AvroGatherer, default_fields
 from timebeam.schema.messages.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
 from timebeam.schema.messages.base import (
+    NAN_OPTION,
     Framing,
     Message,
     MessageFormat,
@@ -65,6 +66,7 @@ _OPTIONS = (
         regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
         example="metric=name,timestamp=at,value=reading,tags=labels",
     ),
+    NAN_OPTION,
 )
 
 
@@ -125,7 +127,7 @@ class Avro(MessageFormat):
     def _parse(self, message: Message) -> Parsed:
         if self._schema is None:
             return self._container(message)
-        gatherer = AvroGatherer(self._fields, self._schema.logical)
+        gatherer = AvroGatherer(self._fields, self._schema.logical, skips_nan=self.skips_nan)
         refusals = Refusals(message)
         is_json = self._encoding is AvroEncoding.JSON
         for start, end in line_spans(message.text) if is_json else [(0, len(message.text))]:
@@ -155,7 +157,8 @@ class Avro(MessageFormat):
             why = f"the schema of the container: {error}"[:180]
             rejected.append(refusal(message, 0, container.read_bytes, Reason.CORRUPT_FILE, why))
             return Parsed(PointBatch.of([], message.arrival_ms), rejected)
-        gatherer, refusals = AvroGatherer(self._fields, schema.logical), Refusals(plain)
+        gatherer = AvroGatherer(self._fields, schema.logical, skips_nan=self.skips_nan)
+        refusals = Refusals(plain)
         for record in read_records(container, schema):
             try:
                 if isinstance(record.value, RefusedError):
@@ -164,7 +167,7 @@ class Avro(MessageFormat):
             except RefusedError as error:
                 refusals.add(record.start, record.end, error)
         parsed = gatherer.finish(plain, refusals)
-        return Parsed(parsed.batch, [*rejected, *parsed.rejected])
+        return dataclasses.replace(parsed, rejected=[*rejected, *parsed.rejected])
 
     def _schema_of(self, text: bytes) -> Schema:
         """The schema of a JSON text, cached."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from timebeam.schema.common.meter import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
-from timebeam.schema.messages.base import Message, Parsed, RecordFields
+from timebeam.schema.messages.base import NOT_FINITE, Message, Parsed, RecordFields
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
 from timebeam.schema.messages.text.columns import number_columns
 from timebeam.schema.points import (
@@ -73,9 +73,14 @@ class _GatheredPoints(NamedTuple):
 class AvroGatherer:
     """Gathers the points of the records of one message."""
 
-    def __init__(self, fields: RecordFields | None, logical: Mapping[str, str]) -> None:
-        """See `Schema.logical`. Without `fields`, records are as in point.avsc and point_batch.avsc."""
-        self._fields, self._logical = fields, logical
+    def __init__(
+        self, fields: RecordFields | None, logical: Mapping[str, str], *, skips_nan: bool = False
+    ) -> None:
+        """See `Schema.logical` and `MessageFormat.skips_nan`.
+
+        Without `fields`, records are as in point.avsc and point_batch.avsc.
+        """
+        self._fields, self._logical, self._skips_nan = fields, logical, skips_nan
         self._keys: dict[tuple[object, ...], int] = {}
         self._series: dict[Series, int] = {}
         self._records: list[_RecordNumbers] = []
@@ -128,14 +133,16 @@ class AvroGatherer:
         in_ms = (units > 0) | (raw >= FIRST_MILLISECOND)
         times_ms = np.where(in_ms, raw // np.maximum(units, 1), raw * 1000)
         has_time = (raw > 0) & (times_ms > 0) & (times_ms <= LAST_MILLISECOND)
-        good = has_time & ((kinds == Kind.INTEGER) | np.isfinite(bits.view(np.float64)))
+        finite = (kinds == Kind.INTEGER) | np.isfinite(bits.view(np.float64))
+        good = has_time & finite
+        refused = ~good & finite if self._skips_nan else ~good
         origins = Origins(message.text, starts, ends, message.source, message.offset)
         arrivals = np.full(len(raw), message.arrival_ms, np.int64)
         batch = PointBatch(
             tuple(self._series), series.astype(np.int32), times_ms, in_ms, kinds, bits, arrivals, origins
         )
         refused_records: dict[tuple[int, Reason], _Refused] = {}
-        for point in np.flatnonzero(~good).tolist():
+        for point in np.flatnonzero(refused).tolist():
             if has_time[point]:
                 value = float(bits[point : point + 1].view(np.float64)[0])
                 error = RefusedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value}")
@@ -145,7 +152,8 @@ class AvroGatherer:
             record.points += 1
         for record in refused_records.values():
             refusals.add(int(starts[record.point]), int(ends[record.point]), record.error())
-        return Parsed(_with_used_series(batch, good), refusals.rejected())
+        skipped = {NOT_FINITE: int(np.count_nonzero(~finite))} if self._skips_nan else {}
+        return Parsed(_with_used_series(batch, good), refusals.rejected(), skipped=skipped)
 
     def _take(self) -> None:
         """Turns the points of the collected records into columns."""

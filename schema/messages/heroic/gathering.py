@@ -13,6 +13,7 @@ import base64
 import contextlib
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -116,6 +117,8 @@ class HeroicGatherer:
         self._values: list[Value] = []
         self._spans: list[tuple[int, int, int]] = []
         self._refusals = Refusals(message, joined)
+        self.skipped: Counter[str] = Counter()
+        """See `Parsed`."""
 
     def number_of(self, series: Series) -> int:
         """The number of a series in the batch."""
@@ -169,7 +172,7 @@ class HeroicGatherer:
             Origins(message.text, starts.repeat(counts), ends.repeat(counts), message.source, message.offset),
             payloads,
         )
-        return Parsed(batch, self._refusals.rejected())
+        return Parsed(batch, self._refusals.rejected(), skipped=self.skipped)
 
 
 class HeroicFormat(MessageFormat):
@@ -227,4 +230,4 @@ class HeroicFormat(MessageFormat):
         for message, start in zip(plain, joined.starts.tolist(), strict=True):
             self.read(text, start, start + len(message.text), points)
         parsed = separated(points.finish(), joined)
-        yield Parsed(parsed.batch, [*damaged, *parsed.rejected])
+        yield dataclasses.replace(parsed, rejected=[*damaged, *parsed.rejected])

@@ -12,6 +12,7 @@ itself. The payload of a refusal is the metric as in the batch, which is an unco
 
 from __future__ import annotations
 
+import math
 import struct
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.lru import CACHED_BYTES, LruCache
 from timebeam.schema.common.meter import charge_fields, charge_series
 from timebeam.schema.common.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
-from timebeam.schema.messages.base import Framing
+from timebeam.schema.messages.base import NAN_OPTION, NOT_FINITE, Framing
 from timebeam.schema.messages.heroic.gathering import (
     HeroicFormat,
     HeroicGatherer,
@@ -50,6 +51,7 @@ class HeroicProto(HeroicFormat):
         "32480a300a0673797374656d108090a7f0ea251900050164454022090a04686f7374120161220b0a04776861741203637075"
     )
     framing = Framing.NONE
+    declared_options = (NAN_OPTION,)
 
     def __init__(self, remembered: int = 200_000) -> None:
         """A format that caches this many series."""
@@ -87,6 +89,11 @@ class HeroicProto(HeroicFormat):
             charge_fields(position - first)
             try:
                 series, time, value = _metric(text, first, position)
+                if not isinstance(value, bytes):
+                    if self.skips_nan and not math.isfinite(value):
+                        points.skipped[NOT_FINITE] += 1
+                        continue
+                    check_number(value)
                 check_time(time)
                 number = numbers.get(series)
                 if number is None:
@@ -110,7 +117,7 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
     """(encoded key, tags and resources, time in ms, value) of a metric.
 
     Raises:
-      RefusedError: CORRUPT_MESSAGE, EMPTY_VALUE, BAD_NUMBER.
+      RefusedError: CORRUPT_MESSAGE, EMPTY_VALUE.
     """
     series: list[bytes] = []
     time, value = 0, 0.0
@@ -150,8 +157,6 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
         metric_value: Value = typed
     else:
         metric_value = value
-    if not isinstance(metric_value, bytes):
-        check_number(metric_value)
     time &= _64_BITS
     return b"".join(series), time - (time >> 63 << 64), metric_value
 

@@ -41,6 +41,7 @@ from timebeam.schema.common.wire_fields import (
 from timebeam.schema.messages.base import (
     HISTOGRAM_ID,
     HISTOGRAM_ID_OPTION,
+    NAN_OPTION,
     Framing,
     Message,
     checked_histogram_id,
@@ -86,6 +87,7 @@ _OPTIONS = (
         regex=rf"({_CHOICE})(,({_CHOICE}))*",
     ),
     HISTOGRAM_ID_OPTION,
+    NAN_OPTION,
 )
 
 _TEMPORALITY = 2 << 3 | VARINT
@@ -139,7 +141,7 @@ class Otlp(WholeFormat):
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Otlp:
         """See `MessageFormat.from_options`: the options of `declared_options`, and `resources`."""
-        defaults = {option.name: option.default for option in _OPTIONS[:-1]}
+        defaults = {option.name: option.default for option in _OPTIONS[:-2]}
         resource, scope, delta, histogram = (options.get(name, default) for name, default in defaults.items())
         return cls(
             resource,

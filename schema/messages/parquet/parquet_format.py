@@ -17,6 +17,8 @@ import pyarrow as pa
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.common.option import Option
 from timebeam.schema.messages.base import (
+    NAN_OPTION,
+    NOT_FINITE,
     FieldSource,
     Framing,
     Message,
@@ -111,6 +113,7 @@ class Parquet(MessageFormat):
             regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
             example="metric=name,timestamp=at,value=reading,tag:host=machine",
         ),
+        NAN_OPTION,
     )
 
     def __init__(self, fields: RecordFields | None = None) -> None:
@@ -134,7 +137,8 @@ class Parquet(MessageFormat):
             origins = parsed.batch.origins
             if origins is not None:
                 origins = dataclasses.replace(origins, joined=joined_of([message]))
-            yield Parsed(dataclasses.replace(parsed.batch, origins=origins), refused)
+            batch = dataclasses.replace(parsed.batch, origins=origins)
+            yield dataclasses.replace(parsed, batch=batch, rejected=refused)
 
     def _parse(self, message: Message) -> Parsed:
         none = PointBatch.of([], message.arrival_ms)
@@ -166,13 +170,13 @@ class Parquet(MessageFormat):
         else:
             kinds, bits, has_value = values_of(column_of(table, fields.value))
             payloads = ()
-        is_finite = (kinds != Kind.FLOAT) | np.isfinite(bits.view(np.float64))
+        not_finite = has_value & (kinds == Kind.FLOAT) & ~np.isfinite(bits.view(np.float64))
         is_series = np.array([isinstance(each, Series) for each in outcomes], np.bool_)
-        good = has_time & has_value & is_finite & is_series[numbers]
+        good = has_time & has_value & ~not_finite & is_series[numbers]
         rows = np.arange(n)
         origins = RowOrigins(b"", rows, rows, message.source, message.offset, table=table)
         rejected, refused_bytes = [], 0
-        for row in np.flatnonzero(~good).tolist():
+        for row in np.flatnonzero(~good & ~not_finite if self.skips_nan else ~good).tolist():
             outcome = outcomes[numbers[row]]
             if isinstance(outcome, RefusedError):
                 error = outcome
@@ -199,7 +203,8 @@ class Parquet(MessageFormat):
             origins,
             payloads,
         )
-        return Parsed(batch if good.all() else batch.take(np.flatnonzero(good)), rejected)
+        skipped = {NOT_FINITE: int(np.count_nonzero(not_finite))} if self.skips_nan else {}
+        return Parsed(batch if good.all() else batch.take(np.flatnonzero(good)), rejected, skipped=skipped)
 
 
 def _table_of(text: bytes) -> pa.Table:

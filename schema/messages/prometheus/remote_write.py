@@ -42,7 +42,7 @@ from timebeam.schema.common.wire_fields import (
     scan,
     varints,
 )
-from timebeam.schema.messages.base import Framing
+from timebeam.schema.messages.base import NAN_OPTION, Framing
 from timebeam.schema.messages.prometheus.native_histogram import read_histogram
 from timebeam.schema.messages.prometheus.plain_series import SERIES_1, plain_requests, plain_series
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
@@ -81,7 +81,9 @@ class RemoteWrite(WholeFormat):
 
     name = "prometheus-remote-write"
     escapes_names = True
+    skips_nan = True  # as stale markers: summaries without observations have NaN in each scrape
     framing = Framing.PROTOBUF
+    declared_options = (NAN_OPTION,)
     example = bytes.fromhex(
         "37d80a350a120a085f5f6e616d655f5f12066d656d6f72790a0d0a04686f73741205776562303112100900000000004045"
         "401080b0a19bbf27"
@@ -235,7 +237,7 @@ class RemoteWrite(WholeFormat):
         """The points of native histograms."""
         gatherer = SampleGatherer(self._series)
         damaged: list[int] = []
-        count = 0
+        count = stale = 0
         for series, first, end in zip(
             histograms.message.tolist(), histograms.firsts.tolist(), histograms.ends.tolist(), strict=True
         ):
@@ -243,7 +245,7 @@ class RemoteWrite(WholeFormat):
             try:
                 histogram = read_histogram(padded[first:end])
                 if histogram.is_stale:
-                    skipped["stale_markers"] += 1
+                    stale += 1
                 else:
                     gatherer.add(outcomes[series], histogram.time_ms, histogram.points(), span)
                     count += 1
@@ -254,8 +256,10 @@ class RemoteWrite(WholeFormat):
         if damaged:
             raise DamagedMessagesError(np.array(damaged, np.int64), "a damaged histogram")
         samples = gatherer.finish()
+        skipped["stale_markers"] += stale
+        taken = len(samples.index) if self.skips_nan else int(np.count_nonzero(samples.are_finite()))
         earlier, points = self._histogram_counts  # versions 1.0 and 2.0 may be read together
-        self._histogram_counts = earlier + count, points + len(samples.index)
+        self._histogram_counts = earlier + count + stale, points + taken + stale
         return samples
 
 

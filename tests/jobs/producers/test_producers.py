@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
+import re
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from timebeam.schema.common.protobuf import encoded_varint
 from timebeam.schema.layouts import Selected, Selection
 from timebeam.transforms.readers.table_reader import TableReader
 
+STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 T = 1_767_225_600_000
 LAYOUTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]
 
@@ -82,6 +86,48 @@ def test_remote_write(
     summary = ingest(store, "prometheus-remote-write", messages, tmp_path)
     assert (summary["points_stored"], summary["refused"]) == (16, {})
     assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
+
+
+def test_lines_without_a_time_are_one_point_however_often_they_come(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    """From the stream, again from the stream, and from the dead letters of a first try without the option."""
+    store = AnyStore.create(bigtable, prefix, "heroic")
+    messages = [Published(b"m,host=a f=%d" % n, T + 250 + n) for n in (1, 2)]
+    messages.append(Published(b"m,host=a f=3 %d" % (T * 1_000_000), T + 999))
+    for flags in ((), ("--influx_no_time=publish",), ("--influx_no_time=publish",)):
+        summary = ingest(store, "influx", messages, tmp_path, *flags)
+        refused = {} if flags else {"bad-timestamp": 2}
+        assert (summary["points_stored"], summary["refused"]) == (3 if flags else 1, refused)
+    expected = {("m.f", (("host", "a"),)): {T: 3.0, T + 251: 1.0, T + 252: 2.0}}
+    assert queried(store, ["m.f"]) == expected
+    ran = timebeam(
+        *("replay", str(tmp_path / "dead-*.jsonl"), *store.flags, "--format=influx"),
+        *("--influx_no_time=publish", "--summary=json", "--dead_letters", str(tmp_path / "again")),
+    )
+    assert (ran.code, json.loads(ran.out)["points_stored"]) == (0, 2), ran.err
+    assert queried(store, ["m.f"]) == expected
+
+
+def test_what_is_skipped_is_in_the_summary(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    """Of a stream and of files; as figures and as lines."""
+    store = AnyStore.create(bigtable, prefix, "heroic")
+    labels = {"__name__": "q", "quantile": "0.5"}
+    values = [1.5, math.nan, math.inf, STALE, 2.5]
+    text = ENCODERS[1]([(labels, [(value, T + n * 15_000) for n, value in enumerate(values)])])
+    summary = ingest(store, "prometheus-remote-write", [Published(snappy(text), T)] * 2, tmp_path)
+    assert (summary["points_read"], summary["refused"]) == (4, {})
+    assert summary["skipped"] == {"not_finite": 4, "stale_markers": 2}
+    (tmp_path / "requests").write_bytes(encoded_varint(len(text)) + text)
+    for nan, skipped, refused in (("skip", 2, 0), ("reject", 0, 2)):
+        ran = timebeam(
+            *("ingest", *store.flags, "--format=prometheus-remote-write", f"--nan={nan}"),
+            *("--input", str(tmp_path / "requests"), "--dead_letters", str(tmp_path / "dead")),
+        )
+        lines = dict(re.findall(r"^ *(\S.*?)  +([\d,]+)$", ran.out, re.M))
+        assert (ran.code, lines["points stored"], lines["stale_markers"]) == (0, "2", "1"), ran.out
+        assert int(lines["skipped"]) == skipped + 1
+        assert (int(lines.get("not_finite", 0)), int(lines["refused"])) == (skipped, refused)
 
 
 @pytest.mark.parametrize("name", ["requests", "requests.gz"])

@@ -23,10 +23,13 @@ READ_LIMITS = ServerLimits(Budget(1000, 1000, 1000, 1000, 10.0), 1, 1, 1000)
 
 @contextlib.contextmanager
 def front_door(
-    limits: WriteLimits | None = None, pubsub: PubSubServer | None = None, **options: Any
+    limits: WriteLimits | None = None,
+    pubsub: PubSubServer | None = None,
+    formats: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Iterator[Door]:
-    """A client of the server, and its Pub/Sub; `options` are those of `FrontDoor`."""
+    """A client of the server, and its Pub/Sub; `formats` are options of formats, `options` of `FrontDoor`."""
     with (pubsub or PubSubServer()).running() as server:
-        door = FrontDoor(Publisher(TOPIC), BodyParser({}), limits or WriteLimits(), **options)
+        door = FrontDoor(Publisher(TOPIC), BodyParser(formats or {}), limits or WriteLimits(), **options)
         with running(None, READ_LIMITS, door) as client:
             yield client, server
