@@ -37,6 +37,7 @@ from timebeam.pipelines.serve.endpoints import (
 from timebeam.pipelines.serve.hosts import KnownHosts, hosts_of
 from timebeam.pipelines.serve.page import PAGE, show_page
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, TakesWrites
+from timebeam.pipelines.serve.writes.influxdb_health import HEALTH
 from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
@@ -179,6 +180,7 @@ def application(
             Route("/healthz", server.logged(server.health)),
             Route("/readyz", server.logged(server.readiness)),
             Route("/metrics", server.logged(server.show_metrics)),
+            *(Route(path, server.logged(HEALTH[path])) for path in HEALTH if writes is not None),
             Route("/{path:path}", server.logged(answer), methods=["GET", "POST", "PUT", "DELETE"]),
         ],
         lifespan=None if writes is None else writes.running,

@@ -1,12 +1,14 @@
 """Message format `influx`: InfluxDB's line protocol, as Telegraf sends it; one point per field.
 
 `measurement[,tagk=tagv...] field=value[,field=value...] timestamp`. Module `line` holds the grammar and reads
-any line; its `PlainLines` reads plain lines in columns and checks what the grammar would refuse.
+any line; its `PlainLines` reads plain lines in columns. Module `long_records` joins the lines of a record.
 Nanoseconds and microseconds are cut to milliseconds.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -17,7 +19,7 @@ import pyarrow as pa
 from timebeam.schema.common.lru import CACHED_BYTES, LruCache
 from timebeam.schema.common.meter import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
 from timebeam.schema.common.option import Option, values_of
-from timebeam.schema.messages.base import Point, member
+from timebeam.schema.messages.base import Message, Parsed, Point, member
 from timebeam.schema.messages.influx.line import (
     PER_SECOND,
     Booleans,
@@ -29,9 +31,10 @@ from timebeam.schema.messages.influx.line import (
     parse_time,
     parse_value,
 )
+from timebeam.schema.messages.influx.long_records import joined_lines
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, RefusedPoints
 from timebeam.schema.messages.text.linewise import LineRecord, LinewiseFormat, PointColumns
-from timebeam.schema.points import Bools, Int64s, Reason, RefusedError, Series
+from timebeam.schema.points import Bools, Int64s, Joined, Reason, RefusedError, Series
 
 METRIC = "{measurement}.{field}"
 """The default template for the metric of a field."""
@@ -45,10 +48,21 @@ METRIC_OPTION = Option(
 )
 BOOLEANS = Option(
     "influx_booleans",
-    "influx, telegraf-json: refuse boolean fields, or take true and false as the numbers 1 and 0",
-    default=Booleans.REFUSE.value,
+    "influx, telegraf-json: take true and false as the numbers 1 and 0, or refuse boolean fields",
+    default=Booleans.NUMBER.value,
     choices=values_of(Booleans),
 )
+
+
+class NoTime(enum.StrEnum):
+    """What to do with lines without a time."""
+
+    REFUSE = "refuse"
+    PUBLISH = "publish"
+
+
+_UNKNOWN_MS = -1
+"""Stands for the time of a line without one, until the arrival of its message takes its place."""
 
 _OPTIONS = (
     METRIC_OPTION,
@@ -57,6 +71,13 @@ _OPTIONS = (
         "influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped",
         default=Precision.NANOSECONDS.value,
         choices=values_of(Precision),
+    ),
+    Option(
+        "influx_no_time",
+        "influx: refuse lines without a time, or store them with the publish time of their message; lines of "
+        "files are refused",
+        default=NoTime.REFUSE.value,
+        choices=values_of(NoTime),
     ),
     BOOLEANS,
 )
@@ -75,7 +96,7 @@ class MeasurementFormat(LinewiseFormat):
         self,
         metric: str = METRIC,
         precision: Precision | None = None,
-        booleans: Booleans = Booleans.REFUSE,
+        booleans: Booleans = Booleans.NUMBER,
         remembered: int = 200_000,
     ) -> None:
         """A format with options as `--influx_metric`, `precision_option` and `--influx_booleans`.
@@ -97,7 +118,7 @@ class MeasurementFormat(LinewiseFormat):
         return cls(
             options.get("influx_metric", METRIC),
             member(Precision, name, options.get(name, default)),
-            member(Booleans, "influx_booleans", options.get("influx_booleans", Booleans.REFUSE)),
+            member(Booleans, "influx_booleans", options.get("influx_booleans", Booleans.NUMBER)),
         )
 
     def _metric_name(self, measurement: str, field: str) -> str:
@@ -112,6 +133,43 @@ class Influx(MeasurementFormat):
     example = b"cpu,host=web01 user=42.5 1356998400000000000"
     declared_options = _OPTIONS
     precision_option = ("influx_precision", Precision.NANOSECONDS)
+    publishes = False
+    """Whether lines without a time get the publish time of their message."""
+    _has_arrival = False
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """See `MeasurementFormat.from_options`; also `influx_no_time`."""
+        form = super().from_options(options)
+        chosen = member(NoTime, "influx_no_time", options.get("influx_no_time", NoTime.REFUSE))
+        form.publishes = chosen is NoTime.PUBLISH
+        return form
+
+    def _read_lines(
+        self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
+    ) -> Parsed:
+        """See `LinewiseFormat`; strings may have newlines, and lines no time."""
+        begins = joined.starts if joined else np.zeros(1, np.int64)
+        starts, ends = joined_lines(message.text, starts, ends, begins)
+        envelope = joined.envelopes[0] if joined else message.envelope
+        self._has_arrival = self.publishes and envelope is not None
+        parsed = super()._read_lines(message, starts, ends, joined)
+        batch, origins = parsed.batch, parsed.batch.origins
+        lacking = np.flatnonzero(batch.times_ms == _UNKNOWN_MS)
+        if not len(lacking) or origins is None:
+            return parsed
+        arrivals = joined.arrivals_at(origins.starts[lacking]) if joined else batch.arrivals_ms[lacking]
+        times_ms, in_ms = batch.times_ms.copy(), batch.in_ms.copy()
+        times_ms[lacking], in_ms[lacking] = self._cut_to_precision(arrivals)
+        return dataclasses.replace(parsed, batch=dataclasses.replace(batch, times_ms=times_ms, in_ms=in_ms))
+
+    def _cut_to_precision(self, times_ms: Int64s) -> tuple[Int64s, Bools]:
+        """(times int64[n], bool[n] stored in ms) of publish times, as if senders had given them."""
+        if self._precision is Precision.SECONDS:
+            return times_ms // 1000 * 1000, np.zeros(len(times_ms), np.bool_)
+        if self._precision is Precision.AUTO:
+            return times_ms, times_ms % 1000 != 0
+        return times_ms, np.ones(len(times_ms), np.bool_)
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """One point per good field of a line, then one refusal for each reason to refuse other fields."""
@@ -119,7 +177,10 @@ class Influx(MeasurementFormat):
             line = parse_line(text[start:end].decode())
             if line is None:
                 return
-            time_ms, in_ms = parse_time(line.time, self._precision)
+            if self._has_arrival and not line.time:
+                time_ms, in_ms = _UNKNOWN_MS, True
+            else:
+                time_ms, in_ms = parse_time(line.time, self._precision)
         except UnicodeDecodeError as error:
             why = f"not UTF-8 at byte {error.start} of the line"
             yield LineRecord(start, end, RefusedError(Reason.BAD_ENCODING, why))

@@ -81,10 +81,10 @@ def test_numbers(text: str, value: float) -> None:
 @pytest.mark.parametrize("text", ["t", "T", "true", "True", "TRUE", "f", "F", "false", "False", "FALSE"])
 def test_booleans(text: str) -> None:
     line = f"m,t=v f={text} {NS}"
-    (refused,) = parse(line).rejected
+    (refused,) = parse(line, booleans="refuse").rejected
     assert (refused.reason, refused.payload) == (Reason.BAD_NUMBER, line.encode())
     assert "--influx_booleans number" in refused.message
-    (point,) = points(line, booleans="number")
+    (point,) = points(line)
     assert (type(point[2]), point[2]) == (int, int(text[0] in "tT"))
 
 
@@ -281,7 +281,7 @@ def test_a_line_that_is_not_utf8() -> None:
 
 def test_refused_fields_leave_the_others_and_are_one_dead_letter_for_each_reason() -> None:
     line = f'm,t=v a=1,s="x y",b=t,i=2i,big=9223372036854775808u,n=NaN,z=3 {NS}'
-    parsed = parse(line)
+    parsed = parse(line, booleans="refuse")
     assert [(str(series), value) for series, _, value in parsed.batch.points()] == [
         ("m.a{t=v}", 1.0),
         ("m.i{t=v}", 2),

@@ -60,9 +60,7 @@ def test_documents(text: str) -> None:
 
 def test_units_and_metrics() -> None:
     text = json.dumps({**CPU, "timestamp": T * 10**9 + 250_999_999, "fields": {"ok": True}})
-    (point,) = parse(
-        text, telegraf_precision="ns", influx_booleans="number", influx_metric="{measurement}_{field}"
-    ).batch.points()
+    (point,) = parse(text, telegraf_precision="ns", influx_metric="{measurement}_{field}").batch.points()
     assert point == (Series.of("cpu_ok", TAGS), T * 1000 + 250, 1)
 
 
@@ -89,7 +87,7 @@ def test_units_by_magnitude(per_second: int) -> None:
 )
 def test_refused_metrics(change: dict[str, Any], reason: Reason) -> None:
     line = json.dumps({"metrics": [{**CPU, **change}, MEM]}).encode()
-    parsed = parse(line)
+    parsed = parse(line, influx_booleans="refuse")
     assert list(parsed.batch.points()) == POINTS[3:]
     assert [(each.reason, each.payload) for each in parsed.rejected] == [(reason, line)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from tests.support.servers.front_door import Door
+from tests.support.servers.front_door import Door, front_door
 
 GOLDEN_FOLDER = Path(__file__).parents[2] / "golden" / "opentsdb"
 GOLDEN = json.loads((GOLDEN_FOLDER / "puts.json").read_text("utf-8"))
@@ -168,6 +168,36 @@ def test_influx_lines(door: Door, path: str) -> None:
     assert error["error"] if path.startswith("/write") else error["code"] == "invalid"
 
 
+@pytest.mark.parametrize("path", ["/write?db=x", "/api/v2/write?org=o&bucket=b"])
+def test_influx_fields_that_are_no_numbers_fail_no_body(door: Door, path: str) -> None:
+    """Telegraf takes a 400 for the loss of all metrics of the body."""
+    client, server = door
+    booleans = client.post(path, content=f"{LINE},up=true,down=F 1356998400000000000\n")
+    assert (booleans.status_code, booleans.headers.get("x-timebeam-refused")) == (204, None)
+    strings = (
+        f'{LINE},state="ok",name="x" 1356998400000000000\nm big=99999999999999999999i 1356998400000000000\n'
+    )
+    mixed = client.post(path, content=strings)
+    assert (mixed.status_code, mixed.headers["x-timebeam-refused"]) == (204, "2")
+    nothing_else = client.post(path, content='m state="ok" 1356998400000000000\n')
+    assert (nothing_else.status_code, nothing_else.headers["x-timebeam-refused"]) == (204, "1")
+    assert len(server.published) == 3  # dead letters come from the stream
+    for worse in ("m state= 1356998400000000000\n", "m state\n"):
+        assert client.post(path, content=strings + worse).status_code == 400
+
+
+def test_influx_lines_without_a_time(door: Door) -> None:
+    lines = f'{LINE}\nlog text="first\nsecond",n=1\n'
+    answer = door[0].post("/write", content=lines)
+    assert (answer.status_code, "--influx_no_time publish" in answer.text) == (400, True)
+    with front_door(formats={"influx_no_time": "publish"}) as (client, server):
+        answer = client.post("/write", content=lines)
+        assert (answer.status_code, answer.headers["x-timebeam-refused"]) == (204, "1")
+        assert [message.data.decode() for message in server.published] == [lines]
+        published = 'timebeam_written_points_total{endpoint="/write",outcome="published"} 3\n'
+        assert published in client.get("/metrics").text
+
+
 def test_kairosdb_bodies(door: Door) -> None:
     client, server = door
     good = {"name": "m", "tags": {"host": "a"}, "datapoints": [[1356998400000, 1], [1356998401000, 2]]}
@@ -213,6 +243,18 @@ def test_counts_of_bodies_that_are_parsed_together(door: Door) -> None:
         answers = list(pool.map(counts, range(100)))
     assert answers == [(number % 7 + 1, number % 3) for number in range(100)]
     assert len(server.published) == 100
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_influxdbs_clients_find_the_server_healthy(door: Door, method: str) -> None:
+    client, _ = door
+    ping = client.request(method, "/ping")
+    assert (ping.status_code, ping.content) == (204, b"")
+    version = ping.headers["x-influxdb-version"]
+    verbose, health = client.get("/ping?verbose=true"), client.get("/health")
+    assert (verbose.status_code, verbose.json()) == (200, {"version": version})
+    assert (health.status_code, health.json()["name"], health.json()["status"]) == (200, "influxdb", "pass")
+    assert client.request(method, "/health").status_code == 200
 
 
 def test_what_is_counted(door: Door) -> None:
