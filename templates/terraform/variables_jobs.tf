@@ -12,7 +12,7 @@ variable "layout" {
     uid_width_tagk: bytes of a tag key UID (tsd.storage.uid.width.tagk)
     uid_width_tagv: bytes of a tag value UID (tsd.storage.uid.width.tagv)
     names: opentsdb: names with characters that OpenTSDB does not allow: refuse, escape (queries undo it), or replace each such character by _; by default escape for formats of other systems, else refuse
-    max_tags: tags that a series may have (tsd.storage.max_tags)
+    max_tags: tags that a written series may have (tsd.storage.max_tags); 30 by default, 8 with overflow_tag
     decimals: bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)
     cell_time: opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
     use_max_value: opentsdb, with cell_time event: the greatest value of an instant wins, or with false the smallest (tsd.storage.use_max_value)
@@ -90,7 +90,7 @@ variable "layout" {
 
   validation {
     condition     = var.layout.max_tags == null || can(regex("^([0-9]+)$", var.layout.max_tags))
-    error_message = "max_tags must be such as 8."
+    error_message = "max_tags must be such as 30."
   }
 
   validation {
@@ -138,10 +138,12 @@ variable "ingest" {
     histogram_id: opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config
     influx_metric: influx, telegraf-json: the metric of a field; must hold {field}
     influx_precision: influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped
-    influx_booleans: influx, telegraf-json: refuse boolean fields, or take true and false as the numbers 1 and 0
+    influx_no_time: influx: refuse lines without a time, or store them with the publish time of their message; lines of files are refused
+    influx_booleans: influx, telegraf-json: take true and false as the numbers 1 and 0, or refuse boolean fields
     avro_encoding: avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, which is for messages and not for files
     avro_schema: avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given
     avro_fields: avro: which field holds what, for schemas of your own: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all records
+    nan: avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or infinite, or refuse them; without it remote write skips them, the others refuse them
     kairosdb_ttl: kairosdb: refuse points with a ttl of their own, or ignore it and store them as others
     otlp_resource: otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none
     otlp_scope: otlp: store the name of the scope as tag otel.scope.name
@@ -177,10 +179,12 @@ variable "ingest" {
     histogram_id         = optional(number)
     influx_metric        = optional(string)
     influx_precision     = optional(string)
+    influx_no_time       = optional(string)
     influx_booleans      = optional(string)
     avro_encoding        = optional(string)
     avro_schema          = optional(string)
     avro_fields          = optional(string)
+    nan                  = optional(string)
     kairosdb_ttl         = optional(string)
     otlp_resource        = optional(string)
     otlp_scope           = optional(bool)
@@ -237,6 +241,11 @@ variable "ingest" {
   }
 
   validation {
+    condition     = contains(["refuse", "publish"], coalesce(var.ingest.influx_no_time, "refuse"))
+    error_message = "influx_no_time must be one of refuse, publish."
+  }
+
+  validation {
     condition     = contains(["refuse", "number"], coalesce(var.ingest.influx_booleans, "refuse"))
     error_message = "influx_booleans must be one of refuse, number."
   }
@@ -254,6 +263,11 @@ variable "ingest" {
   validation {
     condition     = var.ingest.avro_fields == null || can(regex("^([^=,]+=[^,]+(,[^=,]+=[^,]+)*)$", var.ingest.avro_fields))
     error_message = "avro_fields must be such as metric=name,timestamp=at,value=reading,tags=labels."
+  }
+
+  validation {
+    condition     = contains(["skip", "reject"], coalesce(var.ingest.nan, "skip"))
+    error_message = "nan must be one of skip, reject."
   }
 
   validation {

@@ -50,6 +50,7 @@ class Case:
                 uid_width_metric=metric,
                 uid_width_tagk=tagk,
                 uid_width_tagv=tagv,
+                max_tags=int(self.config.get("tsd.storage.max_tags", 8)),
                 decimals=Decimals.DOUBLE if format_name == "opentsdb-json" else Decimals.EXACT,
             )
         )

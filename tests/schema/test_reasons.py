@@ -21,7 +21,7 @@ LINES = {
     Reason.BAD_TAG: b"put m 1356998400 5 host",
     Reason.DUPLICATE_TAG: b"put m 1356998400 5 host=a host=b",
     Reason.NO_TAGS: b"put m 1356998400 5",
-    Reason.TOO_MANY_TAGS: b"put m 1356998400 5" + b"".join(b" k%d=v" % i for i in range(9)),
+    Reason.TOO_MANY_TAGS: b"put m 1356998400 5" + b"".join(b" k%d=v" % i for i in range(31)),
     Reason.NAME_NOT_STORABLE: "put m 1356998400 5 host=東京".encode(),
     Reason.BAD_TIMESTAMP: b"put m 0 5 host=a",
     Reason.TIMESTAMP_OUT_OF_RANGE: b"put m 9999999999999 5 host=a",

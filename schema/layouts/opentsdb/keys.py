@@ -46,6 +46,14 @@ class OpenTsdbCellTime(enum.StrEnum):
     """The time of the point (tsd.storage.use_otsdb_timestamp): the greatest or smallest value wins."""
 
 
+MAX_TAGS = 30
+"""The default of `max_tags`: TSDs count tags only when they write, and read rows of any number
+(docs/spec/opentsdb.md §1.1). Prometheus describes itself with nine, Kubernetes a container with twenty."""
+
+TSD_MAX_TAGS = 8
+"""The default of a TSD; also the one of `Overflow`, since it decides which series lose tags."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenTsdbOptions:
     """Options, which must agree with the TSDs that share the tables.
@@ -55,7 +63,7 @@ class OpenTsdbOptions:
       salt_width: tsd.storage.salt.width, bytes 0 to 8.
       salt_buckets: tsd.storage.salt.buckets.
       uid_width_metric, uid_width_tagk, uid_width_tagv: tsd.storage.uid.width.*, bytes 1 to 8.
-      max_tags: tsd.storage.max_tags.
+      max_tags: tags that a written series may have: tsd.storage.max_tags, see `MAX_TAGS`.
       decimals: see `Decimals`.
       cell_time: see `OpenTsdbCellTime`.
       use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of an instant wins,
@@ -72,7 +80,7 @@ class OpenTsdbOptions:
     uid_width_metric: int = 3
     uid_width_tagk: int = 3
     uid_width_tagv: int = 3
-    max_tags: int = 8
+    max_tags: int = MAX_TAGS
     decimals: Decimals = Decimals.EXACT
     cell_time: OpenTsdbCellTime = OpenTsdbCellTime.ARRIVAL
     use_max_value: bool = True
@@ -172,7 +180,13 @@ OPTIONS = (
         choices=values_of(Names),
         stored=True,
     ),
-    Option("max_tags", "tags that a series may have (tsd.storage.max_tags)", OptionKind.WHOLE, 8),
+    Option(
+        "max_tags",
+        f"tags that a written series may have (tsd.storage.max_tags); {MAX_TAGS} by default, {TSD_MAX_TAGS} "
+        "with --overflow_tag",
+        OptionKind.WHOLE,
+        example=str(MAX_TAGS),
+    ),
     Option(
         "decimals",
         "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "

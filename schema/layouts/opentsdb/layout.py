@@ -43,7 +43,14 @@ from timebeam.schema.layouts.opentsdb import (
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation
 from timebeam.schema.layouts.opentsdb.key_ranges import LeadingTags, Wanted
-from timebeam.schema.layouts.opentsdb.keys import OPTIONS, Decimals, OpenTsdbCellTime, OpenTsdbOptions
+from timebeam.schema.layouts.opentsdb.keys import (
+    MAX_TAGS,
+    OPTIONS,
+    TSD_MAX_TAGS,
+    Decimals,
+    OpenTsdbCellTime,
+    OpenTsdbOptions,
+)
 from timebeam.schema.layouts.opentsdb.rows import is_histogram, winner_of
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.opentsdb.uids.names import Names, Overflow
@@ -127,6 +134,8 @@ class OpenTsdb(
         values["marked_since"] = values.get("marked_since") or ""
         tag, drop, keep = (options.get(name) or "" for name in ("overflow_tag", "drop_tags", "keep_tags"))
         values["overflow"] = Overflow.of(tag, drop, keep)
+        if values.get("max_tags") is None:
+            values["max_tags"] = TSD_MAX_TAGS if values["overflow"] else MAX_TAGS
         return cls(OpenTsdbOptions(**values))
 
     @property

@@ -110,7 +110,7 @@ def test_the_price_of_a_month_by_what_it_is_for() -> None:
     [
         (["--layout=table"], "timebeam layout check"),
         (["--layout=kairosdb", "--row_spec=seconds"], "for reading only"),
-        (["--layout=opentsdb", "--tags=9"], "Too many tags"),
+        (["--layout=opentsdb", "--tags=31"], "Too many tags"),
         (["--layout=heroic", "--name_length=3"], "--name_length"),
         (["--layout=opentsdb", "--salt_width=1", "--salt_buckets=999"], "999 salt_buckets"),
     ],

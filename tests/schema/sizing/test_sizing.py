@@ -169,7 +169,7 @@ def _warned(name: str, load: SizingLoad) -> tuple[str, ...]:
 
 def test_a_load_that_the_layout_cannot_hold_is_refused() -> None:
     with pytest.raises(RefusedError, match="Too many tags"):
-        plan(layout("opentsdb"), dataclasses.replace(LOAD, tags=9), SSD)
+        plan(layout("opentsdb"), dataclasses.replace(LOAD, tags=31), SSD)
     with pytest.raises(ValueError, match="metrics are more than"):
         dataclasses.replace(LOAD, metrics=2_000_000)
     with pytest.raises(ValueError, match="too short"):

@@ -195,7 +195,12 @@ def test_a_scan_of_all_metrics_leaves_out_global_annotations_only() -> None:
         ("m", {"h": "a:b"}, Reason.BAD_TAG, "tag value with key [h]"),
         ("m", {"h": ""}, Reason.BAD_TAG, "tag value with key [h]: empty string"),
         ("m", {}, Reason.NO_TAGS, "Missing tags"),
-        ("m", {f"k{i}": "v" for i in range(9)}, Reason.TOO_MANY_TAGS, "Too many tags: 9 maximum allowed: 8"),
+        (
+            "m",
+            {f"k{i}": "v" for i in range(31)},
+            Reason.TOO_MANY_TAGS,
+            "Too many tags: 31 maximum allowed: 30",
+        ),
         ("東京", {"h": "a"}, Reason.NAME_NOT_STORABLE, "ISO-8859-1"),
         ("m", {"h": "Ā"}, Reason.NAME_NOT_STORABLE, "ISO-8859-1"),
     ],
@@ -214,9 +219,24 @@ def test_names_that_can_be_stored(name: str) -> None:
     assert len(uid_table.name_bytes(name)) == len(name)
 
 
-def test_more_tags_can_be_allowed() -> None:
-    series = Series.of("m", {f"k{i}": "v" for i in range(9)})
-    assert OpenTsdb(OpenTsdbOptions(max_tags=9)).refuse(series) is None
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({}, 30),
+        ({"max_tags": None}, 30),
+        ({"max_tags": 8}, 8),
+        ({"max_tags": 40}, 40),
+        ({"overflow_tag": "rest", "keep_tags": "k0"}, 8),
+        ({"overflow_tag": "rest", "keep_tags": "k0", "max_tags": 30}, 30),
+    ],
+)
+def test_how_many_tags_a_series_may_have(options: dict[str, object], most: int) -> None:
+    """With an overflow tag as many as before: the number decides which series lose tags."""
+    layout = OpenTsdb.from_options(options)
+    for count in (most, most + 1):
+        series = Series.of("m", {f"k{i}": "v" for i in range(count)})
+        is_whole = layout.refuse(series) is None and len(layout.names(series)) == 1 + 2 * count
+        assert is_whole == (count == most)
 
 
 def test_names_of_a_series_and_the_key_of_their_uids() -> None:
