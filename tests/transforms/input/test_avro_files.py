@@ -131,7 +131,7 @@ def test_lines_are_no_container(tmp_path: Path) -> None:
         ("avro", {"avro_fields": FIELDS}, avro("deflate")),
         (
             "influx",
-            {"influx_precision": "s", "influx_metric": "{field}"},
+            {"influx_precision": "s", "influx_metric": "{field}", "influx_booleans": "refuse"},
             b"".join(
                 b"x,sensor=%b temperature=%r,other=t %d\n" % (r["sensor"].encode(), r["reading"], r["at"])
                 for r in RECORDS
