@@ -35,7 +35,7 @@ import pytest
 
 from tests.support.commands import timebeam
 from tests.support.servers.running_server import running
-from tests.support.servers.tsd_questions import ROLLUPS, differing, lines, questions
+from tests.support.servers.tsd_questions import ROLLUPS, differing, lines, questions, zoned_questions
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
@@ -91,10 +91,11 @@ def test_answers_are_those_of_a_tsd(
     ):
         ran = timebeam(*command)
         assert ran.code == 0, ran.err
+    asked = [question for rolled in (False, True) for question in questions(seed, QUESTIONS, rolled=rolled)]
     failures = []
-    for rolled in (False, True):
-        for question in questions(seed, QUESTIONS, rolled=rolled):
-            answers = [client.get(question.path) for client in (tsd, server)]
-            texts = differing(question, *((answer.status_code, answer.text) for answer in answers))
-            failures += [f"{question.path}: {text}" for text in texts[:1]]
+    for question in asked + zoned_questions(seed, QUESTIONS):
+        method = "GET" if question.body is None else "POST"
+        answers = [client.request(method, question.path, json=question.body) for client in (tsd, server)]
+        texts = differing(question, *((answer.status_code, answer.text) for answer in answers))
+        failures += [f"{question.path} {question.body or ''}: {text}" for text in texts[:1]]
     assert failures == []

@@ -10,7 +10,14 @@ import pytest
 from tests.golden.cases import HERE
 from tests.support.commands import ingest, timebeam
 from tests.support.plain.rolled import with_tables
-from tests.support.servers.tsd_questions import ROLLUPS, Question, differing, lines, questions
+from tests.support.servers.tsd_questions import (
+    ROLLUPS,
+    Question,
+    differing,
+    lines,
+    questions,
+    zoned_questions,
+)
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
@@ -18,8 +25,12 @@ from timebeam.pipelines.serve.endpoints import request_of, respond
 
 RECORDED: dict[str, Any] = json.loads((HERE / "api_seeded.json").read_text("utf-8"))
 SEED: int = RECORDED["seed"]
-COUNT = len(RECORDED["answers"]) // 2
-ASKED = [*questions(SEED, COUNT, rolled=False), *questions(SEED, COUNT, rolled=True)]
+COUNT = len(RECORDED["answers"]) // 3
+ASKED = [
+    *questions(SEED, COUNT, rolled=False),
+    *questions(SEED, COUNT, rolled=True),
+    *zoned_questions(SEED, COUNT),
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +52,9 @@ def api(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_a_seeded_question_is_answered_as_by_a_tsd(
     api: Api, question: Question, recorded: dict[str, Any]
 ) -> None:
-    assert question.path == recorded["path"]
-    response = respond(api, request_of("GET", question.path, b""))
+    assert (question.path, question.body) == (recorded["path"], recorded["body"])
+    method, body = ("GET", b"") if question.body is None else ("POST", json.dumps(question.body).encode())
+    response = respond(api, request_of(method, question.path, body))
     tsd = (recorded["status"], json.dumps(recorded["answer"]))
     assert differing(question, tsd, (response.status, json.dumps(response.body))) == []
 

@@ -56,6 +56,7 @@ _FILTERS = (
     *("", "{host=*}", "{dc=*}", "{host=a|b}", "{host=a,dc=x}", "{host=*}{dc=x}", "{}{host=a}"),
     *("{host=wildcard(*)}", "{host=not_literal_or(a)}", "{dc=iliteral_or(X|y)}", "{host=regexp([a-c])}"),
 )
+_ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")
 _ROUNDING = 1e-9
 """A rate is the difference of two sums of up to 10,000, which each side adds up in another order."""
 _RATES = ("", "", "", "rate", "rate{counter}", "rate{counter,100}", "rate{dropcounter}")
@@ -73,16 +74,43 @@ def lines(seed: int) -> Iterator[str]:
 
 
 class Question(NamedTuple):
-    """A request by GET, and whether rollups may answer it."""
+    """A request, by POST if it has a body, and whether rollups may answer it."""
 
     path: str
     is_rolled_up: bool
+    body: dict[str, Any] | None = None
 
 
 def questions(seed: int, count: int, *, rolled: bool) -> list[Question]:
     """So many questions about `load.SEED`."""
     draw = random.Random(f"{seed} {rolled}")
     return [_question(draw, seed, rolled=rolled) for _ in range(count)]
+
+
+def zoned_questions(seed: int, count: int) -> list[Question]:
+    """So many questions about `load.SEED` in time zones, with days and intervals of the calendar."""
+    draw = random.Random(seed)
+    return [Question("/api/query", False, _zoned(draw, seed)) for _ in range(count)]
+
+
+def _zoned(draw: random.Random, seed: int) -> dict[str, Any]:
+    interval = draw.choice(("30m", "1h", "2h", "6h", "12h", "1d", "1w", "1n", "1y")) + draw.choice(("", "c"))
+    downsample = f"{interval}-{draw.choice(_FUNCTIONS)}{draw.choice(('', '', '-zero', '-nan'))}"
+    query = {
+        "metric": f"load.{seed}",
+        "aggregator": draw.choice(_AGGREGATORS),
+        "downsample": downsample,
+        "rollupUsage": "ROLLUP_RAW",
+        "tags": draw.choice(({}, {"host": "*"}, {"dc": "x|y"})),
+    }
+    return {
+        "start": draw.choice(("2012/12/31", "2013/01/01", "2013/01/01-02:00", DAY_S)),
+        "end": draw.choice(("2013/01/02", "2013/01/01-05:00", "2013/01/01 03:30:00")),
+        "timezone": draw.choice(_ZONES),
+        "useCalendar": draw.random() < 0.5,
+        "msResolution": True,
+        "queries": [query],
+    }
 
 
 def _question(draw: random.Random, seed: int, *, rolled: bool) -> Question:
