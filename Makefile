@@ -5,6 +5,7 @@ VENV := .venv
 WORKERS ?= 3
 MINUTES ?= 10
 SEEDS ?=
+PAIRS ?= 1-40
 READY := $(VENV)/ready
 
 # Where it is set, each of the processes that the tests start would compile all modules again.
@@ -51,13 +52,15 @@ test-minimum:
 	$(VENV)/minimum/bin/pip install -q --disable-pip-version-check -c $(VENV)/minimum/constraints.txt -e '.[test]'
 	$(VENV)/minimum/bin/pytest -q -n 2 -m "not emulator and not process and not hypothesis"
 
-# The tests marked long and all examples of Hypothesis, then random histories of whole commands against a model until MINUTES have passed.
+# The tests marked long and all examples of Hypothesis, then the pairs of commands at once that PAIRS names, then random histories of
+# whole commands against a model until MINUTES have passed.
 # SEEDS=1-1000 runs these histories and nothing else; SEEDS=123 one, which is made smaller if it fails.
 test-long: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build_only
 ifeq ($(SEEDS),)
 	@until=$$(( $$(date +%s) + 60 * $(MINUTES) )); set -x; \
 	  $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal -m "long or hypothesis" && \
+	  $(VENV)/bin/python -m tests.system.pairs --workers $(WORKERS) --seeds $(PAIRS) && \
 	  $(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --until $$until
 else
 	$(VENV)/bin/python -m tests.system.histories --workers $(WORKERS) --seeds $(SEEDS)

@@ -193,7 +193,8 @@ class Delete(Job):
         marker = work.marker
         if marker is not None and not table_exists(work.target, marker.table.name):
             marker = None
-        work = dataclasses.replace(work, interrupted=interrupted, marker=marker)
+        moved = None if work.dry_run else work.leases.last_moved()
+        work = dataclasses.replace(work, interrupted=interrupted, marker=marker, moved=moved)
         if not work.is_begun and len(work.tasks) == 1:
             _check_names(work, work.tasks[0].question)
         return dataclasses.replace(self, work=work)

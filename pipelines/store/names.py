@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
@@ -20,8 +20,8 @@ from timebeam.schema.layouts.opentsdb.uids.uid_maps import Repair, UidCapacity, 
 from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.rollup.job import rollup_tables
-from timebeam.transforms.store.leases import Leases
-from timebeam.transforms.store.merge import merge_uids
+from timebeam.transforms.store.leases import Leases, RangeLease
+from timebeam.transforms.store.merge import MergeTally, merge_uids
 from timebeam.transforms.store.names import (
     NameChangeError,
     UidUse,
@@ -121,35 +121,44 @@ def _rename(options: argparse.Namespace, layout: UidTables, target: Target) -> i
     return 0
 
 
+class _Merged(NamedTuple):
+    """What a merge did, or would do.
+
+    Attributes:
+      is_dropped: whether the old UID was taken from its name.
+    """
+
+    old: bytes
+    new: bytes
+    tally: MergeTally
+    is_dropped: bool
+
+
 def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
     """Moves the rows of one UID to another, and takes the UID from its name."""
-    kind, old, new = _kind_and_names(options)
+    _kind_and_names(options)
     if layout.options.is_event_time:
         raise UsageError("--cell_time event: of two values of an instant one would be lost")
-    maps = read_maps(target, layout)
-    try:
-        old_uid, new_uid = (uid_to_merge(maps, layout, kind, text) for text in (old, new))
-    except NameChangeError as error:
-        raise UsageError(str(error)) from error
-    if old_uid == new_uid:
-        raise UsageError(f"{kind} {old!r} and {new!r} are one UID, {new_uid.hex().upper()}")
+    _uids_to_merge(options, layout, read_maps(target, layout))
     rollups: list[str] = []
     if options.rollup_config:
         rollups_layout, config = rollups_of(options)
         specs = rollup_tables(config, rollups_layout)
         check_tables(target, specs, create_command(options))
         rollups = [spec.name for spec in specs if spec.holds_points]
-    leases = Leases(target, settings_table(options.table_prefix), "names merge") if options.yes else None
-    for line in leases.open() if leases else ():
-        note(line)
-    tally = merge_uids(target, layout, rollups, (kind, old_uid), new_uid, leases)
-    is_dropped = False
-    if options.yes and not tally.kept:
-        is_dropped = drop_name(target, layout, maps, (kind, old_uid), int(time.time() * 1000))
+    if options.yes:
+        leases = Leases(target, settings_table(options.table_prefix), "names merge")
+        for line in leases.open():
+            note(line)
+        with leases.lease(moves=True) as lease:
+            merged = _merged(options, layout, target, rollups, lease)
+    else:
+        merged = _merged(options, layout, target, rollups, None)
+    tally = merged.tally
     if options.output == "json":
-        print(json.dumps(tally._asdict() | {"done": options.yes and is_dropped}))
+        print(json.dumps(tally._asdict() | {"done": merged.is_dropped}))
         return 1 if tally.kept else 0
-    uids = f"UID {old_uid.hex().upper()} to UID {new_uid.hex().upper()}"
+    uids = f"UID {merged.old.hex().upper()} to UID {merged.new.hex().upper()}"
     print(
         f"{'moved' if options.yes else 'would move'} {tally.rows:,} rows, {tally.cells:,} cells from {uids}"
     )
@@ -162,9 +171,40 @@ def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> in
         _print_dry()
     else:
         print(
-            f"restart TSDs and streams; if `timebeam names fix` finds rows with UID {old_uid.hex()}, merge it"
+            "restart TSDs and streams; if `timebeam names fix` finds rows with UID "
+            f"{merged.old.hex()}, merge it"
         )
     return 1 if tally.kept else 0
+
+
+def _merged(
+    options: argparse.Namespace,
+    layout: UidTables,
+    target: Target,
+    rollups: Sequence[str],
+    lease: RangeLease | None,
+) -> _Merged:
+    """Merges under a lease, or counts without one; reads the names, which another merge may have changed."""
+    maps = read_maps(target, layout)
+    old, new = _uids_to_merge(options, layout, maps)
+    pair = (options.argument[0], old)
+    tally = merge_uids(target, layout, rollups, pair, new, lease)
+    is_dropped = False
+    if lease is not None and not tally.kept:
+        is_dropped = drop_name(target, layout, maps, pair, int(time.time() * 1000))
+    return _Merged(old, new, tally, is_dropped)
+
+
+def _uids_to_merge(options: argparse.Namespace, layout: UidTables, maps: UidMaps) -> tuple[bytes, bytes]:
+    """The UIDs of the names; raises UsageError if there are no two."""
+    kind, old, new = _kind_and_names(options)
+    try:
+        old_uid, new_uid = (uid_to_merge(maps, layout, kind, text) for text in (old, new))
+    except NameChangeError as error:
+        raise UsageError(str(error)) from error
+    if old_uid == new_uid:
+        raise UsageError(f"{kind} {old!r} and {new!r} are one UID, {new_uid.hex().upper()}")
+    return old_uid, new_uid
 
 
 def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int:

@@ -140,3 +140,26 @@ def test_the_row_of_leases_is_no_setting(bigtable: tuple[str, str], prefix: str)
     list(leases.open())
     with leases.lease():
         assert read_rows(store.target, settings_table(prefix).name) == {}
+
+
+def test_a_run_that_may_have_missed_moved_rows_gets_no_lease(new_run: Callable[[str], Leases]) -> None:
+    """A merge between two leases of a deletion moves rows to keys that it has read."""
+    run, merge = new_run("delete"), new_run("names merge")
+    moved = run.last_moved()
+    assert moved == 0
+    with run.lease([CPU], moved=moved):
+        pass
+    with merge.lease(moves=True):
+        pass
+    with (
+        pytest.raises(BigtableError, match="`timebeam names merge` has moved rows"),
+        run.lease([CPU], moved=moved),
+    ):
+        pass
+    with run.lease([CPU]), run.lease([CPU], moved=run.last_moved()):  # of a job that need not read all rows
+        pass
+
+
+def test_nothing_has_moved_in_a_store_without_leases(bigtable: tuple[str, str], prefix: str) -> None:
+    store = Store.create(bigtable, prefix)
+    assert Leases(store.target, settings_table(prefix), "delete").last_moved() == 0

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,50 +59,57 @@ def run(history: History, emulator: str, place: tuple[str, str]) -> Failure | No
     return None
 
 
-class _Result(NamedTuple):
+class Result(NamedTuple):
+    """What became of the history of a seed."""
+
     seed: int
     seconds: float
     failure: Failure | None
 
 
-def _run_seed(seed: int) -> _Result:
+def _run_seed(seed: int) -> Result:
     """Runs the history of a seed in this worker's emulator."""
     started = time.monotonic()
     failure = run(history_of(seed), os.environ[HOST_VARIABLE], ("local", f"local-{os.getpid()}"))
-    return _Result(seed, time.monotonic() - started, failure)
+    return Result(seed, time.monotonic() - started, failure)
 
 
-def _start_worker() -> None:
+def start_worker() -> None:
     """Starts an emulator for as long as this process lives."""
     logging.disable(logging.WARNING)
     resources = contextlib.ExitStack()
     resources.enter_context(resources.enter_context(Emulator()).environment())
     resources.enter_context(quick_graphs())
-    _start_worker.resources = resources  # type: ignore[attr-defined]
+    start_worker.resources = resources  # type: ignore[attr-defined]
 
 
-def _run_all(seeds: Iterator[int], workers: int, until: float = math.inf) -> tuple[int, list[_Result]]:
+def run_all(
+    run_seed: Callable[[int], Result], seeds: Iterator[int], workers: int, until: float = math.inf
+) -> tuple[int, list[Result]]:
     """Runs the histories of seeds side by side; none begins after `until` (s since 1970), but the first.
+
+    Args:
+      run_seed: runs one in a worker's emulator.
 
     Returns:
       How many ran, and the results of those that failed.
     """
     count, failed = 0, []
     context = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
-    with concurrent.futures.ProcessPoolExecutor(workers, context, _start_worker) as pool:
-        waiting = {pool.submit(_run_seed, seed) for seed in itertools.islice(seeds, workers)}
+    with concurrent.futures.ProcessPoolExecutor(workers, context, start_worker) as pool:
+        waiting = {pool.submit(run_seed, seed) for seed in itertools.islice(seeds, workers)}
         while waiting:
             done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
             for result in (future.result() for future in done):
                 if time.time() < until:
-                    waiting |= {pool.submit(_run_seed, seed) for seed in itertools.islice(seeds, 1)}
+                    waiting |= {pool.submit(run_seed, seed) for seed in itertools.islice(seeds, 1)}
                 count += 1
                 _print(result)
                 failed += [result] if result.failure else []
     return count, failed
 
 
-def _print(result: _Result) -> None:
+def _print(result: Result) -> None:
     """A line for a history, and the story of one that failed."""
     kind = result.failure.kind if result.failure else "ok"
     print(f"seed {result.seed}: {kind}, {result.seconds:.1f} s", flush=True)
@@ -147,12 +154,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.seed is not None:
         return _main_one(history_of(options.seed), options.shrink_runs)
     if options.until is not None:
-        count, failed = _run_all(itertools.count(1), options.workers, options.until)
+        count, failed = run_all(_run_seed, itertools.count(1), options.workers, options.until)
     else:
         seeds = parse_seeds(options.seeds or "1-20")
         if len(seeds) == 1:
             return _main_one(history_of(seeds[0]), options.shrink_runs)
-        count, failed = _run_all(iter(seeds), options.workers)
+        count, failed = run_all(_run_seed, iter(seeds), options.workers)
     print(f"{count:,} histories, {len(failed):,} failed: {[result.seed for result in failed]}")
     for result in failed:
         print(f"make it small: python -m tests.system.histories --seed {result.seed}")
@@ -161,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main_one(history: History, shrink_runs: int) -> int:
     """Runs one history, and makes it smaller if it fails."""
-    _start_worker()
+    start_worker()
     failure = run(history, os.environ[HOST_VARIABLE], ("local", "local-one"))
     if failure is None:
         print(f"seed {history.seed}: ok, {len(history.steps)} steps")

@@ -114,6 +114,7 @@ class DeleteJob:
       interrupted: the logs of the runs to complete.
       marker: marks changed hours for the next rollup; None if rollups stay.
       leases: of this run.
+      moved: see `Leases.lease`.
       points, annotations: whether these are deleted.
       series: whether what refers to series without data rows is deleted too.
     """
@@ -128,6 +129,7 @@ class DeleteJob:
     leases: Leases
     checksum: int | None = None
     interrupted: Sequence[str] = ()
+    moved: int | None = None
     points: bool = True
     annotations: bool = False
     series: bool = False
@@ -308,11 +310,12 @@ def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLe
     """The right to rewrite the rows of a selection: two selections can share a row, and a column of it."""
     layout = find_capability(job.layout, UidTables)
     if layout is None:
-        return job.leases.lease([question.metric.encode()])
+        return job.leases.lease([question.metric.encode()], moved=job.moved)
     name = Name("metrics", question.metric)
     uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
     first_s, last_s = (ms // 1000 // row_keys.SPAN_S for ms in (question.start_ms, question.end_ms))
-    return job.leases.lease([*uids.values()], first_s * row_keys.SPAN_S, (last_s + 1) * row_keys.SPAN_S)
+    hours_s = first_s * row_keys.SPAN_S, (last_s + 1) * row_keys.SPAN_S
+    return job.leases.lease([*uids.values()], *hours_s, moved=job.moved)
 
 
 def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Series]]:

@@ -8,11 +8,15 @@ that no run waits forever. All leases of a store are in one row of its table of 
 |---|---|---|---|---|
 | `leases` | `settings` | `ticket` | the number of the last ticket, 8 bytes, big-endian | 0 |
 | | | `lease`, 16 hexadecimal digits | JSON: the fields of `_Ticket` | 0 |
+| | | `moved` | the ticket of the last job that moved rows to other keys, as `ticket` | 0 |
 
 The holder renews its lease while it works. One that has not changed for `LEASE_SECONDS`, by the clock of the
 process that waits for it, is that of a dead process, and is deleted by compare-and-set. A holder that has
 not renewed its lease for a third of that time renews it before it sends another request, and fails if others
 have deleted it. So no clocks of two machines are compared, but that nobody waits for a lease of yesterday.
+
+A deletion takes one lease after another, and must not miss rows that are moved in between, from keys that it
+has not read to keys that it has read. Its leases are refused if rows were moved since it began.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ LEASES = b"leases"
 
 _FAMILY = "settings"
 _TICKET = b"ticket"
+_MOVED = b"moved"
 _LEASE = b"lease "
 _FORGOTTEN_MS = 86_400_000
 _MOST_METRICS_BYTES = 2_000  # a value of more than 8,000 bytes cannot be compared
@@ -156,9 +161,19 @@ class Leases:
         if not table_exists(self.target, self.table.name):
             yield from create_tables(self.target, [self.table], dry_run=False)
 
+    def last_moved(self) -> int:
+        """The ticket of the last job that moved rows to other keys; 0 if there was none."""
+        return _number(self._row().get(_MOVED)) if table_exists(self.target, self.table.name) else 0
+
     @contextlib.contextmanager
     def lease(
-        self, metrics: Collection[bytes] = (), start_s: int = 0, end_s: int = END_S
+        self,
+        metrics: Collection[bytes] = (),
+        start_s: int = 0,
+        end_s: int = END_S,
+        *,
+        moves: bool = False,
+        moved: int | None = None,
     ) -> Iterator[RangeLease]:
         """A context with the right to rewrite rows; waits until it is granted.
 
@@ -168,11 +183,14 @@ class Leases:
         Args:
           metrics: UIDs, or names; empty for all.
           start_s, end_s: the times of whole rows, in seconds.
+          moves: whether rows are moved to other keys.
+          moved: `last_moved` when the job began; None if it need not read all rows.
 
         Raises:
+          BigtableError: rows were moved since the job began.
           GoogleAPICallError: the row of leases could not be read or changed.
         """
-        with self._renewed(self._enter(metrics, start_s, end_s)) as lease:
+        with self._renewed(self._enter(metrics, start_s, end_s, moves, moved)) as lease:
             try:
                 yield lease
             except DeadlineExceeded:
@@ -183,7 +201,14 @@ class Leases:
                 raise
             lease.release()
 
-    def _enter(self, metrics: Collection[bytes], start_s: int, end_s: int) -> RangeLease:
+    def _enter(
+        self,
+        metrics: Collection[bytes],
+        start_s: int,
+        end_s: int,
+        moves: bool = False,
+        moved: int | None = None,
+    ) -> RangeLease:
         """Draws a ticket and waits until it is granted."""
         names = tuple(sorted(metric.hex() for metric in metrics))
         if sum(map(len, names)) > _MOST_METRICS_BYTES:
@@ -191,8 +216,13 @@ class Leases:
         column = _LEASE + secrets.token_hex(8).encode()
         while True:
             row, since_s = self._row(), time.monotonic()
+            if moved is not None and _number(row.get(_MOVED)) != moved:
+                raise BigtableError(
+                    f"`timebeam names merge` has moved rows of these tables since this {self.command} began, "
+                    "which may have missed them: run the same command again"
+                )
             last = row.get(_TICKET)
-            number = 1 if last is None else int.from_bytes(last.value, "big") + 1
+            number = _number(last) + 1
             ticket = _Ticket(
                 ticket=number,
                 run=self.run,
@@ -203,12 +233,13 @@ class Leases:
                 renewed_ms=_now_ms(),
             )
             drawn = Cell(_FAMILY, _TICKET, 0, number.to_bytes(8, "big"))
+            cells = [_cell(column, ticket), *([drawn._replace(qualifier=_MOVED)] if moves else ())]
             forgotten = [
                 Deletion(_FAMILY, qualifier)
                 for qualifier, cell in row.items()
                 if qualifier.startswith(_LEASE) and _parsed(cell).is_forgotten
             ]
-            change = Replacement(LEASES, last, drawn, [_cell(column, ticket)], forgotten)
+            change = Replacement(LEASES, last, drawn, cells, forgotten)
             if replace_cells(self.target, self.table.name, [change])[0]:
                 break
             time.sleep(random.uniform(0, _FIRST_PAUSE))
@@ -274,6 +305,11 @@ def _earlier(row: Mapping[bytes, Cell], ticket: _Ticket) -> dict[bytes, Cell]:
         for qualifier, cell in row.items()
         if qualifier.startswith(_LEASE) and ticket.waits_for(_parsed(cell))
     }
+
+
+def _number(cell: Cell | None) -> int:
+    """The number in a cell; 0 if there is none."""
+    return 0 if cell is None else int.from_bytes(cell.value, "big")
 
 
 def _cell(column: bytes, ticket: _Ticket) -> Cell:

@@ -30,7 +30,7 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
 from timebeam.transforms.rollup.touched import TouchedMarker, read_days
-from timebeam.transforms.store.leases import Leases
+from timebeam.transforms.store.leases import RangeLease
 
 _ROWS_AT_ONCE = 500
 _MARKED_S = 600
@@ -64,22 +64,26 @@ class MovedCells(NamedTuple):
 
 
 def merge_uids(
-    target: Target, layout: UidTables, rollups: Sequence[str], old: UidPair, new: bytes, leases: Leases | None
+    target: Target,
+    layout: UidTables,
+    rollups: Sequence[str],
+    old: UidPair,
+    new: bytes,
+    lease: RangeLease | None,
 ) -> MergeTally:
     """Moves all rows of a UID, in the data table and the tables of rollups, to another UID of its kind.
 
     Args:
       rollups: the tables of rollups and pre-aggregates, with prefix.
-      leases: of this run; None to count, and write nothing.
+      lease: of all rows; None to count, and write nothing.
 
     Raises:
       GoogleAPICallError: rows could not be read or written; a repeated call goes on.
     """
     rows = cells = kept = 0
     with contextlib.ExitStack() as stack:
-        lease = mark = None
-        if leases is not None:
-            lease = stack.enter_context(leases.lease())
+        mark = None
+        if lease is not None:
             mark = stack.enter_context(_marking(target, layout, old, new))
         for table in (layout.data_table, *rollups):
             scanned = scan_rows(target, scan_of_uid(layout.options, table, old))
