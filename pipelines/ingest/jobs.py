@@ -112,8 +112,11 @@ class IngestMessages(StreamJob):
 
     @property
     def packs(self) -> bool:
-        """See `StreamJob.packs`; so are the parts of dead letters."""
-        return self.graph.packs or self.letters
+        return self.graph.packs
+
+    @property
+    def reads_letters(self) -> bool:
+        return self.letters
 
     @property
     def exactly_once(self) -> bool:

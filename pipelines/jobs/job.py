@@ -236,6 +236,11 @@ class StreamJob(AnyJob):
     def exactly_once(self) -> bool:
         """Whether Dataflow runs it exactly once: a repeated bundle would write more columns."""
 
+    @property
+    def reads_letters(self) -> bool:
+        """Whether the messages are dead letters, the parts of one of which are read together."""
+        return False
+
     @abc.abstractmethod
     def build_stream(
         self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow

@@ -17,6 +17,7 @@ import numpy as np
 from timebeam.pipelines.jobs.fork_server import stop_signals
 from timebeam.pipelines.jobs.job import Flow, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.local import pubsub
+from timebeam.pipelines.local.letters import LetterSubscription
 from timebeam.pipelines.local.micro_batches import (
     BatchLimits,
     Observer,
@@ -51,7 +52,8 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
     memory = job.hold()
     name = job.source.subscription or pubsub.subscribe(job.source.topic or "")
     try:
-        subscription = Subscription(name, _HELD_MESSAGES, _HELD_BYTES)
+        reader = LetterSubscription if job.reads_letters else Subscription
+        subscription = reader(name, _HELD_MESSAGES, _HELD_BYTES)
         seconds = job.flush_seconds if job.packs else min(job.flush_seconds, _POINTS_SECONDS)
         limits = BatchLimits(seconds, job.idle_seconds)
         stopping = threading.Event()

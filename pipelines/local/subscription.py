@@ -80,6 +80,7 @@ class Subscription:
         self._changed = threading.Condition()
         self._ready: collections.deque[Portion] = collections.deque()
         self._leased: dict[Portion, None] = {}  # pulled, not yet acknowledged
+        self._waiting: dict[Portion, None] = {}  # those of them that nobody works on
         self._messages = self._bytes = 0  # of the leased ones
         self._idle_seconds: float | None = None
         self._busy_until = self._expected_until = 0.0  # monotonic, s; see `_idle`
@@ -166,13 +167,14 @@ class Subscription:
     def _idle(self, called: float) -> bool:
         """Whether there was nothing to do for `idle_seconds`; asked after a pull that found nothing.
 
-        That is: nothing is held, and the last batch was acknowledged that long ago, and so long ago ended the
-        leases of all that is known to come again, and the pull was `called` after that. Between two pulls
-        none is under way, so nothing can come while this is decided.
+        That is: nothing is held but what waits for others, and the last batch was acknowledged that long ago,
+        and so long ago ended the leases of all that is known to come again, and the pull was `called` after
+        that. Between two pulls none is under way, so nothing can come while this is decided.
         """
         with self._changed:
             since = max(self._busy_until, self._expected_until)
-            if self._idle_seconds is None or self._leased or called < since:
+            is_working = len(self._leased) > len(self._waiting)
+            if self._idle_seconds is None or is_working or called < since:
                 return False
             return time.monotonic() - since >= self._idle_seconds
 
@@ -180,6 +182,41 @@ class Subscription:
         """Notes that messages come again which are under a lease until then (monotonic, s)."""
         with self._changed:
             self._expected_until = max(self._expected_until, until)
+
+    def _divided(self, portion: Portion, groups: Sequence[Sequence[int]]) -> list[Portion]:
+        """A portion for each group of the messages of one, by their numbers."""
+        divided = [
+            dataclasses.replace(
+                portion,
+                messages=[portion.messages[number] for number in group],
+                ack_ids=[portion.ack_ids[number] for number in group],
+                size=sum(len(portion.messages[number].text) for number in group),
+            )
+            for group in groups
+        ]
+        self._replace([portion], divided)
+        return divided
+
+    def _merged(self, portions: Sequence[Portion], message: Message) -> Portion:
+        """One portion in the place of some: of one message, which is acknowledged with all of theirs."""
+        merged = Portion(
+            [message],
+            [ack_id for portion in portions for ack_id in portion.ack_ids],
+            len(message.text),
+            min(portion.pulled for portion in portions),
+            min(portion.expires for portion in portions),
+        )
+        self._replace(portions, [merged])
+        return merged
+
+    def _replace(self, portions: Sequence[Portion], new_portions: Sequence[Portion]) -> None:
+        """Holds portions in the place of others, whose leases are theirs."""
+        with self._changed:
+            self._release(portions)
+            for portion in new_portions:
+                self._leased[portion] = None
+                self._messages += len(portion.messages)
+                self._bytes += portion.size
 
     def _full(self) -> bool:
         return self._messages >= self._max_messages or self._bytes >= self._max_bytes
@@ -189,6 +226,7 @@ class Subscription:
             for portion in portions:
                 if portion in self._leased:
                     del self._leased[portion]
+                    self._waiting.pop(portion, None)
                     self._messages -= len(portion.messages)
                     self._bytes -= portion.size
             self._changed.notify_all()

@@ -25,6 +25,7 @@ LINE_BYTES = 4 * LARGEST
 """Longest line of a file that is read as a letter, and longest payload that is joined from parts. A payload
 has about `LARGEST` bytes, and its text as JSON at most three times as many."""
 
+_MOST_PARTS = 1000  # of `LINE_BYTES`, each of at least three 32nds of `LETTER_BYTES`, there are 319
 _MESSAGE_CHARACTERS = 1000
 _ATTRIBUTES_BYTES = 1 << 20  # the service takes 100 of 1,280 bytes
 _HALF_BYTES = LARGEST // 4  # of a line with escapes, which may be made into Python objects as a whole
@@ -143,7 +144,8 @@ def from_json(line: str | bytes) -> Letter:
     payload_part = None
     if letter.number is not None:
         payload_part = Part(letter.number, letter.total, letter.payload_sha256)
-        if not 1 <= letter.number <= letter.total or len(payload) > LETTER_BYTES:
+        is_part = 1 <= letter.number <= letter.total <= _MOST_PARTS and not letter.payload_is_cut
+        if not is_part or len(payload) > LETTER_BYTES:
             raise ValueError(
                 f"not a dead letter: part {letter.number} of {letter.total}, {len(payload):,} bytes"
             )

@@ -10,11 +10,13 @@ from typing import Any, BinaryIO, Final
 import apache_beam as beam
 import numpy as np
 from apache_beam import typehints
+from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
-from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime, Repeatedly
-from apache_beam.transforms.window import GlobalWindows
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import GlobalWindow
 
 from timebeam.schema.common.decompress import DamagedError, TruncatedError, content
 from timebeam.schema.layouts import RefusedRows, Row
@@ -42,8 +44,6 @@ POINTS: Final = "points"
 ROWS: Final = "rows"
 _PARTS: Final = "parts"
 _READ_BYTES = 1 << 18  # read ahead, and counted as done with the first line in them
-_PARTS_SECONDS = 60
-"""How long a stream waits for the other parts of a payload: they were published together."""
 
 ArrivedLetter = tuple[Letter, int]
 """A letter, and when it arrived itself, in ms: what it holds cannot have arrived later."""
@@ -128,7 +128,7 @@ class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
     REJECTED.
 
     Args:
-      endless: whether the messages are a stream, in which all parts of a payload must come in a minute.
+      endless: whether the messages are a stream, whose end does not come: parts wait in the state of a step.
     """
 
     def __init__(self, target: Target, layout: RefusedRows, *, endless: bool) -> None:
@@ -139,17 +139,10 @@ class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
         read = messages | "Read" >> beam.ParDo(_ReadFn()).with_outputs(_PARTS, REJECTED, main="main")
         partial = read[_PARTS]
         partial.element_type = typehints.KV[str, Any]
-        if self._endless:
-            partial = partial | "Wait" >> beam.WindowInto(
-                GlobalWindows(),
-                trigger=Repeatedly(AfterProcessingTime(_PARTS_SECONDS)),
-                accumulation_mode=AccumulationMode.DISCARDING,
-            )
-        joined_letters = (
-            partial
-            | "OfOnePayload" >> beam.GroupByKey()
-            | "Join" >> beam.ParDo(_JoinPartsFn()).with_outputs(REJECTED, main="main")
-        )
+        together = beam.ParDo(_WaitForPartsFn() if self._endless else _JoinPartsFn())
+        if not self._endless:
+            partial = partial | "OfOnePayload" >> beam.GroupByKey()
+        joined_letters = partial | "Join" >> together.with_outputs(REJECTED, main="main")
         step = beam.ParDo(_OpenFn(self._target, self._layout)).with_output_types(Message)
         opened = (
             (read.main, joined_letters.main)
@@ -185,27 +178,75 @@ class _JoinPartsFn(beam.DoFn):
     """(payload, letters with its parts) in; the whole letter out, or its parts to REJECTED."""
 
     def process(self, group: tuple[str, Iterable[ArrivedLetter]]) -> Iterator[ArrivedLetter | RejectedOutput]:
-        by_number: dict[int, Rejected] = {}
-        is_complete, size, latest_ms = True, 0, 0
-        conflicting = []
-        for (rejected, complete), arrival_ms in group[1]:
-            assert rejected.part is not None
-            earlier = by_number.setdefault(rejected.part.number, rejected)
-            if earlier.payload != rejected.payload:
-                conflicting.append(rejected)
-            elif earlier is rejected:
-                size += len(rejected.payload)
-                is_complete &= complete
-                latest_ms = max(latest_ms, arrival_ms)
-        try:
-            if size > LINE_BYTES:
-                raise ValueError(f"part of a payload of more than {LINE_BYTES:,} bytes")
-            payload_refusal = joined(by_number.values())
-        except ValueError as error:
-            for rejected in (*by_number.values(), *conflicting):
-                yield _refused_again(rejected, str(error))
-            return
-        yield Letter(payload_refusal, is_complete), latest_ms
+        return _joined(group[1])
+
+
+class _WaitForPartsFn(beam.DoFn):
+    """(payload, letter with a part of it) in, of a stream; out as of `_JoinPartsFn`.
+
+    A runner acknowledges a message when its part is in the state. There it waits for the others, or until the
+    stream is drained.
+    """
+
+    PARTS = BagStateSpec("parts", FastPrimitivesCoder())
+    DRAINED = TimerSpec("drained", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        element: tuple[str, ArrivedLetter],
+        bag: Any = beam.DoFn.StateParam(PARTS),  # noqa: B008
+        drained: Any = beam.DoFn.TimerParam(DRAINED),  # noqa: B008
+    ) -> Iterator[ArrivedLetter | RejectedOutput]:
+        arrived = element[1]
+        bag.add(arrived)
+        waiting = list(bag.read())
+        assert arrived[0].rejected.part is not None
+        if len({_number(each) for each in waiting}) == arrived[0].rejected.part.total:
+            bag.clear()
+            yield from _joined(waiting)
+        else:
+            drained.set(GlobalWindow().max_timestamp())
+
+    @on_timer(DRAINED)
+    def end(self, bag: Any = beam.DoFn.StateParam(PARTS)) -> Iterator[ArrivedLetter | RejectedOutput]:  # noqa: B008
+        """The parts that still wait, as refusals."""
+        waiting = list(bag.read())
+        bag.clear()
+        if waiting:
+            yield from _joined(waiting)
+
+
+def _number(arrived: ArrivedLetter) -> int:
+    """Which part a letter holds."""
+    assert arrived[0].rejected.part is not None
+    return arrived[0].rejected.part.number
+
+
+def _joined(letters: Iterable[ArrivedLetter]) -> Iterator[ArrivedLetter | RejectedOutput]:
+    """The whole letter, or its parts as refusals; also those that differ from another of their number."""
+    by_number: dict[int, Rejected] = {}
+    is_complete, size, latest_ms = True, 0, 0
+    conflicting = []
+    for arrived in letters:
+        (rejected, complete), arrival_ms = arrived
+        earlier = by_number.setdefault(_number(arrived), rejected)
+        if earlier.payload != rejected.payload:
+            conflicting.append(rejected)
+        elif earlier is rejected:
+            size += len(rejected.payload)
+            is_complete &= complete
+            latest_ms = max(latest_ms, arrival_ms)
+    try:
+        if size > LINE_BYTES:
+            raise ValueError(f"part of a payload of more than {LINE_BYTES:,} bytes")
+        payload_refusal = joined(by_number.values())
+    except ValueError as error:
+        for rejected in (*by_number.values(), *conflicting):
+            yield _refused_again(rejected, str(error))
+        return
+    for rejected in conflicting:
+        yield _refused_again(rejected, "another part of this number belongs to the payload")
+    yield Letter(payload_refusal, is_complete), latest_ms
 
 
 class _OpenFn(beam.DoFn):
