@@ -23,6 +23,9 @@ RECORD_BYTES = 16 << 20
 """Longest element of a document, and longest document that is one object: these are parsed at once."""
 
 _STEP = 1 << 20
+_FIRST, _FASTER = 4096, 8
+"""Bytes of a document that are looked at first, and how many times as many then, if it goes on."""
+
 _DEPTH = np.zeros(256, np.int8)
 _DEPTH[[ord(byte) for byte in "[{"]] = 1
 _DEPTH[[ord(byte) for byte in "]}"]] = -1
@@ -31,24 +34,40 @@ _IS_MARK = _DEPTH != 0
 _IS_MARK[_COMMA] = True
 
 
-def starts_document(head: bytes) -> bool:
+def starts_document(head: bytes | memoryview) -> bool:
     """Whether a text is a JSON value over several lines, or in one line that is too long.
 
     An array with each element and each bracket on its own line is read as lines.
 
     Args:
-      head: the first `LINE_BYTES` + 1 bytes of the text, or the whole text.
+      head: the first `LINE_BYTES` + 1 bytes of the text, or the whole text. Only what is needed of it is
+        looked at, since many short documents may follow each other.
     """
-    text = head.decode(errors="replace").lstrip()
+    size = _FIRST
+    while True:
+        text = bytes(head[:size]).decode(errors="replace").lstrip()
+        is_document = _is_document(text, is_all=size >= len(head), is_long=len(head) > cutters.LINE_BYTES)
+        if is_document is not None:
+            return is_document
+        size *= _FASTER
+
+
+def _is_document(text: str, *, is_all: bool, is_long: bool) -> bool | None:
+    """See `starts_document`; None if more of the text decides. `is_long`: whether all of it is too long."""
     if not text.startswith(("[", "{")):
-        return False
+        return False if text or is_all else None
     first, _, rest = text.partition("\n")
     if first.rstrip() == "[":
-        second = rest.lstrip().partition("\n")[0].rstrip().removesuffix(",")
+        second, newline, _ = rest.lstrip().partition("\n")
+        if not newline and not is_all:
+            return None
+        second = second.rstrip().removesuffix(",")
         if second == "]" or _value(second) == (len(second), False):
             return False
     end, is_cut = _value(text)
-    return "\n" in text[:end] or (is_cut and len(head) > cutters.LINE_BYTES)
+    if is_cut and not is_all:
+        return None
+    return "\n" in text[:end] or (is_cut and is_long)
 
 
 def _value(text: str) -> tuple[int, bool]:
@@ -73,15 +92,15 @@ class _JsonScan:
     def __init__(self, *, is_array: bool) -> None:
         self.scanned = self.comma = 0
         self._is_array = is_array
-        self._depth = 0
+        self._depth, self._size = 0, min(_FIRST, _STEP)
         self._in_string = self._escaped = False
 
-    def end(self, text: bytes) -> int:
+    def end(self, text: memoryview) -> int:
         """Scans the new bytes of a text; the end of the value, 0 if it is not there yet."""
         while self.scanned < len(text):
-            end = self._step(
-                np.frombuffer(text, np.uint8, min(_STEP, len(text) - self.scanned), self.scanned)
-            )
+            size = min(self._size, len(text) - self.scanned)
+            end = self._step(np.frombuffer(text, np.uint8, size, self.scanned))
+            self._size = min(_STEP, self._size * _FASTER)
             if end:
                 return end
         return 0
@@ -134,7 +153,7 @@ class JsonCutter:
     def __init__(self, origin: Message, size: int) -> None:
         """`origin` describes the source and the offset of the first byte."""
         self._origin, self._size = origin, size
-        self._text, self._offset = b"", origin.offset
+        self._text, self._offset = memoryview(b""), origin.offset
         self._lines: LineCutter | None = None
         self._scan: _JsonScan | None = (
             None  # of a document that has begun at the start of the text, or before
@@ -145,7 +164,7 @@ class JsonCutter:
     @property
     def rest(self) -> bytes:
         """The pending bytes."""
-        return self._lines.rest if self._lines else self._text
+        return self._lines.rest if self._lines else bytes(self._text)
 
     @property
     def offset(self) -> int:
@@ -157,7 +176,7 @@ class JsonCutter:
         if self._lines is not None:
             yield from self._lines.add(data)
         elif not self._dropping:
-            self._text += data
+            self._text = memoryview(b"".join((self._text, data)))
             yield from self._cut(is_all=False)
 
     def settle(self) -> Iterator[Message | Rejected]:
@@ -179,15 +198,15 @@ class JsonCutter:
         """Blocks of the text; `is_all` if nothing follows."""
         while self._text:
             if self._scan is None:
-                self._skip(len(self._text) - len(self._text.lstrip()))
+                self._skip_blanks()
                 if not self._text or not (is_all or len(self._text) > cutters.LINE_BYTES):
                     return
                 if not starts_document(self._text[: cutters.LINE_BYTES + 1]):
                     self._lines = LineCutter(dataclasses.replace(self._origin, offset=self._offset))
-                    text, self._text = self._text, b""
+                    text, self._text = bytes(self._text), memoryview(b"")
                     yield from self._lines.add(text)
                     return
-                self._scan, self._cut_bytes = _JsonScan(is_array=self._text.startswith(b"[")), 0
+                self._scan, self._cut_bytes = _JsonScan(is_array=bytes(self._text[:1]) == b"["), 0
             end = self._scan.end(self._text)
             if self._cut_bytes + (end or len(self._text)) > LARGEST:
                 yield self._too_long(f"document of more than {LARGEST} bytes")
@@ -213,12 +232,18 @@ class JsonCutter:
 
     def _message(self, size: int, closing: bytes) -> Message:
         """The first bytes of the text as a block."""
-        opening = b"[" if self._text[:1] == b"," else self._text[:1]
-        text = b"".join((opening, memoryview(self._text)[1:size], closing))
+        first = bytes(self._text[:1])
+        opening = b"[" if first == b"," else first
+        text = b"".join((opening, self._text[1:size], closing))
         message = dataclasses.replace(self._origin, text=text, offset=self._offset)
         self._cut_bytes += size
         self._skip(size)
         return message
+
+    def _skip_blanks(self) -> None:
+        while self._text and not (head := bytes(self._text[:_FIRST])).strip():
+            self._skip(len(head))
+        self._skip(len(head) - len(head.lstrip()) if self._text else 0)
 
     def _skip(self, size: int) -> None:
         self._text = self._text[size:]
@@ -234,7 +259,7 @@ class JsonCutter:
             f"{refused}: records before byte {self._offset} are stored, the rest is not: "
             "write one record per line"
         )
-        payload, self._text = self._text, b""
+        payload, self._text = bytes(self._text), memoryview(b"")
         if reason is Reason.LINE_TOO_LONG:
             payload = payload[: cutters.LINE_BYTES]
         return refusal(self._origin, reason, message, payload, self._offset)

@@ -31,6 +31,7 @@ def sizes(
         patch.setattr(json_cutter, "LARGEST", document)
         patch.setattr(json_cutter, "RECORD_BYTES", record)
         patch.setattr(json_cutter, "_STEP", step)
+        patch.setattr(json_cutter, "_FIRST", min(step, 4096))
         yield
 
 
@@ -118,6 +119,30 @@ def test_an_object_over_several_lines_is_one_block_and_another_may_follow() -> N
 )
 def test_documents_are_told_from_lines(head: bytes, expected: bool) -> None:
     assert starts_document(head) == expected
+
+
+def test_short_documents_that_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was looked for in a mebibyte: 4 MB of them took minutes, and 64 MiB hours."""
+    looked_at: list[int] = []
+    scan, value = json_cutter._JsonScan._step, json_cutter._value
+
+    def counted_scan(self: Any, view: Any) -> int:
+        looked_at.append(len(view))
+        return scan(self, view)
+
+    def counted_value(text: str) -> tuple[int, bool]:
+        looked_at.append(len(text))
+        return value(text)
+
+    monkeypatch.setattr(json_cutter._JsonScan, "_step", counted_scan)
+    monkeypatch.setattr(json_cutter, "_value", counted_value)
+    document = json.dumps({"n": [*range(100)], "text": "}"}, indent=1).encode() + b"\n\n"
+    text = document * 4000
+    messages, rejected = cut(text, 4 << 20, len(text))
+    assert not rejected
+    assert [message.text for message in messages] == [document.rstrip()] * 4000
+    assert [message.offset for message in messages] == [100 + len(document) * n for n in range(4000)]
+    assert sum(looked_at) < 20 * len(text)
 
 
 def test_an_array_in_one_line_that_is_too_long_is_a_document() -> None:
