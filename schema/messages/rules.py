@@ -128,6 +128,14 @@ def short(text: str) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
+def shown(value: object, size: int = 40) -> str:
+    """The first characters of a value of a message, for errors; JSON nests deeper than Python writes out."""
+    try:
+        return str(value)[:size]
+    except RecursionError:
+        return "nested values"
+
+
 class RefusedPoints:
     """The refusals of points of one record, which can be millions: the first of each reason, and counts."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from timebeam.schema.common.meter import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
 from timebeam.schema.messages.base import NOT_FINITE, Message, Parsed, RecordFields
-from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag
+from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag, shown
 from timebeam.schema.messages.text.columns import number_columns
 from timebeam.schema.points import (
     Bools,
@@ -96,7 +96,7 @@ class AvroGatherer:
             EMPTY_VALUE, BAD_NUMBER.
         """
         if not isinstance(record, dict):
-            raise RefusedError(Reason.BAD_SYNTAX, f"no record with fields, but {str(record)[:40]!r}")
+            raise RefusedError(Reason.BAD_SYNTAX, f"no record with fields, but {shown(record)!r}")
         fields = self._fields or default_fields(record)
         try:
             if max(len(self._records), len(self._times)) >= _AT_ONCE:
@@ -173,7 +173,7 @@ class AvroGatherer:
             for key, source in fields.tag
         ]
         if not isinstance(metric, str) or not metric:
-            raise RefusedError(Reason.BAD_METRIC, f"the metric must be a string, not {str(metric)[:40]!r}")
+            raise RefusedError(Reason.BAD_METRIC, f"the metric must be a string, not {shown(metric)!r}")
         try:
             cache_key = (metric, *tags.items(), *tag_values)
             number = self._keys.get(cache_key)

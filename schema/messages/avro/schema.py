@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import fastavro
 
-from timebeam.schema.messages.rules import integer
+from timebeam.schema.messages.rules import integer, shown
 from timebeam.schema.points import Reason, RefusedError
 
 DEEPEST = 32
@@ -133,7 +133,7 @@ class _Measure:
             height = 1 + max((size.height for size in inner), default=0)
             size = _Size(memory, sum(size.least for size in inner), height)
         else:
-            raise ValueError(f"{str(kind)[:40]!r} is not a type")
+            raise ValueError(f"{shown(kind)!r} is not a type")
         self._sizes[name] = self._checked(size)
         return size
 
@@ -292,7 +292,7 @@ def _typed(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
         return {key: _typed(item, schema["values"], named) for key, item in value.items()}
     if _fits(value, kind):
         return float(value) if kind in ("float", "double") else value
-    raise RefusedError(Reason.BAD_SYNTAX, f"{str(value)[:40]!r} is not a {str(kind)[:40]}")
+    raise RefusedError(Reason.BAD_SYNTAX, f"{shown(value)!r} is not a {shown(kind)}")
 
 
 def _fits(value: Any, kind: str) -> bool:
@@ -320,7 +320,7 @@ def _of_union(value: Any, branches: list[Any], named: Mapping[str, Any]) -> Any:
             ):
                 return _typed(inner, branch, named)
     raise RefusedError(
-        Reason.BAD_SYNTAX, f'{str(value)[:40]!r} is not a value of a union: write {{"type": value}}'
+        Reason.BAD_SYNTAX, f'{shown(value)!r} is not a value of a union: write {{"type": value}}'
     )
 
 

@@ -17,7 +17,7 @@ import re
 from typing import Any, NamedTuple
 
 from timebeam.schema.messages.heroic.gathering import Value, check_number, check_time, distribution, series_of
-from timebeam.schema.messages.rules import RefusedPoints, integer
+from timebeam.schema.messages.rules import RefusedPoints, integer, shown
 from timebeam.schema.messages.text.json_elements import JsonPairs, check_string
 from timebeam.schema.points import Reason, RefusedError, Series
 
@@ -45,7 +45,7 @@ def version_of(text: object) -> int:
     """
     match = _VERSION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        why = f"version {str(text)[:40]!r}: give three numbers, the first one 1 or 2"
+        why = f"version {shown(text)!r}: give three numbers, the first one 1 or 2"
         raise RefusedError(Reason.BAD_SYNTAX, why)
     return int(match[1])
 
@@ -110,7 +110,7 @@ def _written(members: dict[str, Any]) -> DocumentPoints:
     data = _object(members.get("data") or JsonPairs(), "data")
     kind, points = data.get("type"), data.get("data")
     if kind not in ("points", "distributionPoints") and data:
-        why = f"Unsupported metric type {str(kind)[:40]!r}: send points or distributionPoints"
+        why = f"Unsupported metric type {shown(kind)!r}: send points or distributionPoints"
         raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
     if not points:
         raise RefusedError(Reason.EMPTY_VALUE, "write batch must not be empty: it has no points")
@@ -136,7 +136,7 @@ def _number(value: object) -> int | float:
 def _number_point(point: object) -> tuple[int, Value]:
     """(time in ms, value) of an array of two numbers."""
     if not isinstance(point, list) or len(point) != 2:
-        raise RefusedError(Reason.BAD_SYNTAX, f"a point must be [ms, number], not {str(point)[:40]}")
+        raise RefusedError(Reason.BAD_SYNTAX, f"a point must be [ms, number], not {shown(point)}")
     return check_time(point[0], first=0), _number(point[1])
 
 
@@ -176,9 +176,7 @@ def _pairs(pairs: Any, subject: str) -> list[tuple[str, str]]:
     string_pairs = []
     for key, text in pairs:
         if not isinstance(text, str):
-            raise RefusedError(
-                Reason.BAD_TAG, f"{subject}: {key[:40]} must be a string, not {str(text)[:40]}"
-            )
+            raise RefusedError(Reason.BAD_TAG, f"{subject}: {key[:40]} must be a string, not {shown(text)}")
         string_pairs.append((key, text))
     return string_pairs
 
@@ -186,7 +184,7 @@ def _pairs(pairs: Any, subject: str) -> list[tuple[str, str]]:
 def _series(metric: object, tags: list[tuple[str, str]], resources: list[tuple[str, str]]) -> Series:
     """The series of a document; refuses half a surrogate pair, which JSON's escapes can express."""
     if not isinstance(metric, str):
-        raise RefusedError(Reason.BAD_METRIC, f"the key must be a string, not {str(metric)[:40]}")
+        raise RefusedError(Reason.BAD_METRIC, f"the key must be a string, not {shown(metric)}")
     series = series_of(metric, tags, resources)
     for text in (metric, *itertools.chain.from_iterable(series.tags + series.resources)):
         check_string(text)

@@ -20,7 +20,7 @@ import numpy as np
 
 from timebeam.schema.common.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
-from timebeam.schema.messages.rules import LAST_MILLISECOND, Refusals, add_tag
+from timebeam.schema.messages.rules import LAST_MILLISECOND, Refusals, add_tag, shown
 from timebeam.schema.points import Joined, Kind, Origins, PointBatch, Reason, RefusedError, Rejected, Series
 
 Value = int | float | bytes
@@ -37,14 +37,14 @@ def check_time(time: object, first: int = 1) -> int:
       RefusedError: BAD_TIMESTAMP, TIMESTAMP_OUT_OF_RANGE.
     """
     if type(time) is not int:
-        missing = "missing" if time is None else f"{str(time)[:40]!r} is not an integer"
+        missing = "missing" if time is None else f"{shown(time)!r} is not an integer"
         raise RefusedError(Reason.BAD_TIMESTAMP, f"time {missing}: give ms since 1970")
     if time < first:
-        raise RefusedError(Reason.BAD_TIMESTAMP, f"time must be a positive number: {str(time)[:40]}")
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"time must be a positive number: {shown(time)}")
     if time > LAST_MILLISECOND:
         raise RefusedError(
             Reason.TIMESTAMP_OUT_OF_RANGE,
-            f"time {str(time)[:40]} ms is beyond 2106-02-07; is the unit right?",
+            f"time {shown(time)} ms is beyond 2106-02-07; is the unit right?",
         )
     return time
 
@@ -62,11 +62,11 @@ def check_number(value: object, infinite: Reason = Reason.BAD_NUMBER) -> int | f
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if type(value) is int:
         if not -(1 << 63) <= value < 1 << 63:
-            why = f"integer {str(value)[:40]} needs more than 64 bits: send it as a decimal, or scale it"
+            why = f"integer {shown(value)} needs more than 64 bits: send it as a decimal, or scale it"
             raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, why)
         return value
     if type(value) is not float:
-        raise RefusedError(Reason.BAD_NUMBER, f"a value must be a number, not {str(value)[:40]!r}")
+        raise RefusedError(Reason.BAD_NUMBER, f"a value must be a number, not {shown(value)!r}")
     if not math.isfinite(value):
         reason = infinite if math.isinf(value) else Reason.BAD_NUMBER
         raise RefusedError(reason, f"value is NaN or Infinite: {value}")
@@ -84,7 +84,7 @@ def distribution(text: object) -> bytes:
     with contextlib.suppress(ValueError):  # text that is not base64 is refused below
         if isinstance(text, str):
             return base64.b64decode(text, validate=True)
-    raise RefusedError(Reason.BAD_SYNTAX, f"a distribution must be base64, not {str(text)[:40]!r}")
+    raise RefusedError(Reason.BAD_SYNTAX, f"a distribution must be base64, not {shown(text)!r}")
 
 
 def series_of(metric: str, tags: Iterable[tuple[str, str]], resources: Iterable[tuple[str, str]]) -> Series:

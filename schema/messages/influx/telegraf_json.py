@@ -19,7 +19,7 @@ from timebeam.schema.common.option import Option, values_of
 from timebeam.schema.messages.base import Point
 from timebeam.schema.messages.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
 from timebeam.schema.messages.influx.line import Booleans, Precision, parse_time
-from timebeam.schema.messages.rules import RefusedPoints, short
+from timebeam.schema.messages.rules import RefusedPoints, short, shown
 from timebeam.schema.messages.text.linewise import LineRecord
 from timebeam.schema.points import Reason, RefusedError, Series
 
@@ -90,17 +90,21 @@ class TelegrafJson(MeasurementFormat):
           RefusedError: the whole metric is refused; before the first point.
         """
         if not isinstance(metric, dict):
-            raise RefusedError(Reason.BAD_SYNTAX, f"a metric must be an object, not {short(str(metric))!r}")
+            raise RefusedError(
+                Reason.BAD_SYNTAX, f"a metric must be an object, not {short(shown(metric, 41))!r}"
+            )
         name, tags, fields = metric.get("name"), metric.get("tags", {}), metric.get("fields")
         if not isinstance(name, str) or not name:
-            raise RefusedError(Reason.BAD_METRIC, f"name must be a string: {short(str(name))!r}")
+            raise RefusedError(Reason.BAD_METRIC, f"name must be a string: {short(shown(name, 41))!r}")
         if not isinstance(tags, dict) or not all(isinstance(text, str) for text in tags.values()):
-            raise RefusedError(Reason.BAD_TAG, f"tags must be an object of strings: {short(str(tags))}")
+            raise RefusedError(Reason.BAD_TAG, f"tags must be an object of strings: {short(shown(tags, 41))}")
         if not isinstance(fields, dict):
-            raise RefusedError(Reason.BAD_SYNTAX, f"fields must be an object: {short(str(fields))!r}")
+            raise RefusedError(Reason.BAD_SYNTAX, f"fields must be an object: {short(shown(fields, 41))!r}")
         time = metric.get("timestamp")
         if time is not None and type(time) is not int:
-            raise RefusedError(Reason.BAD_TIMESTAMP, f"timestamp must be an integer: {short(str(time))!r}")
+            raise RefusedError(
+                Reason.BAD_TIMESTAMP, f"timestamp must be an integer: {short(shown(time, 41))!r}"
+            )
         try:
             time_ms, in_ms = parse_time("" if time is None else str(time), self._precision)
         except RefusedError as error:
@@ -130,9 +134,11 @@ class TelegrafJson(MeasurementFormat):
         if value is None:
             raise RefusedError(Reason.EMPTY_VALUE, "no value")
         if not isinstance(value, int | float):
-            raise RefusedError(Reason.BAD_NUMBER, f"{short(str(value))!r} is not a number")
+            raise RefusedError(Reason.BAD_NUMBER, f"{short(shown(value, 41))!r} is not a number")
         if isinstance(value, float) and not math.isfinite(value):
             raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{value} is beyond a 64-bit float")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{short(str(value))} needs more than 64 bits")
+            raise RefusedError(
+                Reason.NUMBER_OUT_OF_RANGE, f"{short(shown(value, 41))} needs more than 64 bits"
+            )
         return value

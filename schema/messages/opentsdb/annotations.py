@@ -16,7 +16,7 @@ from timebeam.schema.annotations import NO_CHANGES, AnnotationEdit, Method, Pair
 from timebeam.schema.common.meter import charge_json
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans
 from timebeam.schema.messages.opentsdb.json_format import is_document, tags_of, values
-from timebeam.schema.messages.rules import Refusals, parse_time
+from timebeam.schema.messages.rules import Refusals, parse_time, shown
 from timebeam.schema.messages.text.json_elements import JsonPairs, NumberText, check_string
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
 
@@ -119,9 +119,7 @@ def _method(text: object) -> Method:
     try:
         return Method(str(text).upper())
     except ValueError:
-        raise RefusedError(
-            Reason.BAD_SYNTAX, f"method {str(text)[:40]!r}: send POST, PUT or DELETE"
-        ) from None
+        raise RefusedError(Reason.BAD_SYNTAX, f"method {shown(text)!r}: send POST, PUT or DELETE") from None
 
 
 def _time(members: dict[str, Any], key: str) -> int | None:

@@ -16,6 +16,7 @@ import msgspec
 
 from timebeam.schema.common.meter import charge_json
 from timebeam.schema.common.protobuf import FIXED64, VARINT, encoded_bytes, encoded_varint
+from timebeam.schema.messages.rules import shown
 from timebeam.schema.points import Reason, RefusedError
 
 _64_BITS = (1 << 64) - 1
@@ -43,7 +44,7 @@ def encoded_request(text: bytes) -> bytes:
 def _content(name: str, members: object) -> bytes:
     """The fields of a message of `_MESSAGES`."""
     if not isinstance(members, dict):
-        raise TypeError(f"a {name} must be an object, not {str(members)[:40]!r}")
+        raise TypeError(f"a {name} must be an object, not {shown(members)!r}")
     known = _MESSAGES[name]
     fields = []
     for key, value in members.items():
@@ -52,7 +53,7 @@ def _content(name: str, members: object) -> bytes:
             continue
         number, write, is_list = field
         if is_list and not isinstance(value, list):
-            raise TypeError(f"{key} must be an array, not {str(value)[:40]!r}")
+            raise TypeError(f"{key} must be an array, not {shown(value)!r}")
         fields += [write(number, each) for each in (value if is_list else [value])]
     return b"".join(fields)
 
@@ -63,14 +64,14 @@ def _message(name: str) -> Writer:
 
 def _text(number: int, value: Any) -> bytes:
     if not isinstance(value, str):
-        raise TypeError(f"{str(value)[:40]!r} must be a string")
+        raise TypeError(f"{shown(value)!r} must be a string")
     return encoded_bytes(number, value.encode())
 
 
 def _whole(value: Any) -> int:
     """A whole number, perhaps in a string."""
     if isinstance(value, bool) or not isinstance(value, int | str) or len(str(value)) > 40:
-        raise TypeError(f"{str(value)[:40]!r} must be a whole number")
+        raise TypeError(f"{shown(value)!r} must be a whole number")
     return int(value)
 
 
@@ -80,7 +81,7 @@ def _double(value: Any) -> float:
     if isinstance(value, str):
         return special[value] if value in special else float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{str(value)[:40]!r} must be a number")
+        raise TypeError(f"{shown(value)!r} must be a number")
     return float(value)
 
 
@@ -99,14 +100,14 @@ def _signed(number: int, value: Any) -> bytes:
 
 def _flag(number: int, value: Any) -> bytes:
     if not isinstance(value, bool):
-        raise TypeError(f"{str(value)[:40]!r} must be true or false")
+        raise TypeError(f"{shown(value)!r} must be true or false")
     return _head(number, VARINT) + bytes([value])
 
 
 def _fixed(number: int, value: Any) -> bytes:
     whole = _whole(value)
     if not -(1 << 63) <= whole <= _64_BITS:
-        raise ValueError(f"{str(value)[:40]} needs more than 64 bits")
+        raise ValueError(f"{shown(value)} needs more than 64 bits")
     return _head(number, FIXED64) + (whole & _64_BITS).to_bytes(8, "little")
 
 
@@ -121,7 +122,7 @@ def _temporality(number: int, value: Any) -> bytes:
 
 def _bytes(number: int, value: Any) -> bytes:
     if not isinstance(value, str):
-        raise TypeError(f"{str(value)[:40]!r} must be base64")
+        raise TypeError(f"{shown(value)!r} must be base64")
     return encoded_bytes(number, base64.b64decode(value))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,13 @@ from timebeam.schema.points import Envelope, Reason, Rejected
 from timebeam.transforms.input.json_cutter import starts_document
 
 POISON = b"poison"
+JSON_EXAMPLES = {
+    "opentsdb-histogram": b'{"metric":"m","timestamp":1356998400,"buckets":{"0,1":1},"tags":{"h":"a"}}',
+    "telegraf-json": b'{"fields":{"a":1},"name":"m","tags":{"h":"a"},"timestamp":1356998400}',
+    "otlp": b'{"resourceMetrics":[]}',
+}
+JSON_FORMATS = [*("opentsdb-json", "opentsdb-annotations", "heroic-json", "kairosdb-json", *JSON_EXAMPLES)]
+
 LINES = [name for name in FORMATS if message_format(name).framing in (Framing.LINES, Framing.JSON)]
 
 
@@ -145,3 +153,18 @@ def test_more_digits_than_python_reads(name: str) -> None:
         (rejected,) = parsed.rejected
         assert rejected.reason in (Reason.TIMESTAMP_OUT_OF_RANGE, Reason.BAD_TIMESTAMP)
         assert MANY_DIGITS in rejected.payload
+
+
+@pytest.mark.parametrize("levels", [300, 490, 900])
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+@pytest.mark.parametrize("name", JSON_FORMATS)
+def test_a_value_that_nests_deeper_than_python_writes_out(name: str, opening: bytes, levels: int) -> None:
+    """Errors quote values."""
+    closing = {b"[": b"]", b'{"a":': b"}"}[opening]
+    nested = opening * levels + b"1" + closing * levels
+    document = json.loads(JSON_EXAMPLES.get(name, FORMATS[name].example))
+    for key in document:
+        text = json.dumps(document | {key: "HERE"}).encode().replace(b'"HERE"', nested)
+        parsed = message_format(name).parse(Message(text, 1))
+        assert Reason.INTERNAL_ERROR not in {refused.reason for refused in parsed.rejected}, parsed.rejected
+        assert parsed.rejected or len(parsed.batch) or parsed.annotations
