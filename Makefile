@@ -73,7 +73,7 @@ test-clients: $(READY)
 	$(VENV)/bin/pytest -q -m clients tests/clients
 
 # Telegraf with the plugins of tests/clients/test_telegraf.py, out of its Go module; needs Go, and minutes.
-TELEGRAF := custom,inputs.cpu,inputs.mem,outputs.cloud_pubsub,serializers.influx,serializers.json,serializers.prometheusremotewrite
+TELEGRAF := custom,inputs.cpu,inputs.file,inputs.mem,outputs.cloud_pubsub,outputs.influxdb,outputs.influxdb_v2,parsers.influx,serializers.influx,serializers.json,serializers.prometheusremotewrite
 telegraf:
 	mkdir -p build/telegraf
 	cd build/telegraf && { test -f go.mod || go mod init example.com/telegraf; } \

@@ -1,11 +1,16 @@
-"""Telegraf into Pub/Sub in three serializations: the points of each are those that its JSON says."""
+"""Telegraf into Pub/Sub in three serializations: the points of each are those that its JSON says.
+
+And into the front door with its outputs for InfluxDB, which take a 400 for the loss of all metrics of a body.
+"""
 
 from __future__ import annotations
 
 import base64
+import collections
 import gzip
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -17,8 +22,11 @@ import pytest
 
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
+from tests.support.servers.front_door import front_door
 from timebeam.pipelines.local.emulator import EmulatorError
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
+from timebeam.schema.common.encodings import unpack
+from timebeam.schema.messages import Message, message_format
 
 pytestmark = pytest.mark.clients
 
@@ -59,8 +67,7 @@ Points = dict[tuple[tuple[str, tuple[tuple[str, str], ...]], int], float]
 
 
 def test_metrics_of_telegraf(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
-    if not BINARY.exists():
-        pytest.skip("no Telegraf: make telegraf (needs Go)")
+    _skip_without_telegraf()
     try:
         with pubsub_emulator() as host:
             for topic in SERIALIZATIONS:
@@ -74,6 +81,49 @@ def test_metrics_of_telegraf(bigtable: tuple[str, str], prefix: str, tmp_path: P
                     assert _stored(store, topic, tmp_path) == _named(expected, form)
     except EmulatorError as error:
         pytest.skip(str(error))
+
+
+FIELDS = 'kinds,t=v on=true,off=false,text="first\nsecond",name="x",number=5i,half=0.5'
+"""A metric with fields of all kinds, and no time: Telegraf adds one."""
+
+FOR_INFLUXDB = """
+[[inputs.file]]
+  files = ["fields"]
+  data_format = "influx"
+[[outputs.influxdb]]
+  urls = ["{url}"]
+  skip_database_creation = true
+[[outputs.influxdb_v2]]
+  urls = ["{url}"]
+  token = "secret"
+  organization = "o"
+  bucket = "b"
+"""
+
+
+def test_its_outputs_for_influxdb_lose_nothing(tmp_path: Path) -> None:
+    _skip_without_telegraf()
+    (tmp_path / "fields").write_text(FIELDS)
+    with front_door() as (client, server):
+        (tmp_path / "telegraf.conf").write_text(AGENT + FOR_INFLUXDB.format(url=client.base_url))
+        _run_until_sent(tmp_path, {})
+        requests = re.findall(
+            r'timebeam_writes_total\{endpoint="(.+)",status="(.+)"\}', client.get("/metrics").text
+        )
+    assert requests == [("/api/v2/write", "204"), ("/write", "204")]
+    form, values = message_format("influx"), collections.defaultdict(set)
+    for message in server.published:
+        body = unpack(message.attributes.get("content-encoding", ""), message.data)
+        for series, _, value in form.parse(Message(body, 0)).batch.points():
+            values[series.metric].add(value)
+    of_file = {name: numbers for name, numbers in values.items() if name.startswith("kinds.")}
+    assert of_file == {"kinds.on": {1}, "kinds.off": {0}, "kinds.number": {5}, "kinds.half": {0.5}}
+    assert {"cpu.usage_user", "mem.free"} <= values.keys()
+
+
+def _skip_without_telegraf() -> None:
+    if not BINARY.exists():
+        pytest.skip("no Telegraf: make telegraf (needs Go)")
 
 
 def _create(topic: str) -> None:
@@ -98,11 +148,16 @@ def _run(folder: Path, host: str) -> None:
     ]
     (folder / "telegraf.conf").write_text(AGENT + "".join(outputs))
     (folder / "credentials.json").write_text(json.dumps(CREDENTIALS))
+    _run_until_sent(folder, {"PUBSUB_EMULATOR_HOST": host})
+
+
+def _run_until_sent(folder: Path, variables: dict[str, str]) -> None:
+    """Telegraf with the configuration of a folder, for some seconds; it logs no error."""
     with (folder / "telegraf.log").open("w") as log:
         process = subprocess.Popen(
             [BINARY, "--config", "telegraf.conf"],
             cwd=folder,
-            env={**os.environ, "PUBSUB_EMULATOR_HOST": host},
+            env={**os.environ, **variables},
             stdout=log,
             stderr=log,
         )
