@@ -163,6 +163,16 @@ class Influx(MeasurementFormat):
         times_ms[lacking], in_ms[lacking] = self._cut_to_precision(arrivals)
         return dataclasses.replace(parsed, batch=dataclasses.replace(batch, times_ms=times_ms, in_ms=in_ms))
 
+    def _time_of(self, text: str) -> tuple[int, bool]:
+        """As `parse_time`; `_UNKNOWN_MS` where the publish time takes the place of a missing time."""
+        if text or not self._has_arrival:
+            try:
+                return parse_time(text, self._precision)
+            except RefusedError as error:
+                more = "" if text else ", or take the publish time of messages: --influx_no_time publish"
+                raise RefusedError(error.reason, error.message + more) from None
+        return _UNKNOWN_MS, True
+
     def _cut_to_precision(self, times_ms: Int64s) -> tuple[Int64s, Bools]:
         """(times int64[n], bool[n] stored in ms) of publish times, as if senders had given them."""
         if self._precision is Precision.SECONDS:
@@ -177,10 +187,7 @@ class Influx(MeasurementFormat):
             line = parse_line(text[start:end].decode())
             if line is None:
                 return
-            if self._has_arrival and not line.time:
-                time_ms, in_ms = _UNKNOWN_MS, True
-            else:
-                time_ms, in_ms = parse_time(line.time, self._precision)
+            time_ms, in_ms = self._time_of(line.time)
         except UnicodeDecodeError as error:
             why = f"not UTF-8 at byte {error.start} of the line"
             yield LineRecord(start, end, RefusedError(Reason.BAD_ENCODING, why))

@@ -168,8 +168,8 @@ def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
     if not text:
         raise RefusedError(
             Reason.BAD_TIMESTAMP,
-            "no timestamp: let the sender add the time, or give messages that of their publication with "
-            "--influx_no_time publish",
+            "no timestamp: the time of arrival would differ at the next delivery; "
+            "let the sender add the time",
         )
     if not _TIMESTAMP.fullmatch(text):
         raise RefusedError(

@@ -125,9 +125,15 @@ def test_what_is_skipped_is_in_the_summary(bigtable: tuple[str, str], prefix: st
             *("--input", str(tmp_path / "requests"), "--dead_letters", str(tmp_path / "dead")),
         )
         lines = dict(re.findall(r"^ *(\S.*?)  +([\d,]+)$", ran.out, re.M))
-        assert (ran.code, lines["points stored"], lines["stale_markers"]) == (0, "2", "1"), ran.out
-        assert int(lines["skipped"]) == skipped + 1
-        assert (int(lines.get("not_finite", 0)), int(lines["refused"])) == (skipped, refused)
+        assert (ran.code, lines["points stored"], lines["skipped stale_markers"]) == (0, "2", "1"), ran.out
+        assert (int(lines.get("skipped not_finite", 0)), int(lines["refused"])) == (skipped, refused)
+    nothing_else = ENCODERS[1]([(labels, [(math.nan, T), (STALE, T)])])
+    (tmp_path / "nothing_else").write_bytes(encoded_varint(len(nothing_else)) + nothing_else)
+    ran = timebeam(
+        *("ingest", *store.flags, "--format=prometheus-remote-write", "--summary=json"),
+        *("--input", str(tmp_path / "nothing_else"), "--dead_letters", str(tmp_path / "none")),
+    )
+    assert (ran.code, json.loads(ran.out)["skipped"]) == (0, {"not_finite": 1, "stale_markers": 1}), ran.err
 
 
 @pytest.mark.parametrize("name", ["requests", "requests.gz"])
