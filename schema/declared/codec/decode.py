@@ -81,11 +81,15 @@ def _timed(layout: TableLayout, base: Record, key_time: int | None, timestamp_ms
 
 
 def has_exact_time(layout: TableLayout) -> bool:
-    """Whether rows give back the event time itself, from the key, a column or the timestamps of cells."""
+    """Whether rows give back the event time itself, from the key, a column or the timestamps of cells.
+
+    A row of several steps has one column for all of them.
+    """
     if layout.event is None:
         return False
     in_key = layout.time is not None and times.is_exact(layout.time)
-    in_column = any(column.field == layout.event[0] for column in layout.columns)
+    has_column = any(column.field == layout.event[0] for column in layout.columns)
+    in_column = has_column and layout.time_qualifier is None
     return in_key or in_column or (layout.cell_time is CellTime.EVENT and layout.event[1] != "us")
 
 

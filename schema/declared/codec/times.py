@@ -214,8 +214,12 @@ def parse(time: Time, piece: bytes) -> int:
       ValueError: the bytes are none of this part.
     """
     if time.form == "pattern":
-        units, milliseconds = UNIT_PER_MS[time.unit]
-        return parse_pattern(piece, time.pattern, time.zone) * units // (milliseconds * 1000)
+        time_us = parse_pattern(piece, time.pattern, time.zone)
+        if time.bucket is None:
+            units, milliseconds = UNIT_PER_MS[time.unit]
+            return time_us * units // (milliseconds * 1000)
+        start_ms = _first_starts(time.bucket, time.zone, np.array([time_us // 1000], np.int64))
+        return int(from_ms(start_ms, time.unit)[0])
     if time.form == "decimal":
         if len(piece) != time.size or not piece.isdigit():
             raise ValueError(f"{piece!r} is not a time of {time.size} digits")
@@ -237,8 +241,19 @@ def cut(time: Time, times_ms: Int64s) -> Int64s:
     found_ms = to_ms(numbers // time.divide * time.divide, time.unit)
     if time.form == "pattern":
         letters = [letter for letter, _ in placeholders(time.pattern) if letter]
-        return bucket_starts(found_ms, _LENGTHS[letters[-1]], time.zone)
+        found_ms = bucket_starts(found_ms, _LENGTHS[letters[-1]], time.zone)
+        return found_ms if time.bucket is None else _first_starts(time.bucket, time.zone, found_ms)
     return found_ms
+
+
+def _first_starts(bucket: Span, zone: str, times_ms: Int64s) -> Int64s:
+    """int64[n]: the first start of a bucket at or after each time.
+
+    For the first instant of a text it is the bucket with this text: one of 90 minutes begins at 01:30.
+    """
+    starts_ms = bucket_starts(times_ms, bucket, zone)
+    within_next_ms = starts_ms + bucket.ms * 3 // 2  # more than one bucket, less than two
+    return np.where(starts_ms < times_ms, bucket_starts(within_next_ms, bucket, zone), starts_ms)
 
 
 def is_exact(time: Time) -> bool:

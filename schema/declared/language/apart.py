@@ -190,7 +190,8 @@ def _overwritten(layout: TableLayout, name: str) -> Iterator[Ambiguity]:
 def _told_by_key(layout: TableLayout, name: str) -> _Told:
     """Whether the key (with the timestamp, where versions of cells are readings) tells a field."""
     is_stamped = layout.max_versions > 1 and layout.cell_time is CellTime.EVENT
-    if is_stamped and layout.event in ((name, "s"), (name, "ms")):
+    units = ("s", "ms") if layout.time_qualifier is None else ("s", "ms", "us")  # steps are whole ms
+    if is_stamped and layout.event in [(name, unit) for unit in units]:
         return _Told.YES
     answer = _Told.NO
     for key_part in layout.key:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from plain_tables import bucket_start_ms, key, to_ms
 
 START_MS = 1_699_920_000_000
-"""A midnight of UTC, the first of `BUCKETS` too."""
-BUCKETS = ["15m", "45m", "1h", "6h", "36h", "1d", "3d", "30d", "1mo", "12mo"]
+"""A midnight of UTC."""
+BUCKETS = ["15m", "45m", "1h", "90m", "6h", "36h", "1d", "3d", "30d", "45d", "1mo", "12mo", "18mo"]
 STEPS = ["1m", "15m", "90m", "1h", "6h", "1d", "2d"]
 LENGTHS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "mo": 31 * 86_400_000}
 TIMES_MS = [

@@ -151,3 +151,20 @@ def test_a_record_without_its_reading_is_sound(qualifier: str) -> None:
     written, refused = rows(declaration, read_json(Message(text, 0))[0])
     assert not refused
     assert list(audit_rows(declaration.layouts[0], written)) == []
+
+
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_a_reading_of_a_step_does_not_tell_a_suffix_of_the_exact_time(unit: str) -> None:
+    """Its row has one column of times, which is not that of each reading."""
+    time = f'{{ time = "TS", unit = "{unit}", bucket = "1h", width = 16 }}'
+    declaration = load(
+        f'[layout.t]\ntable = "T"\nkey = [{time}, {{ suffix = ["TS"], width = 4 }}]\n'
+        'cell_time = "arrival"\nallow_overwrite = true\n[layout.t.columns]\nfamily = "f"\nfields = ["TS"]\n'
+        'series = { value = "R", qualifier = { time = "TS", within = "1h", step = "1m" } }\n',
+        "t",
+    )
+    records = [{"TS": 1_426_535_612_045 + n, "R": n} for n in (0, 1, 61_000)]
+    text = "\n".join(map(json.dumps, records)).encode()
+    written, refused = rows(declaration, read_json(Message(text, 0))[0])
+    assert not refused
+    assert list(audit_rows(declaration.layouts[0], written)) == []

@@ -13,7 +13,7 @@ from timebeam.schema.declared.codec.decode import decode
 from timebeam.schema.declared.codec.keys import ranges
 from timebeam.schema.declared.codec.reading import read_json
 from timebeam.schema.declared.codec.records import of_points
-from timebeam.schema.declared.language.loader import load
+from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Row
 from timebeam.schema.messages import Message
@@ -329,6 +329,23 @@ def test_ranges_of_text_times_without_end_hold_all_rows(zone: str) -> None:
     (row,), _ = stored(declaration, {"A": "a", "T": 1_700_000_000_000, "V": "1"})
     ((start, end),) = ranges(declaration.layouts[0], {"A": "a"}, (0, 253_402_300_800_000))
     assert start <= row.key < end
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_versions_tell_steps_apart_in_every_unit(unit: str) -> None:
+    """Steps are whole milliseconds, as timestamps of cells are; times in microseconds are not."""
+    text = (
+        '[layout.t]\ntable = "T"\ngc = { max_versions = 3 }\n'
+        f'key = [{{ time = "TS", unit = "{unit}", bucket = "1d", format = "be64" }}]\n'
+        '[layout.t.columns]\nfamily = "f"\nfields = ["V"]\n'
+    )
+    series = 'series = { value = "R", qualifier = { time = "TS", within = "1d", step = "6h" } }\n'
+    load(text + series, "t")
+    if unit == "us":
+        with pytest.raises(DeclarationError, match="the key cuts TS"):
+            load(text, "t")
+    else:
+        load(text, "t")
 
 
 def test_fields_that_are_hashed_together_are_told_apart_by_their_separator() -> None:

@@ -15,8 +15,9 @@ from memory_tables import MemoryTables
 from plain_tables import bucket_start_ms, key, to_ms
 
 from tests.support.budget import examples
+from timebeam.schema.declared.codec.audit import audit_rows
 from timebeam.schema.declared.codec.cells import rows
-from timebeam.schema.declared.codec.decode import decode
+from timebeam.schema.declared.codec.decode import decode, remembered_times
 from timebeam.schema.declared.codec.keys import ranges
 from timebeam.schema.declared.codec.reading import read_json
 from timebeam.schema.declared.codec.records import RecordBatch
@@ -250,6 +251,49 @@ def test_readings_come_back(form: str) -> None:
             assert len(readings) == sum(row.key == one for row in made)
 
     check()
+
+
+COARSE = [
+    ("90m", "%Y%m%d%H", "UTC", "15m"),
+    ("36h", "%Y-%m-%d", "UTC", "1h"),
+    ("45d", "%Y%m", "America/New_York", "1d"),
+    ("18mo", "%Y", "Europe/Paris", "1d"),
+]
+
+
+@pytest.mark.parametrize(("bucket", "form", "zone", "step"), COARSE)
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_buckets_that_begin_amid_their_text_come_back(
+    bucket: str, form: str, zone: str, step: str, unit: str
+) -> None:
+    """A bucket of 90 minutes begins at 01:30, and its text is the hour 01."""
+    part = f'time = "TS", unit = "{unit}", bucket = "{bucket}", format = "{form}", tz = "{zone}"'
+    qualifier = f'time = "TS", within = "{bucket}", step = "{step}", format = "number"'
+    text = f"""\
+[layout.t]
+table = "T"
+key = [{{ field = "A" }}, {{ {part} }}]
+cell_time = "arrival"
+columns = {{ family = "f", series = {{ value = "R", qualifier = {{ {qualifier} }} }} }}
+"""
+    declaration = load(text, "t")
+    (layout,) = declaration.layouts
+    units = {"s": 1, "ms": 1000, "us": 1_000_000}[unit]
+    days = [*range(600, 1700, 7), 20_000, 2_932_890]
+    times = sorted((day * 86_400 + hours * 3600 + 1800) * units for day in days for hours in (0, 7, 13, 23))
+    lines = [json.dumps({"A": "a", "TS": time, "R": str(time)}).encode() for time in times]
+    batch, rejected = read_json(Message(b"\n".join(lines), 0))
+    made, refused = rows(declaration, batch)
+    assert (rejected, refused) == ([], [])
+    assert not list(audit_rows(layout, made))
+    back = {record["R"]: record["TS"] for row in made for record in decode(layout, row)}
+    assert len(back) == len(times)
+    remembered_ms = remembered_times(layout, np.array([time * 1000 // units for time in times]))
+    assert remembered_ms is not None
+    for time, remembered in zip(times, remembered_ms.tolist(), strict=True):
+        start_ms = bucket_start_ms(time * 1000 // units, bucket, zone)
+        assert back[str(time)] == remembered * units // 1000
+        assert bucket_start_ms(remembered, bucket, zone) == start_ms
 
 
 def test_maps_come_back() -> None:
