@@ -5,7 +5,7 @@ Needs a TSD 2.4.1 on the Bigtable emulator:
     TSD_URL=http://localhost:4242 BIGTABLE_EMULATOR_HOST=localhost:8086 .venv/bin/pytest -m clients \\
         tests/clients/test_tsd.py
 
-`TSD_SEEDS=1-20` asks for more points and questions. A TSD that works: `net.opentsdb:opentsdb:2.4.1` and its
+`TSD_SEEDS=1-20` asks for more points and questions; `TSD_SALT_WIDTH=1` is for salted tables. A TSD that works: `net.opentsdb:opentsdb:2.4.1` and its
 dependencies, without asynchbase; the classes of asyncbigtable 0.4.3, compiled from its sources with
 `com.google.cloud.bigtable:bigtable-hbase-2.x-hadoop:1.9.0`; and `javax.xml.bind:jaxb-api:2.3.1` (Java 11 on).
 Before it starts, `timebeam tables create --layout opentsdb --meta --trees --rollup_config rollups.json`, with
@@ -47,7 +47,8 @@ from timebeam.transforms.query.budget import Budget
 pytestmark = pytest.mark.clients
 
 LIMITS = ServerLimits(Budget(100_000, 10_000_000, 1_000_000, 1 << 28, 60.0), 4, 64, 1 << 20)
-FLAGS = ("--layout=opentsdb", "--project=local", "--instance=local")
+SALT_WIDTH = int(os.environ.get("TSD_SALT_WIDTH", "0"))
+FLAGS = ("--layout=opentsdb", "--project=local", "--instance=local", f"--salt_width={SALT_WIDTH}")
 FIRST_SEED, _, LAST_SEED = os.environ.get("TSD_SEEDS", "1-3").partition("-")
 QUESTIONS = 200
 PACKINGS = ("compacted", "points", "append")
@@ -71,7 +72,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tsd: httpx.Client, config: Path) -> Iterator[httpx.Client]:
-    layout = OpenTsdb.from_options({})
+    layout = OpenTsdb.from_options({"salt_width": SALT_WIDTH})
     api = Api(Target("local", "local"), layout, (layout, read_config(str(config))))
     with running(api, LIMITS) as client:
         yield client

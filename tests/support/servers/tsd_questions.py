@@ -63,14 +63,20 @@ _RATES = ("", "", "", "rate", "rate{counter}", "rate{counter,100}", "rate{dropco
 
 
 def lines(seed: int) -> Iterator[str]:
-    """Points of a metric `load.SEED` in six hours, as telnet lines: about one a minute and host."""
+    """Points in six hours, as telnet lines: about one a minute and host.
+
+    Of the metric `load.SEED`; and of `late.SEED`, whose hosts begin and end at other times. Only points can
+    answer questions about that: groups of rollups have other members at the edges of a range.
+    """
     draw = random.Random(seed)
-    for host, dc in _SERIES:
-        for second in range(0, HOURS * 3600, 60):
-            if draw.random() < 0.9:
-                value = draw.choice((draw.randint(-50, 100), round(draw.uniform(-50, 100), 2)))
-                time_s = DAY_S + second + draw.choice((0, 0, 0, 17))
-                yield f"put load.{seed} {time_s} {value} host={host} dc={dc}"
+    for metric, latest_s in (("load", 0), ("late", HOURS * 3600 // 2)):
+        for host, dc in _SERIES:
+            first_s, end_s = draw.randint(0, latest_s), HOURS * 3600 - draw.randint(0, latest_s)
+            for second in range(first_s // 60 * 60, end_s, 60):
+                if draw.random() < 0.9:
+                    value = draw.choice((draw.randint(-50, 100), round(draw.uniform(-50, 100), 2)))
+                    time_s = DAY_S + second + draw.choice((0, 0, 0, 17))
+                    yield f"put {metric}.{seed} {time_s} {value} host={host} dc={dc}"
 
 
 class Question(NamedTuple):
@@ -82,13 +88,13 @@ class Question(NamedTuple):
 
 
 def questions(seed: int, count: int, *, rolled: bool) -> list[Question]:
-    """So many questions about `load.SEED`."""
+    """So many questions about the points of a seed."""
     draw = random.Random(f"{seed} {rolled}")
     return [_question(draw, seed, rolled=rolled) for _ in range(count)]
 
 
 def zoned_questions(seed: int, count: int) -> list[Question]:
-    """So many questions about `load.SEED` in time zones, with days and intervals of the calendar."""
+    """So many questions about the points of a seed in time zones, with days and intervals of the calendar."""
     draw = random.Random(seed)
     return [Question("/api/query", False, _zoned(draw, seed)) for _ in range(count)]
 
@@ -97,7 +103,7 @@ def _zoned(draw: random.Random, seed: int) -> dict[str, Any]:
     interval = draw.choice(("30m", "1h", "2h", "6h", "12h", "1d", "1w", "1n", "1y")) + draw.choice(("", "c"))
     downsample = f"{interval}-{draw.choice(_FUNCTIONS)}{draw.choice(('', '', '-zero', '-nan'))}"
     query = {
-        "metric": f"load.{seed}",
+        "metric": f"{draw.choice(('load', 'late'))}.{seed}",
         "aggregator": draw.choice(_AGGREGATORS),
         "downsample": downsample,
         "rollupUsage": "ROLLUP_RAW",
@@ -124,7 +130,8 @@ def _question(draw: random.Random, seed: int, *, rolled: bool) -> Question:
     start_s, end_s = sorted(_edge(draw) for _ in range(2))
     rate = draw.choice(_RATES[: -1 if rolled else None])  # a dropped rate shows the one before, of an edge
     words = [draw.choice(_AGGREGATORS), downsample, rate, rollup]
-    m = ":".join([*filter(None, words), f"load.{seed}{draw.choice(_FILTERS)}"])
+    metric = "load" if rolled else draw.choice(("load", "late"))
+    m = ":".join([*filter(None, words), f"{metric}.{seed}{draw.choice(_FILTERS)}"])
     path = f"/api/query?start={start_s}&end={end_s + 1}&m={quote(m, safe=':')}&ms=true"
     return Question(path, rolled)
 
