@@ -5,9 +5,11 @@ Needs a TSD 2.4.1 on the Bigtable emulator:
     TSD_URL=http://localhost:4242 BIGTABLE_EMULATOR_HOST=localhost:8086 .venv/bin/pytest -m clients \\
         tests/clients/test_tsd.py
 
-`TSD_SEEDS=1-20` asks for more points and questions; `TSD_SALT_WIDTH=1` is for salted tables. A TSD that works: `net.opentsdb:opentsdb:2.4.1` and its
-dependencies, without asynchbase; the classes of asyncbigtable 0.4.3, compiled from its sources with
-`com.google.cloud.bigtable:bigtable-hbase-2.x-hadoop:1.9.0`; and `javax.xml.bind:jaxb-api:2.3.1` (Java 11 on).
+`TSD_SEEDS=1-20` asks for more points and questions; `TSD_SALT_WIDTH=1` is for salted tables.
+
+A TSD that works: `net.opentsdb:opentsdb:2.4.1` and its dependencies, without asynchbase; the classes of
+asyncbigtable 0.4.3, compiled from its sources with version 1.9.0 of
+`com.google.cloud.bigtable:bigtable-hbase-2.x-hadoop`; and `javax.xml.bind:jaxb-api:2.3.1` (Java 11 on).
 Before it starts, `timebeam tables create --layout opentsdb --meta --trees --rollup_config rollups.json`, with
 the file that `python -m tests.support.servers.tsd_questions` prints. Its settings, besides port, static root
 and cache folder:
