@@ -13,7 +13,6 @@ from typing import BinaryIO, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
@@ -23,8 +22,10 @@ from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import ContainerCutter
-from timebeam.schema.messages.parquet.columns import batch_bytes, cut, open_file
+from timebeam.schema.messages.parquet.columns import batch_bytes, cut
+from timebeam.schema.messages.parquet.footer import read_footer
 from timebeam.schema.messages.parquet.parquet_format import BATCH_ROWS
+from timebeam.schema.messages.parquet.row_groups import RowGroups
 from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
@@ -221,13 +222,12 @@ def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message
 
 
 def _row_groups(path: str) -> int:
-    """The number of row groups of a Parquet file; 1 if it is damaged."""
+    """The number of row groups of a Parquet file; 1 if none of them can be read, for one refusal."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         try:
-            groups: int = pq.ParquetFile(file).num_row_groups
-        except (pa.ArrowException, OSError):
+            return len(read_footer(file).group_rows)
+        except OSError:
             return 1
-    return groups
 
 
 def _row_group_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Rejected]:
@@ -238,17 +238,15 @@ def _row_group_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Reje
     """
     row = 0
     try:
-        parquet = open_file(file, slice(span.start, span.start + 1), ROW_GROUP_BYTES)
-        groups = [parquet.metadata.row_group(number) for number in range(span.start + 1)]
-        row = sum(group.num_rows for group in groups[:-1])
-        for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[span.start]):
+        footer = read_footer(file)
+        row = sum(footer.group_rows[: span.start])
+        groups = RowGroups(file, footer, [span.start], ROW_GROUP_BYTES)
+        for batch in groups.batches(BATCH_ROWS):
             for rows in cut(batch, LARGEST):
                 yield Message(batch_bytes(rows), span.modified_ms, span.path, row)
                 row += len(rows)
-        metrics.work_done(
-            sum(groups[-1].column(i).total_compressed_size for i in range(groups[-1].num_columns))
-        )
-    except (pa.ArrowException, OSError) as error:
+        metrics.work_done(groups.stored)
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         why = f"row group {span.start}: {error}: its rows from {row} of the file on are not stored"[:400]
         yield Rejected(b"", Reason.CORRUPT_FILE, why, Stage.READ, span.path, row)
 

@@ -22,10 +22,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from timebeam.schema.common.batches import run_starts
-from timebeam.schema.messages.parquet.page_headers import page_bytes
 from timebeam.schema.points import Int32s, Int64s, Kind, PointBatch, Series
 
 TAG = "tag_"
@@ -210,33 +208,6 @@ _JOINED: dict[str, Callable[[Iterable[Any]], Any]] = {
 def _exact_sum(numbers: Int64s) -> int:
     """The sum of int64[n], which may need more than 64 bits."""
     return (int(np.sum(numbers >> 32)) << 32) + int(np.sum(numbers & 0xFFFFFFFF))
-
-
-def open_file(source: Any, groups: slice, most_bytes: int) -> pq.ParquetFile:
-    """A file whose strings and bytes stay dictionaries: equal ones are in memory once, as in the file.
-
-    Args:
-      groups: the numbers of the row groups that will be read.
-      most_bytes: most that they may take in the file, and their numbers, and their pages, in memory.
-
-    Raises:
-      pyarrow.ArrowException, OSError: it is damaged or too large.
-    """
-    columns = pq.ParquetFile(source).schema
-    texts = [
-        column.path
-        for column in (columns.column(number) for number in range(len(columns)))
-        if column.physical_type == "BYTE_ARRAY" and column.logical_type.type in ("STRING", "NONE")
-    ]
-    file = pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True)
-    chosen = [file.metadata.row_group(number) for number in range(file.num_row_groups)[groups]]
-    numbers = sum(group.column(i).num_values for group in chosen for i in range(group.num_columns))
-    size = max(sum(group.total_byte_size for group in chosen), 8 * numbers)
-    if size > most_bytes:
-        raise OSError(f"it has {size:,} bytes; at most {most_bytes:,} are read")
-    if (size := page_bytes(source, chosen)) > most_bytes:
-        raise OSError(f"it has pages of {size:,} bytes; at most {most_bytes:,} are read")
-    return file
 
 
 def row_bytes(rows: pa.RecordBatch | pa.Table) -> Int64s:

@@ -1,118 +1,101 @@
 """Page headers of a Parquet file: what its pages take in memory, before a reader allocates it.
 
-A header is a struct in Thrift's compact protocol, before each page: field 2 is the size of the page in
-memory, field 3 its size in the file (apache/parquet-format, parquet.thrift; apache/thrift,
-doc/specs/thrift-compact-protocol.md).
+A header is a struct in Thrift's compact protocol, before each page (apache/parquet-format, parquet.thrift).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-import pyarrow.parquet as pq
+from timebeam.schema.messages.parquet.footer import Chunk
+from timebeam.schema.messages.parquet.thrift import FLAG, I32, EarlyEndError, Reader, Table, ThriftError
 
-_STOP, _I32, _I64, _BINARY, _STRUCT = 0, 5, 6, 8, 12
-_FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}  # true, false, byte, double
-_INTEGERS = (4, _I32, _I64)
-_DEEPEST = 4
+DATA, DICTIONARY, DATA_2 = 0, 2, 3
+"""Types of pages with values."""
+
+_OF_TYPE = {DATA: 5, DICTIONARY: 7, DATA_2: 8}  # the field that describes such a page
+_VALUES, _ENCODING = 1, {DATA: 2, DICTIONARY: 2, DATA_2: 4}
+_HEADER: Table = {
+    **dict.fromkeys((1, 2, 3), I32),
+    5: dict.fromkeys((1, 2, 3, 4), I32),
+    7: dict.fromkeys((1, 2), I32),
+    8: dict.fromkeys((1, 2, 3, 4, 5, 6), I32) | {7: FLAG},
+}
 _MOST_PAGES = 100_000
-_WINDOW_BYTES = 256  # most headers have less
+_WINDOW_BYTES, _LARGEST_WINDOW = 256, 1 << 24  # most headers have less; with long statistics they have more
 
 
-def page_bytes(source: BinaryIO, groups: Iterable[pq.RowGroupMetaData]) -> int:
-    """What all pages of row groups take in memory, as their headers say.
+class Page(NamedTuple):
+    """A page, and where its content is.
 
-    Args:
-      source: the file, of which little more than the headers is read.
+    Attributes:
+      kind: `DATA`, `DICTIONARY`, `DATA_2` or another.
+      size, stored: its bytes in memory, and in the file.
+      fields: of the struct that describes such a page, by number.
+    """
+
+    kind: int
+    start: int
+    size: int
+    stored: int
+    values: int
+    encoding: int
+    fields: dict[int, Any]
+
+
+def pages_of(source: BinaryIO, chunks: Iterable[Chunk]) -> list[list[Page]]:
+    """The pages of some columns, by their headers: little more of the file is read.
 
     Raises:
-      OSError: a header is damaged, or the pages are too many.
+      OSError: a header is damaged, a column has not as many values as its footer says, or the pages are too
+        many.
     """
-    total = 0
-    pages = itertools.chain.from_iterable(
-        _pages(source, group.column(column)) for group in groups for column in range(group.num_columns)
-    )
-    for number, size in enumerate(pages):
-        if number == _MOST_PAGES:
-            raise OSError(f"it has more than {_MOST_PAGES:,} pages")
-        total += size
-    return total
+    room = _MOST_PAGES
+    pages = []
+    for chunk in chunks:
+        of_chunk = []
+        for page in _pages(source, chunk):
+            if not room:
+                raise OSError(f"it has more than {_MOST_PAGES:,} pages")
+            room -= 1
+            of_chunk.append(page)
+        pages.append(of_chunk)
+    return pages
 
 
-def _pages(source: BinaryIO, column: pq.ColumnChunkMetaData) -> Iterator[int]:
-    """The size in memory of each page of a column."""
-    position = column.data_page_offset
-    if column.dictionary_page_offset:  # some writers say 0 for none
-        position = min(position, column.dictionary_page_offset)
-    end = position + column.total_compressed_size
-    while position < end:
-        header = _PageHeader(source, position)
-        fields = header.struct()
-        size, stored = fields.get(2, -1), fields.get(3, -1)
-        if min(position, size, stored) < 0:
-            raise OSError(f"its page at byte {position:,} has no sizes")
-        yield size
-        position = header.position + stored
+def _pages(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
+    position, values = chunk.start, 0
+    while values < chunk.values:
+        if position >= chunk.end:
+            raise OSError(f"its column {chunk.leaf.name!r} has {values:,} of {chunk.values:,} values")
+        page = _page(source, position, chunk.end)
+        yield page
+        position = page.start + page.stored
+        values += page.values if page.kind in (DATA, DATA_2) else 0
+    if values > chunk.values:
+        raise OSError(f"its column {chunk.leaf.name!r} has {values:,} values, of {chunk.values:,}")
 
 
-class _PageHeader:
-    """Reads a struct from a position on; after it, `position` is its end."""
-
-    def __init__(self, source: BinaryIO, position: int) -> None:
-        self._source, self._start, self.position = source, position, position
-        self._window, self._window_start = b"", position
-
-    def struct(self, depth: int = 0) -> dict[int, int]:
-        """The integers of a struct, by field; those of structs in it are skipped.
-
-        Raises:
-          OSError: it is damaged.
-        """
-        fields: dict[int, int] = {}
-        field = 0
-        while (head := self._byte()) != _STOP:
-            kind, delta = head & 0xF, head >> 4
-            field = field + delta if delta else self._integer()
-            if kind in _INTEGERS:
-                fields[field] = self._integer()
-            elif kind == _BINARY:
-                size = self._varint()
-                self.position += size
-            elif kind == _STRUCT and depth < _DEEPEST:
-                self.struct(depth + 1)
-            elif kind in _FIXED_BYTES:
-                self.position += _FIXED_BYTES[kind]
-            else:  # lists, sets and maps, which no header has
-                raise self._damaged()
-        return fields
-
-    def _byte(self) -> int:
-        if self.position >= self._window_start + len(self._window):
-            if not 0 <= self.position < 1 << 63:
-                raise self._damaged()
-            self._source.seek(self.position)
-            self._window, self._window_start = self._source.read(_WINDOW_BYTES), self.position
-            if not self._window:
-                raise self._damaged()
-        self.position += 1
-        return self._window[self.position - 1 - self._window_start]
-
-    def _varint(self) -> int:
-        number = shift = 0
-        while shift < 64:
-            byte = self._byte()
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-            shift += 7
-        raise self._damaged()
-
-    def _integer(self) -> int:
-        """A number in zigzag encoding."""
-        number = self._varint()
-        return number >> 1 ^ -(number & 1)
-
-    def _damaged(self) -> OSError:
-        return OSError(f"its page header at byte {self._start:,} is damaged")
+def _page(source: BinaryIO, position: int, end: int) -> Page:
+    """The page whose header begins at a position."""
+    window = _WINDOW_BYTES
+    while True:
+        source.seek(position)
+        reader = Reader(source.read(min(window, end - position)))
+        try:
+            fields = reader.struct(_HEADER)
+            break
+        except EarlyEndError as error:
+            if window > end - position or window >= _LARGEST_WINDOW:
+                raise OSError(f"its page header at byte {position:,} is damaged") from error
+            window *= 16
+        except ThriftError as error:
+            raise OSError(f"its page header at byte {position:,} is damaged: {error}") from error
+    kind, size, stored = (fields.get(field, -1) for field in (1, 2, 3))
+    described = fields.get(_OF_TYPE.get(kind, 0), {})
+    values = described.get(_VALUES, -1) if kind in _OF_TYPE else 0
+    start = position + reader.position
+    if min(kind, size, stored, values) < 0 or start + stored > end:
+        raise OSError(f"its page at byte {position:,} has no sizes, or ends behind the pages")
+    return Page(kind, start, size, stored, values, described.get(_ENCODING.get(kind, 0), -1), described)

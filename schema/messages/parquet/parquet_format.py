@@ -7,6 +7,7 @@ A refusal holds its row as an Arrow IPC stream.
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,7 +29,8 @@ from timebeam.schema.messages.base import (
     joined_of,
 )
 from timebeam.schema.messages.parquet.arrow_stream import read_stream
-from timebeam.schema.messages.parquet.columns import MAP, TAG, TIME, batch_bytes, open_file, row_bytes
+from timebeam.schema.messages.parquet.columns import MAP, TAG, TIME, batch_bytes, row_bytes
+from timebeam.schema.messages.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
 from timebeam.schema.messages.parquet.read_columns import (
     column_of,
     exported_values,
@@ -36,6 +38,7 @@ from timebeam.schema.messages.parquet.read_columns import (
     times_of,
     values_of,
 )
+from timebeam.schema.messages.parquet.row_groups import RowGroups
 from timebeam.schema.points import (
     Kind,
     Origins,
@@ -149,7 +152,7 @@ class Parquet(MessageFormat):
             return self._parsed(table, message)
         except RefusedError as error:
             reason, why = error.reason, error.message
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             reason, why = Reason.CORRUPT_MESSAGE, f"not rows of Parquet: {error}"[:180]
         rejected = Rejected(message.text, reason, why, Stage.PARSE, message.source, message.offset)
         return Parsed(none, [rejected])
@@ -214,12 +217,13 @@ def _table_of(text: bytes) -> pa.Table:
       RefusedError: they are too many.
       pyarrow.ArrowException, OSError: it is damaged.
     """
-    if not text.startswith(b"PAR1"):
+    if not text.startswith((MAGIC, ENCRYPTED_MAGIC)):
         return read_stream(text, MOST_ROWS)
-    file = open_file(pa.BufferReader(text), slice(None), 4 * LARGEST)
-    if file.metadata.num_rows > MOST_ROWS:
+    source = io.BytesIO(text)
+    footer = read_footer(source)
+    if sum(footer.group_rows) > MOST_ROWS:
         raise RefusedError(Reason.CORRUPT_MESSAGE, f"a message of more than {MOST_ROWS} rows")
-    rows = file.read()
+    rows = RowGroups(source, footer, range(len(footer.group_rows)), 4 * LARGEST).table()
     if row_bytes(rows).sum() > LARGEST:
         raise RefusedError(Reason.CORRUPT_MESSAGE, f"values of more than {LARGEST} bytes in a message")
     return rows

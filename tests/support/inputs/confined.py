@@ -11,11 +11,14 @@ import pickle
 import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from timebeam.schema.declared.codec.reading import read_avro, read_csv, read_json
-from timebeam.schema.messages import Message, message_format
+from timebeam.schema.messages import Framing, Message, message_format
+from timebeam.schema.points import Rejected
+from timebeam.transforms.input.files import blocks, match, spans
 
 MEMORY = 512 << 20
 SECONDS = 60
@@ -42,7 +45,7 @@ def parsed(name: str, options: dict[str, Any], text: bytes, memory: int = MEMORY
     """What becomes of a text in a child; see `SECONDS`.
 
     Args:
-      name: of a message format; `records` has the option `encoding`.
+      name: of a message format; `records` has the option `encoding`. `parquet-file` is an input file.
       memory: bytes of address space beside those after the imports, for what becomes of the text.
     """
     server = _server()
@@ -97,12 +100,32 @@ def _outcome(
         if name == "records":
             batch, rejected = _RECORDS[options["encoding"]](message)
             return len(batch), [(one.reason.value, one.payload) for one in rejected]
+        if name == "parquet-file":
+            return _of_file(options, text)
         outcome = list(message_format(name, options).parse_all([message]))
         points = sum(len(one.batch) + len(one.annotations) for one in outcome)
         return points, [(one.reason.value, one.payload) for some in outcome for one in some.rejected]
     except BaseException as error:
         sys.stderr.write(f"{name} {options}: {error!r}\n")
         os._exit(1)
+
+
+def _of_file(options: dict[str, Any], text: bytes) -> tuple[int, list[tuple[str, bytes]]]:
+    """(points, refusals) of a Parquet file, as an ingest reads it."""
+    points, refused = 0, []
+    reader = message_format("parquet", options)
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        file.write(text)
+        file.flush()
+        for span in spans(match([file.name])[0], Framing.PARQUET):
+            for block in blocks(span, Framing.PARQUET):
+                if isinstance(block, Rejected):
+                    refused.append((block.reason.value, block.payload))
+                else:
+                    outcome = reader.parse(block)
+                    points += len(outcome.batch)
+                    refused += [(one.reason.value, one.payload) for one in outcome.rejected]
+    return points, refused
 
 
 if __name__ == "__main__":
