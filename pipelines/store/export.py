@@ -52,16 +52,22 @@ class Export(Job):
         """See `AnyJob.run_here`: verifies; returns 1 if a file is not as its manifest says."""
         if not self.verify:
             return None
-        points, problems = 0, []
-        for day_ms in self.work.days_ms():
-            of_day, differences = verify_day(self.work.folder_of(day_ms))
-            points += of_day
-            problems += differences
+        of_days = [verify_day(self.work.folder_of(day_ms)) for day_ms in self.work.days_ms()]
+        points = sum(day.points for day in of_days)
+        without_digest = sum(day.without_digest for day in of_days)
+        problems = [text for day in of_days for text in day.problems]
         for text in problems[:_SHOWN]:
             print(f"timebeam export: {text}", file=sys.stderr)
-        days = len(self.work.days_ms())
+        if without_digest:
+            print(
+                f"timebeam export: an earlier version wrote manifests without digests of {without_digest:,} "
+                "files: only their points and statistics are compared. Export their days again",
+                file=sys.stderr,
+            )
+        days = len(of_days)
         if run.as_json:
-            print(json.dumps({"points": points, "days": days, "problems": problems}))
+            figures = {"points": points, "days": days, "without_digest": without_digest}
+            print(json.dumps(figures | {"problems": problems}))
         else:
             print(f"verified {points:,} points of {days:,} days: {len(problems):,} differences")
         return 1 if problems else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
+import hashlib
 import json
 import re
 import tempfile
@@ -34,6 +35,9 @@ from timebeam.schema.messages.parquet.columns import (
     table_of,
     written,
 )
+from timebeam.schema.messages.parquet.footer import read_footer
+from timebeam.schema.messages.parquet.row_groups import RowGroups
+from timebeam.schema.messages.parquet.statistics import wrong_statistics
 from timebeam.schema.points import PointBatch, Reason, Rejected, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
@@ -46,10 +50,15 @@ from timebeam.transforms.readers.parallel import ParallelReader
 MANIFEST = "_manifest.json"
 """Engines ignore files whose names begin with `_`."""
 
+DIGEST = "sha256"
+"""Of all bytes of a file, in its entry of the manifest; entries of earlier versions have none."""
+
 FILE_POINTS = 1 << 26
 """A file ends with the row group in which it reaches so many points."""
 
 _LONGEST_NAME = 255
+_READ_BYTES = 1 << 20
+_MOST_BYTES = 1 << 34  # of a row group that is verified
 
 _TEMPORARY = ".part"
 """How the name of a file ends until it is whole."""
@@ -230,7 +239,8 @@ class _File:
         self._columns = columns
         self._series = 0
         self._sums: list[dict[str, Any]] = []
-        self._stream = _create(FileSystems.join(folder, *self._name.split("/")) + _TEMPORARY)
+        path = FileSystems.join(folder, *self._name.split("/")) + _TEMPORARY
+        self._stream = _DigestedStream(_create(path))
         self._writer = pq.ParquetWriter(self._stream, columns, **written(columns))
 
     def add(self, batch: PointBatch) -> None:
@@ -249,7 +259,32 @@ class _File:
         COUNTERS.count("points_exported", self.points)
         COUNTERS.count("files_written")
         COUNTERS.count("file_bytes", size)
-        return {"file": self._name, "bytes": size, "series": self._series} | join_sums(self._sums)
+        about = {"file": self._name, "bytes": size, DIGEST: self._stream.digest.hexdigest()}
+        return about | {"series": self._series} | join_sums(self._sums)
+
+
+class _DigestedStream:
+    """Writes a file, and makes the digest of its bytes."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self.digest = stream, hashlib.sha256()
+
+    @property
+    def closed(self) -> bool:
+        return self._stream.closed
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._stream.write(data)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 def _create(path: str) -> BinaryIO:
@@ -276,32 +311,46 @@ def read_manifest(folder: str) -> list[dict[str, Any]] | None:
     return entries
 
 
-def verify_day(folder: str) -> tuple[int, list[str]]:
-    """(points in the files of a day, how they differ from the manifest, in words)."""
+class Verified(NamedTuple):
+    """What was found in the files of a day.
+
+    Attributes:
+      problems: how they differ from the manifest, and their statistics from their points, in words.
+      without_digest: files whose entry has no digest, since an earlier version wrote it.
+    """
+
+    points: int
+    problems: list[str]
+    without_digest: int = 0
+
+
+def verify_day(folder: str) -> Verified:
+    """Compares the files of a day with the manifest."""
     try:
         entries = read_manifest(folder)
     except ValueError as error:
-        return 0, [f"{folder}: the manifest is damaged: {error}"]
+        return Verified(0, [f"{folder}: the manifest is damaged: {error}"])
     if entries is None:
-        return 0, [f"{folder}: no manifest {MANIFEST}: export the day"]
+        return Verified(0, [f"{folder}: no manifest {MANIFEST}: export the day"])
     points, problems = 0, []
     for entry in entries:
         path = FileSystems.join(folder, *entry["file"].split("/"))
         try:
-            sums = _sums_of_file(path)
+            figures, wrong = _figures_of_file(path, entry)
         except (OSError, pa.ArrowException, LookupError, ValueError) as error:
             problems.append(f"{path}: cannot be read: {error}")
             continue
-        points += sums["points"]
+        points += figures["points"]
         expected = _figures(entry)
         problems += [
             f"{path}: {name} is {figure}, the manifest says {expected.get(name)}"
-            for name, figure in _figures(sums).items()
+            for name, figure in _figures(figures).items()
             if figure != expected.get(name)
         ]
+        problems += [f"{path}: its statistics say {text}" for text in wrong]
     listed = {FileSystems.join(folder, *entry["file"].split("/")) for entry in entries}
     problems += [f"{path}: not in the manifest" for path in _parquet_files(folder) if path not in listed]
-    return points, problems
+    return Verified(points, problems, sum(DIGEST not in entry for entry in entries))
 
 
 def _figures(entry: dict[str, Any]) -> dict[str, Any]:
@@ -319,13 +368,25 @@ def _parquet_files(folder: str) -> list[str]:
     return [file.path for matched in FileSystems.match(patterns) for file in matched.metadata_list]
 
 
-def _sums_of_file(path: str) -> dict[str, Any]:
-    """The counts and sums of a file, every page of which is read and checked."""
+def _figures_of_file(path: str, entry: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """(the figures of a file that its entry should have, what its statistics say wrongly).
+
+    Every page is read and checked.
+    """
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as stream:
-        file = pq.ParquetFile(stream, page_checksum_verification=True)
-        sums, rows = [], 0
-        for number in range(file.num_row_groups):
-            group = file.read_row_group(number)
+        figures: dict[str, Any] = {}
+        if DIGEST in entry:
+            digest = hashlib.sha256()
+            while data := stream.read(_READ_BYTES):
+                digest.update(data)
+            figures = {"bytes": stream.tell(), DIGEST: digest.hexdigest()}
+        footer = read_footer(stream)
+        sums, wrong, rows = [], [], 0
+        for number in range(len(footer.group_rows)):
+            group = RowGroups(stream, footer, [number], _MOST_BYTES).table()
+            wrong += [
+                f"{text} (row group {number})" for text in wrong_statistics(footer.group(number), group)
+            ]
             sums.append(sums_of(group, rows))
             rows += len(group)
-        return join_sums(sums)
+        return figures | join_sums(sums), wrong

@@ -67,7 +67,7 @@ def pages_of(source: BinaryIO, chunks: Iterable[Chunk]) -> list[list[Page]]:
 def _pages(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
     position, values = chunk.start, 0
     while values < chunk.values:
-        if position >= chunk.end:
+        if position >= chunk.start + chunk.stored:  # behind it are pages of other columns
             raise OSError(f"its column {chunk.leaf.name!r} has {values:,} of {chunk.values:,} values")
         page = _page(source, position, chunk.end)
         yield page

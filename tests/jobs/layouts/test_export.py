@@ -230,6 +230,13 @@ def test_verify_finds_what_differs(bigtable: tuple[str, str], prefix: str, tmp_p
         assert "manifest is damaged" in export(store, tmp_path, *RANGE, "--verify", code=1).err
         export(store, tmp_path, *RANGE)
         export(store, tmp_path, *RANGE, "--verify")
+    manifest = path.with_name("_manifest.json")
+    earlier = json.loads(manifest.read_text())
+    del earlier["files"][0]["sha256"]
+    manifest.write_text(json.dumps(earlier))
+    ran = export(store, tmp_path, *RANGE, "--verify", "--summary=json")
+    assert json.loads(ran.out)["without_digest"] == 1
+    assert "manifests without digests of 1 files" in ran.err
 
 
 def test_verify_compares_every_column(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
