@@ -20,9 +20,9 @@ from timebeam.schema.messages.parquet.thrift import (
     I32,
     I64,
     PLACE,
-    Reader,
     Table,
     ThriftError,
+    ThriftReader,
     written,
 )
 
@@ -79,7 +79,7 @@ class FooterError(OSError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Leaf:
+class LeafColumn:
     """A column of values.
 
     Attributes:
@@ -104,7 +104,7 @@ class Leaf:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Chunk:
+class ColumnChunk:
     """The values of a column in a row group.
 
     Attributes:
@@ -113,7 +113,7 @@ class Chunk:
       end: of what can hold its pages: where the footer begins.
     """
 
-    leaf: Leaf
+    leaf: LeafColumn
     meta: dict[int, Any]
     start: int
     end: int
@@ -145,7 +145,7 @@ class RowGroup:
 
     rows: int
     size: int
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[ColumnChunk, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Footer:
       group_rows: the rows of each row group.
     """
 
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[LeafColumn, ...]
     group_rows: tuple[int, ...]
     _text: bytes
     _fields: dict[int, Any]
@@ -170,7 +170,7 @@ class Footer:
           FooterError: it is damaged, or has an encrypted column.
         """
         try:
-            fields = Reader(self._text, self._fields[4][number]).struct(_GROUP)
+            fields = ThriftReader(self._text, self._fields[4][number]).struct(_GROUP)
         except ThriftError as error:
             raise FooterError(f"damaged footer: {error}") from error
         columns, rows = fields.get(1, []), self.group_rows[number]
@@ -180,7 +180,7 @@ class Footer:
         chunks = [self._chunk(leaf, column, rows) for leaf, column in zip(self.leaves, columns, strict=True)]
         return RowGroup(rows, fields.get(2, 0), tuple(chunks))
 
-    def _chunk(self, leaf: Leaf, column: dict[int, Any], rows: int) -> Chunk:
+    def _chunk(self, leaf: LeafColumn, column: dict[int, Any], rows: int) -> ColumnChunk:
         if 8 in column or 9 in column:
             raise FooterError(f"its column {leaf.name!r} is encrypted: write the file without encryption")
         if 1 in column:
@@ -198,7 +198,7 @@ class Footer:
             start = min(start, meta[11])
         if meta[5] and not len(MAGIC) <= start <= max(start + meta[7], meta[9]) <= self._end:
             raise _damaged(leaf, f"{meta[7]:,} bytes from byte {start:,} on, of {self._end:,}")
-        return Chunk(leaf, meta, start, self._end)
+        return ColumnChunk(leaf, meta, start, self._end)
 
     def only(self, groups: Sequence[RowGroup]) -> bytes:
         """A file without pages that has some row groups, for Arrow."""
@@ -213,7 +213,7 @@ class Footer:
         return MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
-def _damaged(leaf: Leaf, why: str) -> FooterError:
+def _damaged(leaf: LeafColumn, why: str) -> FooterError:
     return FooterError(f"damaged footer: its column {leaf.name[:80]!r} has {why}")
 
 
@@ -253,13 +253,13 @@ def read_footer(source: BinaryIO) -> Footer:
 @functools.lru_cache(maxsize=1)  # one file after the other, whose row groups are read one by one
 def _footer(text: bytes, end: int) -> Footer:
     try:
-        reader = Reader(text)
+        reader = ThriftReader(text)
         fields = reader.struct(_FILE_READ)
         if reader.position < len(text) and 8 not in fields:  # a signature is behind it
             raise ThriftError(f"{len(text) - reader.position:,} bytes behind it")
         if not {2, 3, 4} <= fields.keys():
             raise ThriftError("no schema, rows or row groups")
-        group_rows = tuple(Reader(text, place).struct(_ROWS).get(3, -1) for place in fields[4])
+        group_rows = tuple(ThriftReader(text, place).struct(_ROWS).get(3, -1) for place in fields[4])
         leaves = _leaves(fields[2])
     except (ThriftError, UnicodeDecodeError) as error:
         raise FooterError(f"damaged footer: {error}") from error
@@ -273,13 +273,13 @@ def _footer(text: bytes, end: int) -> Footer:
     return footer
 
 
-def _leaves(elements: list[dict[int, Any]]) -> tuple[Leaf, ...]:
+def _leaves(elements: list[dict[int, Any]]) -> tuple[LeafColumn, ...]:
     """The columns of values of a schema, which is a tree: each element is before its children.
 
     Raises:
       ThriftError: it is no tree, too deep, or has an element that makes no sense.
     """
-    leaves: list[Leaf] = []
+    leaves: list[LeafColumn] = []
     if not elements:
         raise ThriftError("no schema")
     parents = [_Parent(elements[0].get(5, 0))]
@@ -310,7 +310,7 @@ def _leaves(elements: list[dict[int, Any]]) -> tuple[Leaf, ...]:
 
 @dataclasses.dataclass(slots=True)
 class _Parent:
-    """An element of a schema: how many of its children follow; for others see `Leaf`."""
+    """An element of a schema: how many of its children follow; for others see `LeafColumn`."""
 
     children: int
     path: tuple[str, ...] = ()
@@ -318,11 +318,11 @@ class _Parent:
     repetition: int = 0
 
 
-def _leaf(element: dict[int, Any], place: _Parent) -> Leaf:
+def _leaf(element: dict[int, Any], place: _Parent) -> LeafColumn:
     path = place.path
     physical = element.get(1, -1)
     if not 0 <= physical <= FIXED_BYTES or (physical == FIXED_BYTES and element.get(2, 0) <= 0):
         raise ThriftError(f"a column {'.'.join(path)[:80]!r} without a type")
     logical = element.get(10, {})
     is_text = physical == BYTE_ARRAY and (_STRING in logical or (not logical and element.get(6) in _TEXT))
-    return Leaf(path, physical, element.get(2, 0), is_text, place.definition, place.repetition)
+    return LeafColumn(path, physical, element.get(2, 0), is_text, place.definition, place.repetition)

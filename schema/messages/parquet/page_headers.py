@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-from timebeam.schema.messages.parquet.footer import Chunk
-from timebeam.schema.messages.parquet.thrift import FLAG, I32, EarlyEndError, Reader, Table, ThriftError
+from timebeam.schema.messages.parquet.footer import ColumnChunk
+from timebeam.schema.messages.parquet.thrift import (
+    FLAG,
+    I32,
+    StructEndError,
+    Table,
+    ThriftError,
+    ThriftReader,
+)
 
 DATA, DICTIONARY, DATA_2 = 0, 2, 3
 """Types of pages with values."""
@@ -44,7 +51,7 @@ class Page(NamedTuple):
     fields: dict[int, Any]
 
 
-def pages_of(source: BinaryIO, chunks: Iterable[Chunk]) -> list[list[Page]]:
+def pages_of(source: BinaryIO, chunks: Iterable[ColumnChunk]) -> list[list[Page]]:
     """The pages of some columns, by their headers: little more of the file is read.
 
     Raises:
@@ -64,7 +71,7 @@ def pages_of(source: BinaryIO, chunks: Iterable[Chunk]) -> list[list[Page]]:
     return pages
 
 
-def _pages(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
+def _pages(source: BinaryIO, chunk: ColumnChunk) -> Iterator[Page]:
     position, values = chunk.start, 0
     while values < chunk.values:
         if position >= chunk.start + chunk.stored:  # behind it are pages of other columns
@@ -82,11 +89,11 @@ def _page(source: BinaryIO, position: int, end: int) -> Page:
     window = _WINDOW_BYTES
     while True:
         source.seek(position)
-        reader = Reader(source.read(min(window, end - position)))
+        reader = ThriftReader(source.read(min(window, end - position)))
         try:
             fields = reader.struct(_HEADER)
             break
-        except EarlyEndError as error:
+        except StructEndError as error:
             if window > end - position or window >= _LARGEST_WINDOW:
                 raise OSError(f"its page header at byte {position:,} is damaged") from error
             window *= 16

@@ -12,9 +12,9 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.messages.parquet.footer import Chunk
+from timebeam.schema.messages.parquet.footer import ColumnChunk
 from timebeam.schema.messages.parquet.page_headers import DATA, DATA_2, DICTIONARY, Page
-from timebeam.schema.messages.parquet.thrift import Reader, ThriftError
+from timebeam.schema.messages.parquet.thrift import ThriftError, ThriftReader
 
 PLAIN, _RLE, _DELTA_LENGTHS, _DELTA = 0, 3, 6, 7
 BY_DICTIONARY = (2, 8)
@@ -24,7 +24,7 @@ _CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _MOST_MINIBLOCKS = 1 << 10
 
 
-def value_bytes(source: BinaryIO, chunk: Chunk, pages: Sequence[Page]) -> int:
+def value_bytes(source: BinaryIO, chunk: ColumnChunk, pages: Sequence[Page]) -> int:
     """The bytes of all values of a column of byte arrays; at most so many, where a dictionary has them.
 
     Raises:
@@ -51,7 +51,7 @@ def value_bytes(source: BinaryIO, chunk: Chunk, pages: Sequence[Page]) -> int:
     return total
 
 
-def _content(source: BinaryIO, chunk: Chunk, page: Page) -> bytes:
+def _content(source: BinaryIO, chunk: ColumnChunk, page: Page) -> bytes:
     """The values of a page, decompressed."""
     source.seek(page.start)
     text = source.read(page.stored)
@@ -98,7 +98,7 @@ def _prefix_bytes(text: bytes, values: int) -> int:
     Raises:
       ThriftError, IndexError: they are damaged.
     """
-    reader = Reader(text)
+    reader = ThriftReader(text)
     block, miniblocks, count = reader.varint(), reader.varint(), reader.varint()
     first = reader.integer()
     if not (0 < miniblocks <= _MOST_MINIBLOCKS and count <= values and block % miniblocks == 0):
@@ -107,19 +107,19 @@ def _prefix_bytes(text: bytes, values: int) -> int:
     if not 0 < size <= 1 << 31 or size % 8:
         raise ThriftError("a size of miniblocks that makes no sense")
     deltas = [np.array([first] if count else [], np.int64)]
-    left = count - 1
-    while left > 0:
+    pending = count - 1
+    while pending > 0:
         least = reader.integer()
         widths = reader.bytes(miniblocks)
         for width in widths:
-            if left <= 0:
+            if pending <= 0:
                 break
             if width > 64:
                 raise ThriftError("numbers of more than 64 bits")
-            taken = min(size, left)
+            numbers = min(size, pending)
             packed = reader.bytes(size * width // 8) if width else b""
-            deltas.append(least + _unpacked(packed, width, taken))
-            left -= taken
+            deltas.append(least + _unpacked(packed, width, numbers))
+            pending -= numbers
     lengths = np.cumsum(np.concatenate(deltas)).astype(np.int32)  # as Arrow, modulo 2**32
     if lengths.min(initial=0) < 0:
         raise ThriftError("a length below 0")

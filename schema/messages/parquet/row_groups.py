@@ -40,10 +40,10 @@ class RowGroups:
             raise OSError(f"{len(numbers):,} row groups together; at most {_MOST_GROUPS:,} are read")
         groups = [footer.group(number) for number in numbers]
         chunks = [chunk for group in groups for chunk in group.chunks]
-        _limit("bytes", sum(group.size for group in groups), most_bytes)
-        _limit("bytes", sum(max(8, chunk.leaf.length) * chunk.values for chunk in chunks), most_bytes)
+        _limit(sum(group.size for group in groups), most_bytes)
+        _limit(sum(max(8, chunk.leaf.length) * chunk.values for chunk in chunks), most_bytes)
         pages = pages_of(source, chunks)
-        _limit("pages of bytes", sum(page.size for each in pages for page in each), most_bytes)
+        _limit(sum(page.size for each in pages for page in each), most_bytes, "pages of ")
         singly = {
             chunk.leaf.name
             for chunk, each in zip(chunks, pages, strict=True)
@@ -53,7 +53,7 @@ class RowGroups:
         for chunk, each in zip(chunks, pages, strict=True):
             if chunk.leaf.name in singly:
                 size += value_bytes(source, chunk, each)
-                _limit("strings of bytes", size, most_bytes)
+                _limit(size, most_bytes, "strings of ")
         self.stored = sum(chunk.stored for chunk in chunks)
         texts = {leaf.name for leaf in footer.leaves if leaf.is_text} - singly
         self._rows = [group.rows for group in groups]
@@ -89,10 +89,10 @@ class RowGroups:
         return _encoded(rows)
 
 
-def _limit(what: str, size: int, most: int) -> None:
+def _limit(size: int, most: int, counted: str = "") -> None:
+    """Raises OSError if there are too many bytes; `counted`, of what, as `pages of `."""
     if size > most:
-        before = what.removesuffix("bytes")
-        raise OSError(f"it has {before}{size:,} bytes; at most {most:,} are read")
+        raise OSError(f"it has {counted}{size:,} bytes; at most {most:,} are read")
 
 
 def _is_by_dictionary(pages: Sequence[Page]) -> bool:

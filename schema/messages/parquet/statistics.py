@@ -30,13 +30,13 @@ def wrong_statistics(group: RowGroup, rows: pa.Table) -> Iterator[str]:
         if said.get(_NULLS, column.null_count) != column.null_count:
             yield f"{said[_NULLS]:,} nulls in {name}, which has {column.null_count:,}"
         least, greatest = _extent(column)
-        for field, what in _BOUNDS.items():
+        for field, bound_name in _BOUNDS.items():
             if field not in said:
                 continue
-            right = greatest if what == "maximum" else least
+            right = greatest if bound_name == "maximum" else least
             bound = _value(said[field], chunk.leaf.physical)
             if bound != right:
-                yield f"{bound!r} as the {what} of {name}, which is {right!r}"
+                yield f"{bound!r} as the {bound_name} of {name}, which is {right!r}"
 
 
 def _extent(column: pa.ChunkedArray) -> tuple[Any, Any]:

@@ -33,11 +33,11 @@ class ThriftError(ValueError):
     """Bytes that are no such struct."""
 
 
-class EarlyEndError(ThriftError):
+class StructEndError(ThriftError):
     """They end inside the struct."""
 
 
-class Reader:
+class ThriftReader:
     """Reads values of a text one after the other; `position` is the end of the last."""
 
     def __init__(self, text: bytes, position: int = 0) -> None:
@@ -132,24 +132,24 @@ class Reader:
     def _bounded(self, size: int) -> int:
         """A number of values, each of which has at least a byte."""
         if size > len(self._text) - self.position:
-            raise EarlyEndError("a list that ends behind its end")
+            raise StructEndError("a list that ends behind its end")
         return size
 
     def _byte(self) -> int:
         try:
             byte = self._text[self.position]
         except IndexError:
-            raise EarlyEndError("it ends inside a struct") from None
+            raise StructEndError("it ends inside a struct") from None
         self.position += 1
         return byte
 
     def _forward(self, size: int) -> None:
         self.position += size
         if self.position > len(self._text):
-            raise EarlyEndError("it ends inside a value")
+            raise StructEndError("it ends inside a value")
 
     def bytes(self, size: int) -> bytes:
-        """The bytes that follow; raises EarlyEndError if they are fewer."""
+        """The bytes that follow; raises StructEndError if they are fewer."""
         self._forward(size)
         return self._text[self.position - size : self.position]
 

@@ -16,7 +16,7 @@ import pytest
 from timebeam.schema.messages import Framing, Message, message_format
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.messages.parquet import footer as footers
-from timebeam.schema.messages.parquet.thrift import I64, Reader, Table
+from timebeam.schema.messages.parquet.thrift import I64, Table, ThriftReader
 from timebeam.schema.messages.parquet.thrift import written as struct_written
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms.input.files import blocks, match, spans
@@ -171,7 +171,7 @@ _FILE: Table = footers._FILE_WRITTEN | {4: [{1: [footers._CHUNK | {3: _META}], 2
 def with_footer(text: bytes, change: Any) -> bytes:
     """A file whose footer a function has changed."""
     start = len(text) - 8 - int.from_bytes(text[-8:-4], "little")
-    fields = Reader(text[start:-8]).struct(_FILE)
+    fields = ThriftReader(text[start:-8]).struct(_FILE)
     change(fields)
     footer = struct_written(_FILE, fields)
     return text[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"

@@ -15,7 +15,7 @@ import pytest
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.messages.parquet import footer as footers
-from timebeam.schema.messages.parquet.thrift import Reader, written
+from timebeam.schema.messages.parquet.thrift import ThriftReader, written
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy import sorted_runs
 from timebeam.transforms.copy.export import ExportWork, _write_day, verify_day
@@ -64,7 +64,7 @@ def change_statistics(file: Path, column: str, change: Callable[[dict[int, Any]]
     """Changes the statistics of a column in all row groups."""
     text = file.read_bytes()
     start = len(text) - 8 - int.from_bytes(text[-8:-4], "little")
-    fields = Reader(text[start:-8]).struct(footers._FILE_WRITTEN)
+    fields = ThriftReader(text[start:-8]).struct(footers._FILE_WRITTEN)
     for group in fields[4]:
         for chunk in group[1]:
             if chunk[3][3] == [column.encode()]:
