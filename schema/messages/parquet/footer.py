@@ -108,7 +108,7 @@ class ColumnChunk:
     """The values of a column in a row group.
 
     Attributes:
-      meta: the fields of `ColumnMetaData`, by number.
+      meta: the fields of ColumnMetaData in parquet.thrift, by number.
       start: of its first page in the file.
       end: of what can hold its pages: where the footer begins.
     """
@@ -135,7 +135,7 @@ class ColumnChunk:
 
     @property
     def statistics(self) -> dict[int, Any]:
-        """The fields of `Statistics`, by number."""
+        """The fields of Statistics in parquet.thrift, by number."""
         return dict(self.meta.get(12, {}))
 
 

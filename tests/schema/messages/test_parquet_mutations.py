@@ -123,7 +123,7 @@ def _page_header(text: bytes, draw: random.Random) -> bytes:
 
 def _truncated(text: bytes, draw: random.Random) -> bytes:
     if draw.random() < 0.3:
-        return text[: draw.randrange(len(text))]
+        return text[: draw.randrange(1, len(text))]  # an empty message holds nothing
     start, end = sorted(draw.randrange(4, len(text) - 8) for _ in range(2))  # its end stays
     return text[:start] + text[min(end, start + draw.randrange(1, 64)) :]
 
