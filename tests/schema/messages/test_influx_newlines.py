@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +116,40 @@ def test_any_strings_beside_numbers(records: list[list[int | str]]) -> None:
                 texts.append(f'f{field}="{escaped}"')
         lines.append(f"m,r={number} {','.join(texts)} {NS}")
     assert values(parse("\n".join(lines))) == expected
+
+
+WHOLE = [*RECORDS, GOOD, '# "c', "", f'm,t="q f="a",t=true {NS}', "m f=1"]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_mutated_messages_are_read_together_as_alone(seed: int) -> None:
+    """Nothing is read twice, or with another message; each refusal holds the bytes at its offset."""
+    rng = random.Random(seed)
+    form = message_format("influx", {"influx_no_time": "publish"})
+    sent = messages(*(mutated("\n".join(rng.choices(WHOLE, k=4)), rng) for _ in range(3)))
+    together = list(form.parse_all(sent))
+    alone = [form.parse(message) for message in sent]
+    for parts in (together, alone):
+        assert Reason.INTERNAL_ERROR not in {refused.reason for part in parts for refused in part.rejected}
+    points = [repr(point) for each in alone for point in each.batch.points()]
+    assert sorted(repr(point) for part in together for point in part.batch.points()) == sorted(points)
+    refusals = [
+        (message.arrival_ms, refused.offset, refused.payload, refused.reason)
+        for message, each in zip(sent, alone, strict=True)
+        for refused in each.rejected
+    ]
+    addressed = [(r.arrival_ms, r.offset, r.payload, r.reason) for part in together for r in part.rejected]
+    assert addressed == refusals
+    texts = {message.arrival_ms: message.text for message in sent}
+    assert all(texts[ms].startswith(payload, offset) for ms, offset, payload, _ in addressed)
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    """A text with some other characters."""
+    for _ in range(rng.randrange(6)):
+        at = rng.randrange(len(text) + 1)
+        text = text[:at] + rng.choice(['"', ",", " ", "=", "\\", "\n", "\r", "#", "1i", ""]) + text[at + 1 :]
+    return text
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
