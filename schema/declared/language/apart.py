@@ -256,7 +256,8 @@ def _overwriting(
     if by_key is _Told.BY_DIGEST:
         path = _path(layout, "key") if number is None else (*_path(layout, "key"), number)
         text = f"{name} is in the key only as a digest, which two records can share"
-        return path, text, f"add {name} to the key, or take a hash of at least {SAFE_BITS} bits"
+        apart = "" if layout.separator else " with a separator"
+        return path, text, f"add {name} to the key, or take a hash of at least {SAFE_BITS} bits{apart}"
     if number is not None:
         time = layout.time
         bucket = time.bucket if time is not None and time.bucket is not None else "cut"
@@ -282,7 +283,8 @@ def _candidates(layout: TableLayout, name: str) -> list[Fields]:
                 {**base, name: text, other: other_text}
                 for other in joined
                 if other != name
-                for text, other_text in (("1", "11"), ("11", "1"))
+                for number in range(1, 30)  # a salt of one of them differs for most
+                for text, other_text in (("1", f"1{number}"), ("11", f"{number}"), (f"{number}1", "1"))
             ]
     return candidates
 
@@ -343,7 +345,7 @@ def _shared(
             if columns is None or cell.qualifier in columns:
                 place = (row.key, cell.qualifier, cell.timestamp_ms if layout.max_versions > 1 else 0)
                 other = seen.setdefault(place, record)
-                if other is not record:
+                if other != record:
                     return other, record, f"row {row.key!r}, column {cell.qualifier!r}"
     return None
 

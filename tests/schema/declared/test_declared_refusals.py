@@ -348,6 +348,21 @@ def test_versions_tell_steps_apart_in_every_unit(unit: str) -> None:
         load(text, "t")
 
 
+@pytest.mark.parametrize("salted", ["", "A", "C"])
+def test_a_hash_without_a_separator_is_refuted_beside_a_salt(salted: str) -> None:
+    """The complaint names two records that differ, in the same bucket of the salt."""
+    salt = f'{{ salt = ["{salted}"], buckets = 3 }}, ' if salted else ""
+    text = (
+        '[layout.t]\ntable = "T"\nseparator = ""\nevent_time = "TS"\n'
+        f'key = [{salt}{{ hash = "md5", of = ["A", "C"], length = 20 }}]\n'
+        'columns = { family = "f", fields = ["V"] }\n'
+    )
+    with pytest.raises(
+        DeclarationError, match=r"A=\d+, C=\d+ and A=\d+, C=\d+ are both row .* with a separator"
+    ):
+        load(text, "t")
+
+
 def test_fields_that_are_hashed_together_are_told_apart_by_their_separator() -> None:
     declaration = declared('{ hash = "md5", of = ["A", "B"] }', more="")
     found, refused = stored(
