@@ -101,6 +101,7 @@ def emulator() -> Iterator[str]:
     if host:
         yield host
         return
+    time_limit.stop()  # to build it takes minutes, and has a limit of its own
     with Emulator() as child, child.environment():
         yield child.host
 

@@ -102,5 +102,11 @@ def test_a_thread_that_is_not_the_main_one_has_a_limit_too(tmp_path: Path) -> No
     assert "still running" not in output
 
 
+def test_what_has_a_limit_of_its_own_stops_it(tmp_path: Path) -> None:
+    hang = "from tests.support.house import time_limit; time_limit.stop(); time.sleep(1.5)"
+    code, output = run(tmp_path, hang)
+    assert code == 0, output
+
+
 def test_tests_of_this_project_have_it(request: pytest.FixtureRequest) -> None:
     assert request.config.pluginmanager.has_plugin("tests.support.house.time_limit")

@@ -56,6 +56,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 def pytest_enter_pdb() -> None:
     """A person at a debugger has no limit."""
+    stop()
+
+
+def stop() -> None:
+    """Ends the limit of what runs now."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     faulthandler.cancel_dump_traceback_later()
 
