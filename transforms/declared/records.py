@@ -150,9 +150,11 @@ def _read_together(messages: Sequence[Message]) -> tuple[RecordBatch, list[Rejec
 def _read_alone(
     message: Message, encoding: RecordEncoding, header: Sequence[str] | None
 ) -> tuple[RecordBatch, list[Rejected]]:
-    """The records of one message; raises ValueError if it has no valid header."""
+    """The records of one message; raises ValueError if it has no valid header, or nothing else."""
     if encoding is RecordEncoding.CSV:
         batch, rejected = read_csv(message, header)
+        if header is None and not len(batch) and not rejected and message.text.strip():
+            raise ValueError("a CSV message of one line, its header: publish records with their header")
     else:
         batch, rejected = read_avro(message) if encoding is RecordEncoding.AVRO else read_json(message)
     joined = joined_of([message])

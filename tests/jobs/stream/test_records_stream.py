@@ -91,9 +91,10 @@ def test_csv_messages_begin_with_their_header(bigtable: tuple[str, str], prefix:
         for at in range(20)
     ]
     messages.append(Published(b"METER,METER\n1,2\n", 100))
+    messages.append(Published(b"7,1426489200000,7.5\n", 100))  # was taken for a header without records
     summary, letters = stream(tables, tmp_path, messages, "--format=records", "--records_encoding=csv")
     assert summary["points_stored"] >= 40
-    assert {letter["message_id"] for letter in letters} == {"40"}
+    assert {letter["message_id"] for letter in letters} == {"40", "41"}
     stored = {(int(one["METER"]), one["TS"]): one["READING"] for one in tables.records("sensor")}
     assert len(stored) == 40
     assert stored[7, 1426489200000 + 900_000 * 3] == "7.3"
