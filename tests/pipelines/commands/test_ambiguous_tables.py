@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.commands import timebeam
 from tests.support.inputs.example_tables import Tables
+from timebeam import read_frame
 
 DECLARED = """
 [layout.m]
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_they_are_read_with_a_warning_and_not_written(
-    bigtable: tuple[str, str], prefix: str, folder: Path
+    bigtable: tuple[str, str], prefix: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = folder / "m.toml"
     path.write_text(DECLARED)
@@ -65,6 +66,10 @@ def test_they_are_read_with_a_warning_and_not_written(
         assert "warning: " in ran.err, command
         assert KEY in ran.err, command
         assert "rows are read as they are" in ran.err, command
+    place = {"project": bigtable[0], "instance": bigtable[1], "table_prefix": prefix}
+    days = {"start": "2023-11-14", "end": "2023-11-16"}
+    frame = read_frame("load", tags={"HOST": "a"}, layout="table", tables=str(path), **days, **place)
+    assert (len(frame), KEY in capsys.readouterr().err) == (1, True)
     writes: list[list[str | Path]] = [
         ["tables", "create"],
         ["tables", "adopt"],
