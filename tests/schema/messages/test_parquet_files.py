@@ -181,7 +181,7 @@ def test_sizes_that_do_not_fit_end_no_process(tmp_path: Path) -> None:
     """Arrow ends it as soon as it looks at such a column; they are of no use here."""
 
     def change(fields: dict[int, Any]) -> None:
-        fields[4][0][1][3][3][16][2] = [1, 2, 3]
+        fields[4][0][1][3][3][16] = {1: 80, 2: [1, 2, 3], 3: [1]}
 
     text = with_footer(written(rows()), change)
     assert len(parse(text).batch) == 10
