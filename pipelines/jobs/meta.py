@@ -34,11 +34,14 @@ class MetaSync(Job):
     Attributes:
       purge: whether series without points are listed after that.
       remove: whether they are removed too.
+      orphans, removed: how many were found and removed; None before.
     """
 
     work: MetaSyncJob
     purge: bool
     remove: bool
+    orphans: int | None = None
+    removed: int = 0
 
     @property
     def local_only(self) -> str:
@@ -48,10 +51,15 @@ class MetaSync(Job):
         root | SyncMeta(self.work)
         return ()
 
+    def completed(self, result: PipelineResult) -> MetaSync:
+        """See `Job.completed`: purges, if that is asked for."""
+        if not self.purge:
+            return self
+        orphan_count, removed = _purge(self.work, yes=self.remove)
+        return dataclasses.replace(self, orphans=orphan_count, removed=removed)
+
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
-        """See `Job.summarize`; purges before, if that is asked for."""
         tally = COUNTERS.tally(result)
-        orphan_count, removed = _purge(self.work, yes=self.remove) if self.purge else (None, 0)
         done = "to create" if self.work.dry_run else "created"
         rows = [
             ("rows read", f"{tally.rows_read:,}"),
@@ -65,10 +73,10 @@ class MetaSync(Job):
             ("series without names", f"{tally.series_skipped:,}"),
             ("damaged, not changed", f"{tally.damaged:,}"),
         ]
-        if orphan_count is not None:
-            rows += [("series without points", f"{orphan_count:,}"), ("  removed", f"{removed:,}")]
+        if self.orphans is not None:
+            rows += [("series without points", f"{self.orphans:,}"), ("  removed", f"{self.removed:,}")]
         return TallySummary(
-            tally=tally._asdict() | {"orphans": orphan_count, "removed": removed},
+            tally=tally._asdict() | {"orphans": self.orphans, "removed": self.removed},
             rows=rows,
             seconds=run.seconds,
             dry_run=self.work.dry_run,

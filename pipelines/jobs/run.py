@@ -137,6 +137,7 @@ def run_job(job: AnyJob, run: Run) -> int:
         result = run_with_progress(pipeline)
     finally:  # Beam removes the folder only of a pipeline that it has run
         shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+    job = job.completed(result)
     return max(show(job.summarize(result, run), run), job.finish(run))
 
 

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import operator
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -60,7 +60,7 @@ from timebeam.transforms.store.delete import (
 from timebeam.transforms.store.delete_log import interrupted_logs, used_s, write_done
 from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
-from timebeam.transforms.store.stale import delete_rows, stale_rows
+from timebeam.transforms.store.stale import StaleFigures, delete_rows, stale_rows
 
 _SELECTING = (
     "metric",
@@ -164,10 +164,12 @@ class Delete(Job):
 
     Attributes:
       token: without its checksum in a dry run.
+      stale: what `completed` deleted, by table.
     """
 
     work: DeleteJob
     token: Token
+    stale: Mapping[str, StaleFigures] = dataclasses.field(default_factory=dict)
 
     @property
     def local_only(self) -> str:
@@ -217,17 +219,24 @@ class Delete(Job):
         root | DeletePoints(self.work)
         return ()
 
+    def completed(self, result: PipelineResult) -> Delete:
+        """See `Job.completed`: with `--series`, deletes what refers to series, and ends the log."""
+        work, tally = self.work, COUNTERS.tally(result)
+        if not work.series or work.dry_run or tally.changed:
+            return self
+        stale = itertools.chain.from_iterable(
+            stale_rows(work.target, work.layout, task.question) for task in work.tasks if not task.rolled
+        )
+        figures_of = delete_rows(work.target, stale, dry_run=False)
+        if not tally.refused:
+            write_done(work.log, work.interrupted)
+        return dataclasses.replace(self, stale=figures_of)
+
     def summarize(self, result: PipelineResult, run: Run) -> DeleteSummary:
         tally, by_rule = COUNTERS.tally(result), figures_by_table(result)
         work = self.work
-        if work.series and not work.dry_run and not tally.changed:
-            stale = itertools.chain.from_iterable(
-                stale_rows(work.target, work.layout, task.question) for task in work.tasks if not task.rolled
-            )
-            for table, figures in delete_rows(work.target, stale, dry_run=False).items():
-                by_rule["", table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
-            if not tally.refused:
-                write_done(work.log, work.interrupted)
+        for table, figures in self.stale.items():
+            by_rule["", table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
         token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
         return DeleteSummary(
             by_rule=by_rule,

@@ -13,6 +13,7 @@ from tests.support.budget import long_after
 from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
 from tests.support.workload import Workload, run
+from timebeam.pipelines.jobs.meta import MetaSync
 
 
 def without(store: Store, metric: str) -> set[bytes]:
@@ -60,3 +61,25 @@ def test_a_purge_lists_first_and_removes_on_demand(
     kept = [cell for cell in ts_cells(store) if cell.key != b"no TSUID"]
     assert kept == [cell for cell in before if cell.key not in gone]
     assert json.loads(purged(store, "--yes").out)["orphans"] == 0
+
+
+def test_no_summary_is_made_before_the_work_is_done(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed while it removes rows must not look finished."""
+    store = with_meta(bigtable, prefix)
+    work = Workload.write(tmp_path, 3, series=14, hours=2, a_row=3)
+    assert run(work, store).code == 0
+    purged(store)
+    gone = without(store, "sys.m1")
+    seen: list[set[bytes]] = []
+
+    def tally(result: object) -> None:
+        seen.append({cell.key for cell in ts_cells(store)} & gone)
+        raise ValueError("the summary is not made")
+
+    monkeypatch.setattr(MetaSync, "summarize", lambda job, result, run: tally(result))
+    with pytest.raises(ValueError, match="is not made"):
+        purged(store, "--yes")
+    assert seen == [set()]
+    assert gone
