@@ -11,7 +11,7 @@ import enum
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -114,13 +114,24 @@ class Stage(enum.StrEnum):
     WRITE = "write"
 
 
+_MESSAGE_CHARACTERS = 1000
+
+
+def shortened(message: str) -> str:
+    """At most 1,000 characters of a message, its beginning and end: it may quote names of megabytes."""
+    if len(message) <= _MESSAGE_CHARACTERS:
+        return message
+    half = _MESSAGE_CHARACTERS // 2
+    return f"{message[: half - 1]} … {message[2 - half :]}"
+
+
 class RefusedError(ValueError):
     """A refused record, with a stable reason and a message that says what to do."""
 
     def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
         self.reason = reason
-        self.message = message
+        self.message = shortened(message)
+        super().__init__(self.message)
 
     def __reduce__(self) -> tuple[type[RefusedError], tuple[Reason, str]]:
         """Pickles both arguments, since an exception pickles only its message."""
@@ -133,6 +144,10 @@ class Envelope(NamedTuple):
     message_id: str
     publish_ms: int
     attributes: Mapping[str, str]
+
+
+Records = tuple[tuple[int, int], ...]
+"""Spans of records: (offset, length) of each; see `Rejected.records`."""
 
 
 class Part(NamedTuple):
@@ -159,6 +174,8 @@ class Rejected:
       arrival_ms: its arrival, as in `PointBatch.arrivals_ms`; -1 if unknown.
       envelope: of its Pub/Sub message, if it came in one.
       points: the number of points that it stands for; 1 for bytes that could not be read.
+      records: (offset, length) in the whole payload of the refused records, or of runs of them; empty if all
+        are refused. In a payload of format `parquet`: (number of the first row, rows).
       part: if `payload` is only a part of the original bytes.
     """
 
@@ -171,26 +188,12 @@ class Rejected:
     arrival_ms: int = -1
     envelope: Envelope | None = None
     points: int = 1
+    records: Records = ()
     part: Part | None = None
 
 
-def merged(rejections: Iterable[Rejected]) -> Iterator[Rejected]:
-    """Refusals, adjacent ones of the same bytes and reason as one: a record may hold thousands of points."""
-    last: Rejected | None = None
-    for rejected in rejections:
-        if (
-            last is not None
-            and (last.offset, last.reason, last.source) == (rejected.offset, rejected.reason, rejected.source)
-            and last.envelope is rejected.envelope
-            and last.payload == rejected.payload
-        ):
-            last = dataclasses.replace(last, points=last.points + rejected.points)
-            continue
-        if last is not None:
-            yield last
-        last = rejected
-    if last is not None:
-        yield last
+MOST_RECORDS = 1000
+"""Spans of refused records that a refusal lists."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,13 +212,21 @@ class Joined:
     envelopes: Sequence[Envelope | None]
     offsets: Int64s
 
+    def numbers_at(self, starts: Int64s) -> Int64s:
+        """int64[n]: the number of the message at each of the positions `starts` int64[n]."""
+        return np.searchsorted(self.starts, starts, "right") - 1
+
     def arrivals_at(self, starts: Int64s) -> Int64s:
         """int64[n]: the arrival of the message at each of the positions `starts` int64[n]."""
-        return self.arrivals_ms[np.searchsorted(self.starts, starts, "right") - 1]
+        return self.arrivals_ms[self.numbers_at(starts)]
+
+    def number_at(self, start: int) -> int:
+        """The number of the message at a position of the text."""
+        return int(np.searchsorted(self.starts, start, "right")) - 1
 
     def addressed(self, rejected: Rejected) -> Rejected:
         """Converts the offset of a refusal from the joined text to its own message."""
-        index = int(np.searchsorted(self.starts, rejected.offset, "right")) - 1
+        index = self.number_at(rejected.offset)
         return dataclasses.replace(
             rejected,
             offset=rejected.offset - int(self.starts[index]) + int(self.offsets[index]),
@@ -224,16 +235,21 @@ class Joined:
         )
 
 
+Spans = tuple[Int64s, Int64s]
+"""(starts, ends) int64[k] in a text, ascending."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origins:
     """The bytes that the points of a batch were read from.
 
     Attributes:
       text: of the whole block or message, or of several joined messages.
-      starts, ends: int64[n], the span of each point in `text`.
+      starts, ends: int64[n], the span of the record of each point in `text`.
       source: file path or subscription.
       offset: byte offset of `text` in the (decompressed) source; 0 if messages were joined.
       joined: the joined messages; None for a single one.
+      wholes: what the records in it cannot be read without; a record outside can be read alone.
     """
 
     text: bytes
@@ -242,16 +258,95 @@ class Origins:
     source: str
     offset: int
     joined: Joined | None = None
+    wholes: Spans | None = None
 
     def take(self, indices: Int64s | slice) -> Origins:
         """The origins of a selection of points."""
         return dataclasses.replace(self, starts=self.starts[indices], ends=self.ends[indices])
 
-    def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
-        """The refusal of one point, with its bytes."""
-        start, end = int(self.starts[point]), int(self.ends[point])
-        rejected = Rejected(self.text[start:end], reason, message, stage, self.source, self.offset + start)
-        return self.joined.addressed(rejected) if self.joined else rejected
+    def refuse(
+        self, points: Int64s, why: Callable[[int], RefusedError], stage: Stage, arrivals_ms: Int64s
+    ) -> list[Rejected]:
+        """The refusals of points: one for all that a payload holds and one reason refuses.
+
+        Args:
+          why: says why a point is refused, by its number.
+          arrivals_ms: int64[n], of all points.
+        """
+        starts, ends = self.starts[points], self.ends[points]
+        refusals = []
+        for start, end, error, group in grouped(starts, ends, self.wholes, points, why):
+            rejected = Rejected(
+                self.text[start:end],
+                error.reason,
+                error.message,
+                stage,
+                self.source,
+                self.offset + start,
+                points=len(group),
+                records=records_of(starts[group], ends[group], (start, end)),
+            )
+            rejected = self.joined.addressed(rejected) if self.joined else rejected
+            arrival_ms = int(arrivals_ms[points[group[0]]])
+            refusals.append(dataclasses.replace(rejected, arrival_ms=arrival_ms))
+        return refusals
+
+
+def grouped(
+    starts: Int64s,
+    ends: Int64s,
+    wholes: Spans | None,
+    numbers: Int64s,
+    why: Callable[[int], RefusedError],
+) -> list[tuple[int, int, RefusedError, Int64s]]:
+    """(start and end of a payload, the first error, which of the records) by payload and reason.
+
+    Args:
+      starts, ends: int64[n], the spans of refused records.
+      wholes: see `Origins`.
+      numbers: int64[n], what `why` is asked for each of them.
+    """
+    if wholes is not None and len(wholes[0]):
+        whole_number = np.searchsorted(wholes[0], starts, "right") - 1
+        is_inside = (whole_number >= 0) & (starts < wholes[1][whole_number])
+        starts = np.where(is_inside, wholes[0][whole_number], starts)
+        ends = np.where(is_inside, wholes[1][whole_number], ends)
+    groups: dict[tuple[int, Reason], tuple[int, RefusedError, list[int]]] = {}
+    for place, (start, end, number) in enumerate(
+        zip(starts.tolist(), ends.tolist(), numbers.tolist(), strict=True)
+    ):
+        error = why(number)
+        groups.setdefault((start, error.reason), (end, error, []))[2].append(place)
+    return [
+        (start, end, error, np.array(places, np.int64)) for (start, _), (end, error, places) in groups.items()
+    ]
+
+
+def records_of(starts: Int64s, ends: Int64s, payload: tuple[int, int]) -> Records:
+    """(offset, length) of records in their payload, those that touch each other as one; see `Rejected`.
+
+    Of more than `MOST_RECORDS` the last one reaches to the end of all, so that none is missing.
+
+    Args:
+      starts, ends: int64[n], in any order; n is not 0.
+    """
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order] - payload[0], np.maximum.accumulate(ends[order]) - payload[0]
+    is_first = np.append(True, starts[1:] > ends[:-1])
+    firsts = np.flatnonzero(is_first)
+    lasts = np.append(firsts[1:], len(starts)) - 1
+    begins, stops = starts[firsts][:MOST_RECORDS], ends[lasts][:MOST_RECORDS]
+    stops[-1] = ends[-1] if len(firsts) > MOST_RECORDS else stops[-1]
+    if (int(begins[0]), int(stops[-1])) == (0, payload[1] - payload[0]) and len(begins) == 1:
+        return ()
+    return tuple(zip(begins.tolist(), (stops - begins).tolist(), strict=True))
+
+
+def is_listed(starts: Int64s, records: Records) -> Bools:
+    """bool[n]: whether a record at each of the positions `starts` int64[n] of a payload is listed."""
+    spans = np.array(sorted(records), np.int64).reshape(-1, 2)
+    place = np.searchsorted(spans[:, 0], starts, "right") - 1
+    return (place >= 0) & (starts < (spans[:, 0] + spans[:, 1])[place])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -310,13 +405,28 @@ class PointBatch:
             self.payloads,
         )
 
-    def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
-        """The refusal of one point, with its bytes, or with a line of JSON if the batch has no origins."""
-        if self.origins is None:
-            arrival_ms = int(self.arrivals_ms[point])
-            return Rejected(self.as_json(point), reason, message, stage, arrival_ms=arrival_ms)
-        rejected = self.origins.refuse(point, reason, message, stage)
-        return dataclasses.replace(rejected, arrival_ms=int(self.arrivals_ms[point]))
+    def refuse(self, points: Int64s, why: Callable[[int], RefusedError], stage: Stage) -> list[Rejected]:
+        """The refusals of points: one for all that a payload holds and one reason refuses (`Origins.refuse`).
+
+        Args:
+          why: says why a point is refused, by its number.
+
+        Returns:
+          Without origins: one for each point, with a line of JSON.
+        """
+        if self.origins is not None:
+            return self.origins.refuse(points, why, stage, self.arrivals_ms)
+        reasons = [(point, why(point)) for point in points.tolist()]
+        return [
+            Rejected(
+                self.as_json(point),
+                error.reason,
+                error.message,
+                stage,
+                arrival_ms=int(self.arrivals_ms[point]),
+            )
+            for point, error in reasons
+        ]
 
     def points(self) -> Iterator[tuple[Series, int, int | float | str | bytes]]:
         """Each point as (series, time in ms, value): for tests and small outputs, not hot paths."""

@@ -100,8 +100,16 @@ def join_joined(batches: Sequence[PointBatch]) -> PointBatch:
         np.concatenate([span + start for span, start in zip(spans, positions, strict=False)])
         for spans in ([origin.starts for origin in origins], [origin.ends for origin in origins])
     )
+    shifted = [
+        (origin.wholes[0] + start, origin.wholes[1] + start)
+        for origin, start in zip(origins, positions, strict=False)
+        if origin.wholes is not None
+    ]
+    wholes = None
+    if shifted:
+        wholes = np.concatenate([span[0] for span in shifted]), np.concatenate([span[1] for span in shifted])
     text = b"\n".join([origin.text for origin in origins])
-    return _one_batch(batches, Origins(text, starts, ends, origins[0].source, 0, joined))
+    return _one_batch(batches, Origins(text, starts, ends, origins[0].source, 0, joined, wholes))
 
 
 def _one_batch(batches: Sequence[PointBatch], origins: Origins | None) -> PointBatch:

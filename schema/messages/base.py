@@ -29,6 +29,7 @@ from timebeam.schema.points import (
     Joined,
     PointBatch,
     Reason,
+    Records,
     RefusedError,
     Rejected,
     Series,
@@ -57,6 +58,8 @@ class Message:
       source: file path or subscription.
       offset: byte offset of `text` in the (decompressed) source.
       envelope: of a Pub/Sub message; else None.
+      records: the records of `text` to read, as in `Rejected`: formats whose refusals list records read no
+        others. Empty for all.
     """
 
     text: bytes
@@ -64,6 +67,7 @@ class Message:
     source: str = ""
     offset: int = 0
     envelope: Envelope | None = None
+    records: Records = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,7 +229,7 @@ class MessageFormat(abc.ABC):
         text = message.text.strip(around)
         start = len(message.text) - len(message.text.lstrip(around))
         place_in_source = (message.source, message.offset + start, message.arrival_ms, message.envelope)
-        return Rejected(text, reason, why, Stage.PARSE, *place_in_source)
+        return Rejected(text, reason, why, Stage.PARSE, *place_in_source, records=message.records)
 
     def _parse_all(self, messages: Sequence[Message]) -> Iterable[Parsed]:
         """As `parse_all`, but raises what it raises."""

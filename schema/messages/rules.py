@@ -5,8 +5,8 @@ core/IncomingDataPoint.validate, tsd/PutDataPointRpc (OpenTSDB 2.4.1). The colum
 `linewise` accepts a subset of what these functions accept, and sends everything else here.
 
 A message can hold millions of bad records of two bytes each. Each of the first `SINGLE` is one refusal; after
-them, adjacent records with the same reason share a refusal, so all bytes are kept. A caller that only answers
-a sender can stop such a message early: `refused_at_most`.
+them, those with the same reason share a refusal, so all bytes are kept. A caller that only answers a sender
+can stop such a message early: `refused_at_most`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 
 import numpy as np
 
 from timebeam.schema.messages.base import Message, TooManyRefusedError
-from timebeam.schema.points import Joined, Reason, RefusedError, Rejected, Stage
+from timebeam.schema.points import Joined, Reason, Records, RefusedError, Rejected, Stage, records_of
 
 FIRST_MILLISECOND = 1 << 32
 """Timestamps are milliseconds from this one on, else seconds (core/Const.SECOND_MASK)."""
@@ -158,7 +159,7 @@ class RefusedPoints:
 
 
 SINGLE = 10_000
-"""Refusals of a message before adjacent ones are merged."""
+"""Refusals of a message before those with one reason are merged."""
 
 _MOST: ContextVar[float] = ContextVar("most", default=math.inf)
 
@@ -173,23 +174,36 @@ def refused_at_most(records: int) -> Iterator[None]:
         _MOST.reset(token)
 
 
-class _RefusalRun:
-    """Adjacent refused records with one reason."""
+class _SharedRefusal:
+    """Refused records of one reason: one record, or many of a message."""
 
-    def __init__(self, start: int, end: int, why: RefusedError, limit: int, points: int) -> None:
-        """`limit`: the position before which the next record of the run must begin."""
-        self.start, self.end, self.why, self.limit, self.points = start, end, why, limit, points
-        self.records = 1
+    def __init__(self, start: int, end: int, why: RefusedError, points: int, records: Records) -> None:
+        self.why, self.points = why, points
+        self.spans = array("q", (start, end))
+        self.records = {0: records} if records else {}  # by the number of the span
+
+    def add(self, start: int, end: int, points: int, records: Records) -> None:
+        """Adds one more record."""
+        if records:
+            self.records[len(self.spans) // 2] = records
+        self.spans.extend((start, end))
+        self.points += points
 
 
 class Refusals:
     """Gathers the refusals of a message, in the order of its bytes."""
 
-    def __init__(self, message: Message, joined: Joined | None = None) -> None:
-        """`joined`: the messages that the text of `message` is joined from; their refusals are not merged."""
+    def __init__(self, message: Message, joined: Joined | None = None, *, separator: bytes = b"\n") -> None:
+        """Gathers refusals of spans of `message`.
+
+        Args:
+          joined: the messages that the text of `message` is joined from; their refusals are not merged.
+          separator: what is between records in a message of several.
+        """
         self._message = message
-        self._joined = joined
-        self._runs: list[_RefusalRun] = []
+        self._joined, self._separator = joined, separator
+        self._refused: list[_SharedRefusal] = []
+        self._shared: dict[tuple[int, Reason], _SharedRefusal] = {}
         self._left = _MOST.get()
 
     @property
@@ -197,8 +211,11 @@ class Refusals:
         """Whether the text is of several messages."""
         return self._joined is not None and len(self._joined.starts) > 1
 
-    def add(self, start: int, end: int, why: RefusedError, points: int = 1) -> None:
+    def add(self, start: int, end: int, why: RefusedError, points: int = 1, records: Records = ()) -> None:
         """Adds the refusal of the bytes from `start` to `end` of the message, which hold so many points.
+
+        Args:
+          records: see `Rejected.records`.
 
         Raises:
           TooManyRefusedError: see `refused_at_most`.
@@ -206,36 +223,48 @@ class Refusals:
         if self._left <= 0:
             raise TooManyRefusedError(self.rejected())
         self._left -= 1
-        run = self._runs[-1] if len(self._runs) >= SINGLE else None
-        if run and run.why.reason is why.reason and self._neighbours(run, start):
-            run.end = end
-            run.records += 1
-            run.points += points
+        if len(self._refused) < SINGLE:
+            self._refused.append(_SharedRefusal(start, end, why.with_traceback(None), points, records))
+            return
+        number = 0 if self._joined is None else self._joined.number_at(start)
+        shared = self._shared.get((number, why.reason))
+        if shared is None:
+            shared = _SharedRefusal(start, end, why.with_traceback(None), points, records)
+            self._shared[number, why.reason] = shared
+            self._refused.append(shared)
         else:
-            limit = self._limit(start) if len(self._runs) + 1 >= SINGLE else 0
-            self._runs.append(_RefusalRun(start, end, why.with_traceback(None), limit, points))
+            shared.add(start, end, points, records)
 
     def rejected(self) -> Sequence[Rejected]:
-        return [self._rejected(run) for run in self._runs]
+        return [self._rejected(shared) for shared in self._refused]
 
-    def _neighbours(self, run: _RefusalRun, start: int) -> bool:
-        """Whether only separators are between a run and the record that begins at `start`."""
-        if not run.end <= start < run.limit:
-            return False
-        return not self._message.text[run.end : start].strip(b" \t\r\n,")
+    def _rejected(self, shared: _SharedRefusal) -> Rejected:
+        starts, ends, why = shared.spans[::2], shared.spans[1::2], shared.why
+        first = refusal(self._message, starts[0], ends[0], why.reason, why.message)
+        if len(starts) == 1:
+            return dataclasses.replace(first, points=shared.points, records=shared.records.get(0, ()))
+        text, separator = self._message.text, self._separator
+        payloads = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+        if separator == b"\n":  # a record of JSON over several lines becomes one
+            payloads = [piece.replace(b"\n", b" ") for piece in payloads]
+        return dataclasses.replace(
+            first,
+            payload=separator.join(payloads),
+            message=f"{why.message} (and {len(starts) - 1} more records)",
+            points=shared.points,
+            records=_records_of(shared.records, payloads, separator) if shared.records else (),
+        )
 
-    def _limit(self, start: int) -> int:
-        """The end of the message that contains a position of the text."""
-        if self._joined is None:
-            return len(self._message.text) + 1
-        starts = self._joined.starts
-        number = int(np.searchsorted(starts, start, side="right"))
-        return int(starts[number]) if number < len(starts) else len(self._message.text) + 1
 
-    def _rejected(self, run: _RefusalRun) -> Rejected:
-        more = f" (and {run.records - 1} more records after it)" if run.records > 1 else ""
-        rejected = refusal(self._message, run.start, run.end, run.why.reason, run.why.message + more)
-        return dataclasses.replace(rejected, points=run.points)
+def _records_of(listed: Mapping[int, Records], payloads: Sequence[bytes], separator: bytes) -> Records:
+    """The refused records of payloads that are joined, from those that some of them list."""
+    position, spans = 0, []
+    for number, piece in enumerate(payloads):
+        records = listed.get(number) or ((0, len(piece)),)
+        spans += [(position + offset, position + offset + length) for offset, length in records]
+        position += len(piece) + len(separator)
+    starts, ends = np.array(spans, np.int64).T
+    return records_of(starts, ends, (0, position - len(separator)))
 
 
 def refusal(message: Message, start: int, end: int, reason: Reason, why: str) -> Rejected:

@@ -27,10 +27,14 @@ from timebeam.schema.points import (
     Reason,
     RefusedError,
     Series,
+    Spans,
 )
 
 Outcome = Series | RefusedError
 """What the bytes of a series stand for."""
+
+Refusal = tuple[int, int, RefusedError]
+"""The span of a record that is refused, and why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,9 +46,10 @@ class Samples:
       index: int64[n], the number of each sample's series.
       times_ms: int64[n].
       kinds, bits: uint8[n], int64[n], as in `PointBatch`.
-      starts, ends: int64[n], the span of the record that each sample is in; it can be ingested alone.
+      starts, ends: int64[n], the span of the record that each sample is in.
       refusals: (a span, why) of records that are refused as a whole.
       payloads: as in `PointBatch`.
+      wholes: as in `Origins`.
     """
 
     outcomes: Sequence[Outcome]
@@ -54,12 +59,13 @@ class Samples:
     bits: Int64s
     starts: Int64s
     ends: Int64s
-    refusals: Sequence[tuple[int, int, RefusedError]] = ()
+    refusals: Sequence[Refusal] = ()
     payloads: Sequence[bytes] = ()
+    wholes: Spans | None = None
 
     @classmethod
     def join(cls, groups: Sequence[Samples]) -> Samples:
-        """The samples of several groups, in the order of their bytes."""
+        """The samples of several groups, in the order of their bytes, without `wholes`."""
         groups = [group for group in groups if len(group.index) or group.refusals]
         if len(groups) == 1:
             return groups[0]
@@ -179,7 +185,7 @@ class SampleGatherer:
         self._index, self._integers, self._doubles = array("q"), array("q"), array("d")
         self._kinds = bytearray()
         self._records: list[tuple[int, int, int, int]] = []  # (points, time, start, end)
-        self._refusals: list[tuple[int, int, RefusedError]] = []
+        self._refusals: list[Refusal] = []
 
     def add(self, base: Outcome, time_ms: int, points: Iterable[SeriesPoint], span: tuple[int, int]) -> None:
         """Adds the points of series made of `base`, of the record with this span.
@@ -221,7 +227,7 @@ class SampleGatherer:
 
     def refuse(self, why: RefusedError, span: tuple[int, int]) -> None:
         """Adds the refusal of a record."""
-        self._refusals.append((*span, why))
+        self._refusals.append((*span, why.with_traceback(None)))
 
     def finish(self) -> Samples:
         """What was gathered."""

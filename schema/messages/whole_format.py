@@ -1,4 +1,4 @@
-"""Formats whose messages are read as a whole, many together; a damaged one is refused as a whole.
+"""Formats whose messages are read as a refused_records, many together; a damaged one is refused as a whole.
 
 A subclass reads the text of joined messages into `Samples` (`timebeam.schema.messages.series_columns`).
 """
@@ -9,6 +9,7 @@ import abc
 import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -25,8 +26,9 @@ from timebeam.schema.messages.base import (
     separated,
 )
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
-from timebeam.schema.messages.series_columns import Samples, SeriesCache
+from timebeam.schema.messages.series_columns import Refusal, Samples, SeriesCache
 from timebeam.schema.points import (
+    Bools,
     Int64s,
     Joined,
     Origins,
@@ -35,6 +37,9 @@ from timebeam.schema.points import (
     RefusedError,
     Rejected,
     Series,
+    grouped,
+    is_listed,
+    records_of,
 )
 
 
@@ -135,17 +140,28 @@ class WholeFormat(MessageFormat):
                 why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
                 refused = [*refused, *(_refused(plain[number], why) for number in sorted(damaged))]
                 plain = [message for number, message in enumerate(plain) if number not in damaged]
-        parsed = self._parsed(Message(text, 0, source), samples, joined, skipped)
+        parsed = self._parsed(Message(text, 0, source), samples, joined, plain, skipped)
         return Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped, self._histogram_counts)
 
-    def _parsed(self, message: Message, samples: Samples, joined: Joined, skipped: Counter[str]) -> Parsed:
-        """The good samples as points, and the refusals of the others; counts those that are skipped."""
-        refusals = Refusals(message, joined)
-        for start, end, why in samples.refusals:
-            refusals.add(start, end, why)
+    def _parsed(
+        self,
+        message: Message,
+        samples: Samples,
+        joined: Joined,
+        plain: Sequence[Message],
+        skipped: Counter[str],
+    ) -> Parsed:
+        """The good samples as points, and the refusals of the others; counts those that are skipped.
+
+        Args:
+          message: the joined texts of the messages `plain`, which may list the samples that are read.
+        """
+        listed = _listed(samples.starts, joined, plain)
+        if listed is not None:
+            samples = samples.take(np.flatnonzero(listed))
         finite = samples.are_finite()
-        all_used = bool(finite.all())
-        if self.skips_nan and not all_used:
+        all_used = listed is None and bool(finite.all())
+        if self.skips_nan and not finite.all():
             skipped[NOT_FINITE] += int(np.count_nonzero(~finite))
             samples, finite = samples.take(np.flatnonzero(finite)), finite[finite]
         in_range = (samples.times_ms >= FIRST_MILLISECOND) & (samples.times_ms <= LAST_MILLISECOND)
@@ -153,9 +169,14 @@ class WholeFormat(MessageFormat):
         if RefusedError in set(map(type, samples.outcomes)):
             is_series = np.array([isinstance(outcome, Series) for outcome in samples.outcomes], np.bool_)
             good &= is_series[samples.index]
-        if not good.all():
-            _refuse(samples, np.flatnonzero(~good), refusals)
-            samples, all_used = samples.take(np.flatnonzero(good)), False
+        refusals = Refusals(message, joined, separator=b"")
+        if samples.refusals or not good.all():
+            starts = np.array([each[0] for each in samples.refusals], np.int64)
+            listed = _listed(starts, joined, plain)
+            records = list(samples.refusals if listed is None else compress(samples.refusals, listed))
+            _refuse(samples, np.flatnonzero(~good), refusals, records)
+            all_used &= bool(good.all())
+            samples = samples.take(np.flatnonzero(good))
         batch = self._batch(message, samples, all_used=all_used)
         return separated(Parsed(batch, refusals.rejected()), joined)
 
@@ -182,7 +203,7 @@ class WholeFormat(MessageFormat):
             samples.kinds,
             samples.bits,
             np.zeros(n, np.int64),
-            Origins(message.text, samples.starts, samples.ends, message.source, 0),
+            Origins(message.text, samples.starts, samples.ends, message.source, 0, wholes=samples.wholes),
             samples.payloads,
         )
 
@@ -201,25 +222,52 @@ def _refused(message: Message, why: RefusedError) -> Rejected:
     refusals = Refusals(message)
     refusals.add(0, len(message.text), why)
     (rejected,) = refusals.rejected()
-    return dataclasses.replace(rejected, arrival_ms=message.arrival_ms, envelope=message.envelope)
+    return dataclasses.replace(
+        rejected, arrival_ms=message.arrival_ms, envelope=message.envelope, records=message.records
+    )
 
 
-def _refuse(samples: Samples, points: Int64s, refusals: Refusals) -> None:
-    """Adds one refusal for each record and reason: the first message, and how many points it stands for."""
-    gathered: dict[tuple[int, Reason], tuple[int, RefusedError, int]] = {}
-    for point in points.tolist():
-        outcome, time_ms = samples.outcomes[samples.index[point]], int(samples.times_ms[point])
+def _listed(starts: Int64s, joined: Joined, plain: Sequence[Message]) -> Bools | None:
+    """bool[n]: the records at these positions that their messages list (`Message.records`); None for all."""
+    if not any(message.records for message in plain):
+        return None
+    number = joined.numbers_at(starts)
+    listed_records = np.ones(len(starts), np.bool_)
+    for each, message in enumerate(plain):
+        if message.records:
+            inside = number == each
+            listed_records[inside] = is_listed(starts[inside] - joined.starts[each], message.records)
+    return listed_records
+
+
+def _refuse(samples: Samples, points: Int64s, refusals: Refusals, refused_records: Sequence[Refusal]) -> None:
+    """Adds a refusal for each payload and reason: the first message, and how many points it stands for.
+
+    Args:
+      points: the numbers of the samples that are refused.
+      refused_records: the records that are refused as a whole.
+    """
+    names: dict[int, str] = {}
+
+    def why(number: int) -> RefusedError:
+        if number < 0:
+            return refused_records[number][2]
+        series, time_ms = int(samples.index[number]), int(samples.times_ms[number])
+        outcome = samples.outcomes[series]
         if isinstance(outcome, RefusedError):
-            why = outcome
-        elif not FIRST_MILLISECOND <= time_ms <= LAST_MILLISECOND:
-            why = _time_error(time_ms)
-        else:
-            number = float(samples.bits[point : point + 1].view(np.float64)[0])
-            why = RefusedError(
-                Reason.BAD_NUMBER, f"value is NaN or Infinite: {number} of {str(outcome)[:200]}"
-            )
-        key = int(samples.starts[point]), why.reason
-        end, first, count = gathered.get(key, (int(samples.ends[point]), why, 0))
-        gathered[key] = end, first, count + 1
-    for (start, _), (end, why, count) in gathered.items():
-        refusals.add(start, end, why, count)
+            return outcome
+        if not FIRST_MILLISECOND <= time_ms <= LAST_MILLISECOND:
+            return _time_error(time_ms)
+        if series not in names:
+            names[series] = str(outcome)[:200]
+        value = float(samples.bits[number : number + 1].view(np.float64)[0])
+        return RefusedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value} of {names[series]}")
+
+    spans = np.array([each[:2] for each in refused_records], np.int64).reshape(-1, 2)
+    starts = np.concatenate([samples.starts[points], spans[:, 0]])
+    ends = np.concatenate([samples.ends[points], spans[:, 1]])
+    numbers = np.concatenate([points, np.arange(-len(refused_records), 0)])
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    for start, end, error, group in grouped(starts, ends, samples.wholes, numbers[order], why):
+        refusals.add(start, end, error, len(group), records_of(starts[group], ends[group], (start, end)))

@@ -24,6 +24,7 @@ from timebeam.schema.points import (
     Kind,
     PointBatch,
     Reason,
+    RefusedError,
     Rejected,
     Series,
     Stage,
@@ -68,14 +69,13 @@ def aggregatable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     bad = no_number | ((batch.kinds == Kind.FLOAT) & ~np.isfinite(batch.bits.view(np.float64)))
     if not bad.any():
         return batch, []
-    rejected = []
-    for point in np.flatnonzero(bad).tolist():
+
+    def why(point: int) -> RefusedError:
         if no_number[point]:
-            reason, message = Reason.VALUE_NOT_STORABLE, "only numbers can be rolled up"
-        else:
-            reason, message = Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite"
-        rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))
-    return batch.take(np.flatnonzero(~bad)), rejected
+            return RefusedError(Reason.VALUE_NOT_STORABLE, "only numbers can be rolled up")
+        return RefusedError(Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite")
+
+    return batch.take(np.flatnonzero(~bad)), batch.refuse(np.flatnonzero(bad), why, Stage.ENCODE)
 
 
 def accumulate(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool = True) -> Buckets:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.support.refusals import refused_point
 from timebeam.schema.points import Kind, Origins, PointBatch, Reason, RefusedError, Rejected, Series, Stage
 
 A, B = Series.of("m", {"host": "a"}), Series.of("m", {"host": "b"})
@@ -73,9 +74,8 @@ def test_take_selects_points_and_their_origins() -> None:
     taken = batch.take(np.array([2, 1]))
     assert list(taken.points()) == [(A, 3, 3), (B, 2, 2.5)]
     assert taken.series == batch.series
-    assert taken.origins is not None
-    refused = taken.origins.refuse(0, Reason.BAD_TAG, "why", Stage.ASSIGN)
-    assert refused == Rejected(b"third", Reason.BAD_TAG, "why", Stage.ASSIGN, "f", 1013)
+    refused = refused_point(taken, 0, Reason.BAD_TAG, Stage.ASSIGN)
+    assert refused == Rejected(b"third", Reason.BAD_TAG, "why", Stage.ASSIGN, "f", 1013, 9)
     assert PointBatch.of([(A, 1, True, 1)], 9).take(np.array([0])).origins is None
 
 
@@ -104,7 +104,7 @@ def test_a_point_without_origins_is_refused_as_json() -> None:
         ],
         9,
     )
-    found = [batch.refuse(i, Reason.BAD_NUMBER, "why", Stage.ENCODE) for i in range(5)]
+    found = [refused_point(batch, i, Reason.BAD_NUMBER) for i in range(5)]
     assert {(one.offset, one.arrival_ms) for one in found} == {(-1, 9)}
     assert [json.loads(one.payload) for one in found] == [
         {"metric": "m", "timestamp": 7, "value": 1.5, "tags": {"a": "b"}},

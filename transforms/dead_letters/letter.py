@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from timebeam.schema.common.encodings import LARGEST
-from timebeam.schema.points import Envelope, Part, Reason, Rejected, Stage
+from timebeam.schema.points import MOST_RECORDS, Envelope, Part, Reason, Rejected, Stage, shortened
 from timebeam.transforms.dead_letters.rejected import CellTime
 
 LETTER_BYTES = 9_000_000
@@ -26,7 +26,6 @@ LINE_BYTES = 4 * LARGEST
 has about `LARGEST` bytes, and its text as JSON at most three times as many."""
 
 _MOST_PARTS = 1000  # of `LINE_BYTES`, each of at least three 32nds of `LETTER_BYTES`, there are 319
-_MESSAGE_CHARACTERS = 1000
 _ATTRIBUTES_BYTES = 1 << 20  # the service takes 100 of 1,280 bytes
 _HALF_BYTES = LARGEST // 4  # of a line with escapes, which may be made into Python objects as a whole
 
@@ -43,7 +42,7 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
     if rejected.points != 1:
         letter["points"] = rejected.points
     letter |= {
-        "message": _plain(_shortened(rejected.message)),
+        "message": _plain(shortened(rejected.message)),
         "stage": rejected.stage.value,
         "source": _plain(rejected.source),
         "offset": rejected.offset,
@@ -54,6 +53,8 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
         letter["message_id"] = rejected.envelope.message_id
         letter["publish_time_ms"] = rejected.envelope.publish_ms
         letter["attributes"] = dict(rejected.envelope.attributes)
+    if rejected.records:
+        letter["records"] = rejected.records
     if rejected.part is not None:
         letter["part"], letter["parts"], letter["payload_sha256"] = rejected.part
     text = None if rejected.part else _text(rejected.payload)
@@ -124,6 +125,7 @@ class _LetterJson(msgspec.Struct):
     number: _Count | None = msgspec.field(default=None, name="part")
     total: _Count = msgspec.field(default=0, name="parts")
     payload_sha256: _Name = ""
+    records: Annotated[tuple[tuple[_Count, _Count], ...], msgspec.Meta(max_length=MOST_RECORDS)] = ()
 
 
 def from_json(line: str | bytes) -> Letter:
@@ -159,6 +161,7 @@ def from_json(line: str | bytes) -> Letter:
         letter.arrival_ms,
         _envelope(letter, attributes),
         letter.points,
+        letter.records,
         payload_part,
     )
     return Letter(rejected, letter.reason not in _CUT and not letter.payload_is_cut)
@@ -209,14 +212,6 @@ def _text(payload: bytes) -> str | None:
         return payload.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _shortened(message: str) -> str:
-    """A message of at most `_MESSAGE_CHARACTERS`, since it may quote names of megabytes."""
-    if len(message) <= _MESSAGE_CHARACTERS:
-        return message
-    half = _MESSAGE_CHARACTERS // 2
-    return f"{message[: half - 1]} … {message[2 - half :]}"
 
 
 def _without_halves(line: bytes) -> bytes:

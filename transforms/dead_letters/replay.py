@@ -269,7 +269,14 @@ class _OpenFn(beam.DoFn):
             yield from self._restored(rejected, latest_ms)
         else:
             arrival_ms = min(rejected.arrival_ms, latest_ms) if rejected.arrival_ms >= 0 else latest_ms
-            yield Message(rejected.payload, arrival_ms, rejected.source, rejected.offset, rejected.envelope)
+            yield Message(
+                rejected.payload,
+                arrival_ms,
+                rejected.source,
+                rejected.offset,
+                rejected.envelope,
+                rejected.records,
+            )
 
     def _restored(
         self, rejected: Rejected, latest_ms: int

@@ -64,7 +64,7 @@ class RecordRowsFn(beam.DoFn):
             why = Reason.BAD_SYNTAX
             yield refuse(_stamped(Rejected(message.text, why, str(error), Stage.PARSE, offset=0), message))
             return
-        metrics.count("points_read", len(batch) + len(rejected))
+        metrics.count("points_read", len(batch) + sum(refusal.points for refusal in rejected))
         yield from _stored(self._declaration, batch, rejected, message)
 
     def _read(self, message: Message) -> Read:
@@ -107,7 +107,7 @@ class RecordMessagesFn(beam.DoFn):
                     metrics.count("points_read")
                     yield refuse(refused_message(message, RefusedError(Reason.BAD_SYNTAX, str(error))))
         for batch, rejected in batches:
-            metrics.count("points_read", len(batch) + len(rejected))
+            metrics.count("points_read", len(batch) + sum(refusal.points for refusal in rejected))
             yield from _stored(self._declaration, batch, rejected)
 
     def _encoding_of(self, message: Message) -> RecordEncoding:

@@ -14,7 +14,6 @@ from apache_beam.utils import shared
 from timebeam.schema.layouts import Cell, Deletion, Encoded, Layout, Packing, Replacing, Row, SeriesSpan
 from timebeam.schema.layouts.slots import CellColumns
 from timebeam.schema.layouts.tables import stored_bytes_of
-from timebeam.schema.points import merged
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
 from timebeam.transforms.bigtable.target import Target
@@ -43,10 +42,11 @@ class EncodeFn(beam.DoFn):
 
     def process(self, keyed: KeyedBatch) -> Iterable[Any]:
         encoded = self._layout.encode(keyed.batch, keyed.keys, self._packing)
-        for rejected in merged(encoded.rejected):
+        for rejected in encoded.rejected:
             yield refuse(rejected)
         metrics.count("points_duplicate", encoded.duplicates)
-        metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - len(encoded.rejected))
+        refused = sum(rejected.points for rejected in encoded.rejected)
+        metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - refused)
         yield from self._outputs(encoded)
 
     def _outputs(self, encoded: Encoded) -> Iterable[Any]:

@@ -107,7 +107,7 @@ def read_avro(message: Message) -> Read:
 def _read_avro(message: Message) -> Read:
     """As `read_avro`; charges each record."""
     container = unpack(message.text)
-    refusals = Refusals(dataclasses.replace(message, text=container.text))
+    refusals = Refusals(dataclasses.replace(message, text=container.text), separator=b"")
     damaged: list[Rejected] = []
     fields: list[dict[str, Any]] = []
     if container.damage:

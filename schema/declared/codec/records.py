@@ -13,7 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.declared.model import Declaration
-from timebeam.schema.points import Bools, Int64s, Kind, Origins, PointBatch, Reason, Rejected, Series, Stage
+from timebeam.schema.points import (
+    Bools,
+    Int64s,
+    Kind,
+    Origins,
+    PointBatch,
+    Reason,
+    RefusedError,
+    Rejected,
+    Series,
+    Stage,
+)
 
 METRIC, TIMESTAMP, VALUE = "metric", "timestamp", "value"
 """The fields of a point beside its tags."""
@@ -101,10 +112,11 @@ class RecordBatch:
 
     def refuse(self, record: int, reason: Reason, message: str) -> Rejected:
         """The refusal of one record by a layout."""
-        arrival_ms = int(self.arrivals_ms[record])
         if self.origins:
-            rejected = self.origins.refuse(record, reason, message, Stage.ENCODE)
-            return dataclasses.replace(rejected, arrival_ms=arrival_ms)
+            why, number = RefusedError(reason, message), np.array([record])
+            (rejected,) = self.origins.refuse(number, lambda _: why, Stage.ENCODE, self.arrivals_ms)
+            return rejected
+        arrival_ms = int(self.arrivals_ms[record])
         return Rejected(self.payload(record), reason, message, Stage.ENCODE, arrival_ms=arrival_ms)
 
 
@@ -119,12 +131,14 @@ def of_points(declaration: Declaration, batch: PointBatch) -> tuple[RecordBatch,
     bad = batch.kinds >= Kind.OPAQUE
     if bad_series.any():
         bad |= bad_series[batch.index]
-    rejected = []
-    for i in np.flatnonzero(bad).tolist():
-        message = reasons[batch.index[i]]
-        reason = Reason.SERIES_NOT_STORABLE if message else Reason.VALUE_NOT_STORABLE
-        why = message or "bytes and histograms have no text to store"
-        rejected.append(batch.refuse(i, reason, why, Stage.ENCODE))
+
+    def why(point: int) -> RefusedError:
+        message = reasons[batch.index[point]]
+        if message:
+            return RefusedError(Reason.SERIES_NOT_STORABLE, message)
+        return RefusedError(Reason.VALUE_NOT_STORABLE, "bytes and histograms have no text to store")
+
+    rejected = batch.refuse(np.flatnonzero(bad), why, Stage.ENCODE)
     if rejected:
         batch = batch.take(np.flatnonzero(~bad))
     index = pa.array(batch.index)

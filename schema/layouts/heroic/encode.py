@@ -9,7 +9,7 @@ import numpy as np
 from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.heroic.keys import PERIOD_MS, KeyForm
 from timebeam.schema.layouts.writing import Encoded, RowFragment, SeriesKey
-from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
+from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, RefusedError, Rejected, Stage
 
 POINTS = "points"
 DISTRIBUTIONS = "distributionPoints"
@@ -79,20 +79,17 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     is_storable = has_time & has_value
     if is_storable.all():
         return batch, []
-    rejected = []
-    for point in np.flatnonzero(~is_storable).tolist():
+
+    def why(point: int) -> RefusedError:
         if not has_time[point]:
-            reason = Reason.TIMESTAMP_OUT_OF_RANGE
             message = f"time {batch.times_ms[point]} ms: Heroic reads times before 1970 back as other times"
-        elif batch.kinds[point] == Kind.INTEGER:
-            reason = Reason.VALUE_NOT_STORABLE
+            return RefusedError(Reason.TIMESTAMP_OUT_OF_RANGE, message)
+        message = "a string or histogram: Heroic stores doubles and distributions"
+        if batch.kinds[point] == Kind.INTEGER:
             message = f"the integer {batch.bits[point]} is not a double: send a decimal, which may be rounded"
-        else:
-            reason, message = (
-                Reason.VALUE_NOT_STORABLE,
-                "a string or histogram: Heroic stores doubles and distributions",
-            )
-        rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))
+        return RefusedError(Reason.VALUE_NOT_STORABLE, message)
+
+    rejected = batch.refuse(np.flatnonzero(~is_storable), why, Stage.ENCODE)
     return batch.take(np.flatnonzero(is_storable)), rejected
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from timebeam.schema.common.batches import run_starts
 from timebeam.schema.layouts import slots
 from timebeam.schema.layouts.kairosdb import keys as row_keys
 from timebeam.schema.layouts.kairosdb import values
 from timebeam.schema.layouts.kairosdb.keys import RowSpec
 from timebeam.schema.layouts.writing import Encoded, RowFragment, SeriesKey
-from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, Rejected, Stage
+from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, RefusedError, Stage
 
 KINDS = len(row_keys.TYPES)
 
@@ -24,7 +26,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
       table: name of the data table.
     """
     good = storable(batch)
-    rejected = [] if good.all() else [_refused(batch, point) for point in np.flatnonzero(~good).tolist()]
+    rejected = batch.refuse(np.flatnonzero(~good), functools.partial(_why, batch), Stage.ENCODE)
     if rejected:
         batch = batch.take(np.flatnonzero(good))
     if len(batch) == 0:
@@ -32,7 +34,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     width = spec.width_ms
     numbers = batch.times_ms // width
     offsets = batch.times_ms - numbers * width
-    order, bounds = slots.sorted_rows(row_numbers(batch, numbers), offsets, batch.arrivals_ms)
+    order, bounds = sorted_rows(batch, numbers, offsets)
     columns, arrivals_ms = spec.columns(offsets[order]), batch.arrivals_ms[order]
     points = slots.SlotPoints(bounds, columns, arrivals_ms, _values(batch.take(order)))
     first = order[bounds[:-1]]
@@ -75,8 +77,8 @@ def _fits(text: bytes) -> bool:
     return 2 * len(text) <= values.STRING_BYTES or len(values.modified_utf8(text)) <= values.STRING_BYTES
 
 
-def _refused(batch: PointBatch, point: int) -> Rejected:
-    """The refusal of a point that cannot be stored."""
+def _why(batch: PointBatch, point: int) -> RefusedError:
+    """Why a point cannot be stored."""
     time_ms, kind = int(batch.times_ms[point]), batch.kinds[point]
     if time_ms < 0:
         reason = Reason.TIMESTAMP_OUT_OF_RANGE
@@ -92,17 +94,28 @@ def _refused(batch: PointBatch, point: int) -> Rejected:
         reason = Reason.VALUE_NOT_STORABLE
     else:
         reason, message = Reason.VALUE_NOT_STORABLE, "KairosDB stores longs, doubles and strings"
-    return batch.refuse(point, reason, message, Stage.ENCODE)
+    return RefusedError(reason, message)
 
 
-def row_numbers(batch: PointBatch, numbers: Int64s) -> Int64s:
-    """int64[n]: a number for the row (series, row time, kind) of each point; small if possible.
+def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[Int64s, Int64s]:
+    """As `slots.sorted_rows`, by row (series, row time, kind); of an instant only the last of all kinds.
+
+    Cells of two kinds are in two rows, where no reader could tell which of one arrival came later.
 
     Args:
       numbers: int64[n], row time divided by the width of a row.
+      offsets: int64[n], of each point in its row.
     """
     low, high = int(numbers.min()), int(numbers.max())
-    return (batch.index.astype(np.int64) * (high - low + 1) + (numbers - low)) * KINDS + batch.kinds
+    rows = batch.index.astype(np.int64) * (high - low + 1) + (numbers - low)
+    order, bounds = slots.sorted_rows(rows, offsets, batch.arrivals_ms)
+    if (batch.kinds == batch.kinds[0]).all():
+        return order, bounds
+    rows = (rows * KINDS + batch.kinds)[order]
+    if (rows[1:] < rows[:-1]).any():
+        by_kind = np.argsort(rows, kind="stable")
+        order, rows = order[by_kind], rows[by_kind]
+    return order, np.append(run_starts(rows), len(rows))
 
 
 def _values(batch: PointBatch) -> slots.Strings:

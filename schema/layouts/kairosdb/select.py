@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.layouts.kairosdb import keys
-from timebeam.schema.layouts.kairosdb.encode import KINDS, row_numbers, storable
+from timebeam.schema.layouts.kairosdb.encode import KINDS, sorted_rows, storable
 from timebeam.schema.layouts.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.layouts.reading import (
     ColumnRange,
@@ -50,7 +50,8 @@ def entries(batch: PointBatch, spec: RowSpec) -> list[tuple[int, int]]:
     if len(batch) == 0:
         return []
     numbers = batch.times_ms // spec.width_ms
-    first = np.unique(row_numbers(batch, numbers), return_index=True)[1]
+    order, bounds = sorted_rows(batch, numbers, batch.times_ms - numbers * spec.width_ms)
+    first = np.sort(order[bounds[:-1]])
     entry_numbers = numbers[first] * spec.width_ms + batch.kinds[first]
     return list(zip(batch.index[first].tolist(), entry_numbers.tolist(), strict=True))
 

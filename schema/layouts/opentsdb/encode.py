@@ -14,7 +14,7 @@ from timebeam.schema.layouts.opentsdb import histogram_cells
 from timebeam.schema.layouts.opentsdb.fragments import FAMILY, packed_rows, point_rows
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_keys
 from timebeam.schema.layouts.writing import Encoded, Packing, RowFragment, SeriesKey
-from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, Rejected, Stage
+from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, RefusedError, Rejected, Stage
 
 _SPAN_MS = SPAN_S * 1000
 _OFFSET_BITS = 22
@@ -123,16 +123,15 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     bad = bad_time | bad_value | no_number
     if not bad.any():
         return batch, []
-    rejected = []
-    for point in np.flatnonzero(bad).tolist():
+
+    def why(point: int) -> RefusedError:
         if bad_time[point]:
-            reason, message = Reason.TIMESTAMP_OUT_OF_RANGE, "base times are unsigned 32-bit seconds"
-        elif no_number[point]:
-            reason, message = Reason.VALUE_NOT_STORABLE, "OpenTSDB stores numbers and histograms only"
-        else:
-            reason, message = Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite"
-        rejected.append(batch.refuse(point, reason, message, Stage.ENCODE))
-    return batch.take(np.flatnonzero(~bad)), rejected
+            return RefusedError(Reason.TIMESTAMP_OUT_OF_RANGE, "base times are unsigned 32-bit seconds")
+        if no_number[point]:
+            return RefusedError(Reason.VALUE_NOT_STORABLE, "OpenTSDB stores numbers and histograms only")
+        return RefusedError(Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite")
+
+    return batch.take(np.flatnonzero(~bad)), batch.refuse(np.flatnonzero(bad), why, Stage.ENCODE)
 
 
 def _row_numbers(batch: PointBatch, hours: Int64s) -> Int64s:

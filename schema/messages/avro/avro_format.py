@@ -158,7 +158,7 @@ class Avro(MessageFormat):
             rejected.append(refusal(message, 0, container.read_bytes, Reason.CORRUPT_FILE, why))
             return Parsed(PointBatch.of([], message.arrival_ms), rejected)
         gatherer = AvroGatherer(self._fields, schema.logical, skips_nan=self.skips_nan)
-        refusals = Refusals(plain)
+        refusals = Refusals(plain, separator=b"")
         for record in read_records(container, schema):
             try:
                 if isinstance(record.value, RefusedError):

@@ -15,6 +15,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -108,15 +109,15 @@ _KINDS = {int: Kind.INTEGER, float: Kind.FLOAT, bytes: Kind.OPAQUE}
 class HeroicGatherer:
     """Gathers the points and refusals of one message."""
 
-    def __init__(self, message: Message, joined: Joined | None = None) -> None:
-        """Gathers points whose spans are in the text of `message`; `joined` as in `Refusals`."""
+    def __init__(self, message: Message, joined: Joined | None = None, *, separator: bytes = b"\n") -> None:
+        """Gathers points whose spans are in the text of `message`; the others as in `Refusals`."""
         self._message = message
         self._numbers: dict[Series, int] = {}
         self._index: list[int] = []
         self._times: list[int] = []
         self._values: list[Value] = []
         self._spans: list[tuple[int, int, int]] = []
-        self._refusals = Refusals(message, joined)
+        self._refusals = Refusals(message, joined, separator=separator)
         self.skipped: Counter[str] = Counter()
         """See `Parsed`."""
 
@@ -176,7 +177,9 @@ class HeroicGatherer:
 
 
 class HeroicFormat(MessageFormat):
-    """A format whose messages are read into a `HeroicGatherer`."""
+    """A format whose messages are read into a `HeroicGatherer`; `separator` as in `Refusals`."""
+
+    separator: ClassVar[bytes] = b"\n"
 
     def plain(self, text: bytes) -> bytes:
         """The text of a message, decompressed if it is compressed.
@@ -204,7 +207,7 @@ class HeroicFormat(MessageFormat):
             points.refuse(error, 0, len(message.text))
         else:
             self._charge(message.text)
-            points = HeroicGatherer(message)
+            points = HeroicGatherer(message, separator=self.separator)
             self.read(message.text, 0, len(message.text), points)
         return points.finish()
 
@@ -226,7 +229,7 @@ class HeroicFormat(MessageFormat):
         joined = joined_of(plain)
         text = b"\n".join([message.text for message in plain])
         self._charge(text)
-        points = HeroicGatherer(Message(text, 0, plain[0].source), joined)
+        points = HeroicGatherer(Message(text, 0, plain[0].source), joined, separator=self.separator)
         for message, start in zip(plain, joined.starts.tolist(), strict=True):
             self.read(text, start, start + len(message.text), points)
         parsed = separated(points.finish(), joined)

@@ -52,6 +52,7 @@ class HeroicProto(HeroicFormat):
     )
     framing = Framing.NONE
     declared_options = (NAN_OPTION,)
+    separator = b""
 
     def __init__(self, remembered: int = 200_000) -> None:
         """A format that caches this many series."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from timebeam.schema.common.protobuf import BYTES
 from timebeam.schema.common.wire_fields import DamagedMessagesError, Fields, scan
-from timebeam.schema.points import Int64s, RefusedError
+from timebeam.schema.points import Int64s, RefusedError, Spans
 
 FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
 """Number and type of the fields that hold a resource, a scope, the name of a metric, or data points."""
@@ -23,15 +23,14 @@ class Levels:
       resources: of each `ResourceMetrics`.
       scopes: (number of the resource, bytes of the scope) of each `ScopeMetrics`.
       metrics: the fields of metrics, whose messages are `ScopeMetrics`.
-      starts, ends: int64[m], the span of the `ResourceMetrics` of each metric.
+      wholes: the span of each `ResourceMetrics`.
       kept: the attributes of the resources that were read, by their number, or why they are refused.
     """
 
     resources: Sequence[bytes]
     scopes: Sequence[tuple[int, bytes]]
     metrics: Fields
-    starts: Int64s
-    ends: Int64s
+    wholes: Spans
     kept: dict[int, dict[str, str] | RefusedError] = dataclasses.field(default_factory=dict)
 
 
@@ -58,8 +57,7 @@ def levels_of(padded: bytes, starts: Int64s, ends: Int64s) -> Levels:
     for number, first, end in spans_of(within.of(FIRST)):
         scopes[number] = scopes[number][0], padded[first:end]
     metrics = within.of(_SECOND)
-    owner = scope_metrics.message[metrics.message]
-    return Levels(resources, scopes, metrics, resource_metrics.starts[owner], resource_metrics.ends[owner])
+    return Levels(resources, scopes, metrics, (resource_metrics.starts, resource_metrics.ends))
 
 
 def spans_of(fields: Fields) -> Iterator[tuple[int, int, int]]:

@@ -12,7 +12,7 @@
 
 Source: opentelemetry/proto/metrics/v1/metrics.proto, 1.x. The messages of each level are scanned together. A
 series is cached by its resource, scope and metric, and the bytes of its attributes. The payload of a refusal
-is the `ResourceMetrics`, which is a request.
+is the `ResourceMetrics`, which is a request; it lists the data points in it that are refused.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from timebeam.schema.messages.otlp.json_requests import encoded_request
 from timebeam.schema.messages.otlp.levels import FIRST, Levels, levels_of, spans_of
 from timebeam.schema.messages.series_columns import Outcome, SampleGatherer, Samples, bounded_key
 from timebeam.schema.messages.whole_format import WholeFormat
-from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
+from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series, Spans
 
 T = TypeVar("T")
 
@@ -177,7 +177,8 @@ class Otlp(WholeFormat):
         for metric, first, end in spans_of(fields.of(FIRST)):
             names[metric] = padded[first:end]
         groups = [self._points(padded, levels, names, kind, fields.of(kind.tag), skipped) for kind in KINDS]
-        return Samples.join([group for group in groups if group is not None])
+        samples = Samples.join([group for group in groups if group is not None])
+        return dataclasses.replace(samples, wholes=levels.wholes)
 
     def _points(
         self,
@@ -210,7 +211,7 @@ class Otlp(WholeFormat):
             resource, scope = levels.scopes[int(levels.metrics.message[metric])]
             is_delta = kind.has_temporality and int(temporality[each]) == _DELTA
             if kind.has_temporality and not 1 <= int(temporality[each]) <= 2:
-                why = f"metric {names[metric]!r} is neither cumulative nor of deltas"
+                why = f"metric {names[metric][:200]!r} is neither cumulative nor of deltas"
                 return RefusedError(Reason.VALUE_NOT_STORABLE, why)
             return self._read_series(
                 levels, resource, scope, names[metric], attributes[number], is_delta=is_delta
@@ -222,8 +223,7 @@ class Otlp(WholeFormat):
         times_ms[time_fields.message] = (
             fixed64(padded, time_fields.firsts).view(np.uint64) // _NS_PER_MS
         ).view(np.int64)
-        metric_of = data.message[points.message]
-        spans = levels.starts[metric_of], levels.ends[metric_of]
+        spans = points.starts, points.ends
         absent = np.zeros(n, np.bool_)
         flags = fields.of(kind.flags << 3 | VARINT)
         if len(flags):
@@ -242,7 +242,7 @@ class Otlp(WholeFormat):
         recorded: Sequence[int],
         outcomes: Sequence[Outcome],
         times_ms: Int64s,
-        spans: tuple[Int64s, Int64s],
+        spans: Spans,
     ) -> Samples:
         """The samples of n histograms or summaries, of those that have the numbers `recorded`.
 
@@ -299,7 +299,7 @@ class Otlp(WholeFormat):
     ) -> Outcome:
         """The series of a resource, by its number, a scope, a metric and encoded attributes."""
         if is_delta and self._delta == "refuse":
-            why = f"metric {name!r} has deltas: let the sender make them cumulative, or --otlp_delta tag"
+            why = f"metric {name[:99]!r} has deltas: let the sender make them cumulative, or --otlp_delta tag"
             return RefusedError(Reason.VALUE_NOT_STORABLE, why)
         resources = levels.kept.get(resource)
         if resources is None:
@@ -356,7 +356,7 @@ def _numbers(
     outcomes: list[Outcome],
     times_ms: Int64s,
     absent: np.ndarray[Any, np.dtype[np.bool_]],
-    spans: tuple[Int64s, Int64s],
+    spans: Spans,
 ) -> Samples:
     """The samples of number data points; each is one of its series."""
     values = fields.take((fields.tags == _DOUBLE) | (fields.tags == _INT))

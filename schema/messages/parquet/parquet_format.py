@@ -1,7 +1,7 @@
 """Message format `parquet`: rows of Parquet files, as `timebeam export` writes them or with other columns.
 
 A message is a batch of rows as an Arrow IPC stream, which `batch_bytes` makes, or a whole small Parquet file.
-A refusal holds its row as an Arrow IPC stream.
+A refusal holds the rows that one reason refuses as an Arrow IPC stream, or the message and their numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,39 +40,76 @@ from timebeam.schema.messages.parquet.read_columns import (
 )
 from timebeam.schema.messages.parquet.row_groups import RowGroups
 from timebeam.schema.points import (
+    Int64s,
     Kind,
     Origins,
     PointBatch,
     Reason,
+    Records,
     RefusedError,
     Rejected,
     Series,
     Stage,
+    grouped,
+    is_listed,
+    records_of,
 )
 
 BATCH_ROWS = 1 << 16
 MOST_ROWS = 1 << 21
 """Rows of a message."""
 
-_MOST_REFUSED = 4 * LARGEST  # bytes of the refused rows of a message; with more it is refused as a whole
+_SHORT_BYTES = 1 << 14  # of refused rows, which are their payload even if the message is shorter
 _QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
 _METRIC_FOLDER = re.compile(r"/metric=([^/]+)/")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowOrigins(Origins):
-    """Rows of a table: `starts` are their numbers, and `offset` the number of the first row in its file."""
+    """Rows of a table: `starts` are their numbers, and `offset` the number of the first row in its file.
+
+    Attributes:
+      message: the message with the rows.
+    """
 
     table: pa.Table = None
+    message: bytes = b""
 
-    def refuse(self, point: int, reason: Reason, message: str, stage: Stage) -> Rejected:
-        """See `Origins.refuse`; the payload is the row."""
-        row = int(self.starts[point])
-        payload = batch_bytes(
-            _without_dictionaries(self.table.slice(row, 1)).combine_chunks().to_batches()[0]
-        )
-        rejected = Rejected(payload, reason, message, stage, self.source, self.offset + row)
-        return self.joined.addressed(rejected) if self.joined else rejected
+    def refuse(
+        self, points: Int64s, why: Callable[[int], RefusedError], stage: Stage, arrivals_ms: Int64s
+    ) -> list[Rejected]:
+        """See `Origins.refuse`: one for each reason. The payload is its rows, or the shorter message."""
+        rows, refusals = self.starts[points], []
+        none = np.zeros(len(points), np.int64)
+        for _, _, error, group in grouped(none, none, None, points, why):
+            chosen = rows[group]
+            records: Records = ()
+            offset, payload = self.offset + int(chosen[0]), self._payload(chosen)
+            if payload is None:
+                offset, payload = self.offset, self.message
+                records = records_of(chosen, chosen + 1, (0, len(self.table)))
+            rejected = Rejected(
+                payload,
+                error.reason,
+                error.message,
+                stage,
+                self.source,
+                offset,
+                int(arrivals_ms[points[group[0]]]),
+                self.joined.envelopes[0] if self.joined else None,
+                len(group),
+                records,
+            )
+            refusals.append(rejected)
+        return refusals
+
+    def _payload(self, rows: Int64s) -> bytes | None:
+        """Some rows without the strings of others; None if the whole message is shorter."""
+        plain_bytes = int(_plain_bytes(self.table, rows))
+        if plain_bytes > max(len(self.message), _SHORT_BYTES):
+            return None
+        chosen = _without_dictionaries(self.table.take(pa.array(rows)))
+        return batch_bytes(chosen.combine_chunks().to_batches()[0])
 
 
 def _without_dictionaries(rows: pa.Table) -> pa.Table:
@@ -89,6 +126,24 @@ def _without_dictionaries(rows: pa.Table) -> pa.Table:
             ]
         )
     )
+
+
+def _plain_bytes(table: pa.Table, rows: Int64s) -> int:
+    """About what some rows of a table take without dictionaries."""
+    import pyarrow.compute as pc
+
+    size = 0
+    indices = pa.array(rows)
+    for column in table.columns:
+        size += 8 * len(rows)
+        for chosen in column.take(indices).chunks:
+            for texts in (chosen.keys, chosen.items) if pa.types.is_map(chosen.type) else (chosen,):
+                if pa.types.is_dictionary(texts.type):
+                    lengths = pc.binary_length(texts.dictionary).take(texts.indices)
+                    size += 8 * len(texts) + (pc.sum(lengths.cast(pa.int64())).as_py() or 0)
+                elif texts.type in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
+                    size += pc.sum(pc.binary_length(texts).cast(pa.int64())).as_py() or 0
+    return size
 
 
 class _Example:
@@ -155,7 +210,7 @@ class Parquet(MessageFormat):
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             reason, why = Reason.CORRUPT_MESSAGE, f"not rows of Parquet: {error}"[:180]
         rejected = Rejected(message.text, reason, why, Stage.PARSE, message.source, message.offset)
-        return Parsed(none, [rejected])
+        return Parsed(none, [dataclasses.replace(rejected, records=message.records)])
 
     def _parsed(self, table: pa.Table, message: Message) -> Parsed:
         """The points of the rows, and a refusal for each other row.
@@ -177,23 +232,26 @@ class Parquet(MessageFormat):
         is_series = np.array([isinstance(each, Series) for each in outcomes], np.bool_)
         good = has_time & has_value & ~not_finite & is_series[numbers]
         rows = np.arange(n)
-        origins = RowOrigins(b"", rows, rows, message.source, message.offset, table=table)
-        rejected, refused_bytes = [], 0
-        for row in np.flatnonzero(~good & ~not_finite if self.skips_nan else ~good).tolist():
+        origins = RowOrigins(
+            b"", rows, rows, message.source, message.offset, table=table, message=message.text
+        )
+        arrivals_ms = np.full(n, message.arrival_ms, np.int64)
+
+        def why(row: int) -> RefusedError:
             outcome = outcomes[numbers[row]]
             if isinstance(outcome, RefusedError):
-                error = outcome
-            elif not has_time[row]:
-                error = RefusedError(Reason.BAD_TIMESTAMP, "no time from 1970-01-01 to 2106-02-07")
-            elif not has_value[row]:
-                error = RefusedError(Reason.EMPTY_VALUE, "the row has no value")
-            else:
-                error = RefusedError(Reason.BAD_NUMBER, "value is NaN or Infinite")
-            rejected.append(origins.refuse(row, error.reason, error.message, Stage.PARSE))
-            refused_bytes += len(rejected[-1].payload)  # each row has strings of its own, unlike the message
-            if refused_bytes > _MOST_REFUSED:
-                why = f"rows of more than {_MOST_REFUSED:,} bytes are refused, the last for: {error.message}"
-                raise RefusedError(error.reason, why[:180])
+                return outcome
+            if not has_time[row]:
+                return RefusedError(Reason.BAD_TIMESTAMP, "no time from 1970-01-01 to 2106-02-07")
+            if not has_value[row]:
+                return RefusedError(Reason.EMPTY_VALUE, "the row has no value")
+            return RefusedError(Reason.BAD_NUMBER, "value is NaN or Infinite")
+
+        is_listed_row = is_listed(rows, message.records) if message.records else np.ones(n, np.bool_)
+        not_finite &= is_listed_row
+        refused = ~good & is_listed_row & ~(not_finite if self.skips_nan else np.zeros(n, np.bool_))
+        rejected = origins.refuse(np.flatnonzero(refused), why, Stage.PARSE, arrivals_ms)
+        good &= is_listed_row
         ranks = np.cumsum(is_series) - 1
         batch = PointBatch(
             [each for each in outcomes if isinstance(each, Series)],
@@ -202,7 +260,7 @@ class Parquet(MessageFormat):
             in_ms,
             kinds,
             bits,
-            np.full(n, message.arrival_ms, np.int64),
+            arrivals_ms,
             origins,
             payloads,
         )

@@ -17,11 +17,13 @@ Prometheus 3. Read as the wrong version a message is empty: its fields tell the 
 In files each request is behind its length, packed or not.
 
 A series of version 1.0 is a message of one series, so it is the payload of refusals. The series of version
-2.0 refer to the symbols of their message, so the payload is the whole message.
+2.0 refer to the symbols of their message, so the payload is the whole message, with a list of the series that
+are refused.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Hashable
@@ -53,7 +55,7 @@ from timebeam.schema.messages.series_columns import (
     bounded_key,
 )
 from timebeam.schema.messages.whole_format import WholeFormat
-from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series
+from timebeam.schema.points import Int64s, Kind, Reason, RefusedError, Series, Spans
 
 STALE = 0x7FF0000000000002
 """The bits of the value that says that a series has ended."""
@@ -71,9 +73,6 @@ _HISTOGRAM = {1: 4 << 3 | BYTES, 2: 3 << 3 | BYTES}
 _EXEMPLAR = {1: 3 << 3 | BYTES, 2: 4 << 3 | BYTES}
 _METADATA_2 = 5 << 3 | BYTES
 _VALUE, _TIME = 1 << 3 | FIXED64, 2 << 3 | VARINT
-
-Spans = tuple[Int64s, Int64s]
-"""Where the payloads of the refusals of each series begin and end."""
 
 
 class RemoteWrite(WholeFormat):
@@ -131,8 +130,8 @@ class RemoteWrite(WholeFormat):
         if has[1].any():
             groups.append(self._version_1(padded, top.of(SERIES_1), skipped))
         if has[2].any():
-            groups.append(self._version_2(padded, top, starts, ends, skipped))
-        return Samples.join(groups)
+            groups.append(self._version_2(padded, top, starts, skipped))
+        return dataclasses.replace(Samples.join(groups), wholes=(starts[has[2]], ends[has[2]]))
 
     def _version_1(self, padded: bytes, series: Fields, skipped: Counter[str]) -> Samples:
         """The samples of series of version 1.0; those of known labels and one sample are not scanned."""
@@ -158,9 +157,7 @@ class RemoteWrite(WholeFormat):
         outcomes = self._series.outcomes(keys, lambda number: _encoded_series(keys[number]))
         return self._read(padded, fields, 1, outcomes, (series.starts, series.ends), skipped)
 
-    def _version_2(
-        self, padded: bytes, top: Fields, starts: Int64s, ends: Int64s, skipped: Counter[str]
-    ) -> Samples:
+    def _version_2(self, padded: bytes, top: Fields, starts: Int64s, skipped: Counter[str]) -> Samples:
         """The samples of series of version 2.0."""
         series, symbols = top.of(_SERIES_2), top.of(_SYMBOL_2)
         fields = scan(padded, series.firsts, series.ends)
@@ -196,8 +193,7 @@ class RemoteWrite(WholeFormat):
             why = "labels_refs of a series: an odd number of them, or one of no symbol"
             outcomes[number] = RefusedError(Reason.BAD_TAG, why)
         skipped["metadata"] += int(np.count_nonzero(fields.tags == _METADATA_2))
-        spans = starts[series.message], ends[series.message]
-        return self._read(padded, fields, 2, outcomes, spans, skipped)
+        return self._read(padded, fields, 2, outcomes, (series.starts, series.ends), skipped)
 
     def _symbol_number(self, text: bytes) -> int:
         """A number that this symbol alone has in this process."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.support.commands import timebeam
 from tests.support.processes.streams import T, letters, line, point, stream, values
 from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
 from tests.support.stored import Store
+from timebeam.schema.common.protobuf import encoded_bytes as field
+from timebeam.schema.common.protobuf import encoded_varint as varint
 from timebeam.schema.points import Reason
 
 
@@ -187,6 +190,24 @@ def test_no_byte_of_a_long_refused_message_is_lost_in_a_topic(store: Store, tmp_
         assert (ran.code, server.left) == (1, 0), ran.err  # all is refused again
     again = letters(tmp_path)
     assert sorted(base64.b64decode(letter["payload_base64"]) for letter in again) == sorted(sent)
+
+
+def test_a_refusal_that_quotes_tag_values_of_megabytes_fits_a_topic(store: Store, tmp_path: Path) -> None:
+    """It was tried for 49 seconds, and then the process ended; the message beside it is stored."""
+    number = varint(3 << 3 | 1) + struct.pack("<Q", 10**18) + varint(4 << 3 | 1) + struct.pack("<d", 1.5)
+    request = [field(7, field(1, b"k") + field(2, field(1, text))) for text in (b"\x01" * 2_000_000, b"\x02")]
+    bad, good = (
+        field(1, field(2, field(2, field(1, b"m") + field(5, field(1, number + attributes)))))
+        for attributes in (b"".join(request), request[1].replace(b"\x02", b"a"))
+    )
+    dead = "projects/local-project/topics/dead"
+    with PubSubServer([Published(bad, 10), Published(good, 11)]).running() as server:
+        found = stream(store, tmp_path, "--format=otlp", "--auto_create_metrics", f"--dead_letters={dead}")
+        assert server.left == 0
+        (letter,) = [json.loads(message.data) for message in server.published]
+    assert (letter["reason"], len(letter["message"])) == ("duplicate-tag", 1000)
+    assert base64.b64decode(letter["payload_base64"]) == bad
+    assert found["points_stored"] == 1
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import pytest
 from tests.support.commands import code_of, ingest, timebeam
 from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty, some_keys
 from tests.support.stored import Store
+from timebeam.schema.common.protobuf import encoded_bytes, encoded_varint, field_contents
+from timebeam.schema.messages import message_format
 
 T = 1_767_225_600
 
@@ -21,11 +23,14 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
     return Store.create(bigtable, prefix)
 
 
-def replay(store: Store, folder: Path, pattern: str, *flags: str) -> dict[str, object]:
+def replay(
+    store: Store, folder: Path, pattern: str, *flags: str, form: str = "opentsdb-text"
+) -> dict[str, object]:
     ran = timebeam(
-        *("replay", folder / pattern, *store.flags, "--format=opentsdb-text", "--summary=json"),
+        *("replay", folder / pattern, *store.flags, f"--format={form}", "--summary=json"),
         *("--dead_letters", folder / "again", *flags),
     )
+    assert ran.out, ran.err
     summary = json.loads(ran.out)
     assert ran.code == code_of(summary), ran.err
     return summary
@@ -55,6 +60,35 @@ def test_after_the_fix_all_is_there_and_corrections_win(store: Store, tmp_path: 
         first = first or set(store.cells())
         assert set(store.cells()) == first
     assert values(store) == {0: 0, 1: 1, 2: 2.5, 3: 3, 4: 4}
+
+
+def test_of_a_message_only_the_refused_records_are_stored(
+    bigtable: tuple[str, str], prefix: str, store: Store, tmp_path: Path
+) -> None:
+    """The payload is the whole message, whose other points may have been deleted meanwhile."""
+    name = message_format("otlp", {}).example.replace(b"memory", b"m2mory")
+    metrics = [name.replace(b"m2mory", b"m%dmory" % (number % 2)) for number in range(8)]
+    request = _one_resource(metrics)
+    (tmp_path / "a.pb").write_bytes(encoded_varint(len(request)) + request)
+    one = tmp_path / "b.pb"
+    one.write_bytes(encoded_varint(len(metrics[0])) + metrics[0])
+    source = ("--format=otlp", "--input")
+    ingest(tmp_path, *store.flags, "--auto_create_metrics", *source, one)
+    found = ingest(tmp_path, *store.flags, *source, tmp_path / "a.pb")
+    (letter,) = found.letters
+    assert (letter["reason"], letter["points"], len(letter["records"])) == ("unknown-name", 4, 4)
+    other = Store.create(bigtable, prefix + "2")
+    summary = replay(other, tmp_path, "letters-*/*.jsonl", "--auto_create_metrics", form="otlp")
+    assert (summary["points_read"], summary["refused"]) == (4, {})
+    assert {series.metric for series in other.points()} == {"m1mory"}
+
+
+def _one_resource(requests: list[bytes]) -> bytes:
+    """A request of OTLP with the scopes of several in one resource."""
+    resources = [content for request in requests for _, content in field_contents(request)]
+    scopes = [encoded_bytes(2, content) for one in resources for _, content in list(field_contents(one))[1:]]
+    head = encoded_bytes(1, next(content for _, content in field_contents(resources[0])))
+    return encoded_bytes(1, head + b"".join(scopes))
 
 
 def test_refused_rows_are_written(store: Store, emulator: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.inputs.avro_bytes import container, integer, long, point, tag_map, text
+from tests.support.refusals import refused_point
 from timebeam.schema.messages import Framing, Message, Parsed, message_format
 from timebeam.schema.messages.avro.avro_format import Avro
 from timebeam.schema.messages.avro.schema import own_schema
@@ -62,9 +63,7 @@ def test_binary_points(record: bytes, time_ms: int, in_ms: bool, value: float) -
         ((series, time, found),) = points(parsed)
         assert (series, time, type(found), repr(found)) == (SERIES, time_ms, type(value), repr(value))
         assert (parsed.batch.in_ms.tolist(), parsed.batch.arrivals_ms.tolist()) == ([in_ms], [5])
-        origins = parsed.batch.origins
-        assert origins is not None
-        assert origins.refuse(0, Reason.NO_TAGS, "", Stage.ENCODE).payload == record
+        assert refused_point(parsed.batch, 0).payload == record
 
 
 def batch(times: list[int], values: list[bytes]) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refused_point
 from timebeam.schema.common import meter
 from timebeam.schema.common.meter import SERIES_BYTES, TAG_BYTES
 from timebeam.schema.messages import FORMATS, Message, MessageFormat, message_format
@@ -99,7 +100,7 @@ def test_a_line_that_makes_the_reader_fail_is_refused_alone(
                 check(rejected, name)
                 assert (rejected.offset, rejected.source) == (100 + text.index(POISON), "file")
             for point in range(len(part.batch)):
-                refused = part.batch.refuse(point, Reason.BAD_TAG, "", rejected.stage)
+                refused = refused_point(part.batch, point)
                 assert refused.payload.strip() == example
                 places.append(refused.offset - 100)
         assert points == 8 * good_of(name)

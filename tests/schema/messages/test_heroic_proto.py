@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.refusals import refused_point
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.messages.heroic.proto_format import HeroicProto
@@ -222,7 +223,7 @@ def test_several_messages_become_one_batch() -> None:
         (b"no snappy", 0, 11, messages[1].envelope),
         (bad, len(GOOD), 12, messages[2].envelope),
     ]
-    later = parsed.batch.refuse(2, Reason.VALUE_NOT_STORABLE, "why", Stage.ENCODE)
+    later = refused_point(parsed.batch, 2, Reason.VALUE_NOT_STORABLE)
     assert (later.payload, later.offset, later.envelope) == (GOOD, len(GOOD + bad), messages[2].envelope)
     (nothing,) = HeroicProto().parse_all(messages[1:2])
     assert (len(nothing.batch), len(nothing.rejected)) == (0, 1)

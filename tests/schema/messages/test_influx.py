@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.refusals import refused_point
 from timebeam.schema.messages import Message, Parsed, message_format
 from timebeam.schema.messages.influx.influx_format import Influx
 from timebeam.schema.points import Reason, Series, Stage
@@ -43,7 +44,7 @@ def test_a_point_per_field() -> None:
     batch = parse(line).batch
     assert (batch.in_ms.tolist(), batch.arrivals_ms.tolist()) == ([True] * 3, [5] * 3)
     assert batch.origins is not None
-    assert batch.origins.refuse(2, Reason.BAD_TAG, "", Stage.ENCODE).payload == line.rstrip("\n").encode()
+    assert refused_point(batch, 2).payload == line.rstrip("\n").encode()
 
 
 @pytest.mark.parametrize(

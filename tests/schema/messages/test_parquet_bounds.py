@@ -14,10 +14,10 @@ import pytest
 from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Framing, Message, message_format
 from timebeam.schema.messages.base import Parsed
-from timebeam.schema.messages.parquet import parquet_format, read_columns
+from timebeam.schema.messages.parquet import read_columns
 from timebeam.schema.messages.parquet.columns import TIME
 from timebeam.schema.messages.parquet.parquet_format import RowOrigins
-from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.transforms.input.files import FileSpan, blocks, match, spans
 
 ROWS, LONG = 100_000, "x" * 4000
@@ -223,10 +223,34 @@ def test_many_tags_of_one_row_do_not_make_columns_for_all_rows(monkeypatch: pyte
     assert (refused.reason, refused.payload) == (Reason.TOO_MANY_TAGS, text)
 
 
-def test_refused_rows_that_repeat_a_long_name_are_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_format, "_MOST_REFUSED", MIB)
-    text = written(rows(300, metric=[LONG] * 300, double_value=[float("nan")] * 300))
+def test_refused_rows_that_repeat_a_long_name_are_listed_in_their_message() -> None:
+    """Alone each would have the name; the good rows are stored."""
+    values = [float("nan")] * 300
+    values[7] = 1.5
+    text = written(rows(300, metric=[LONG] * 300, double_value=values))
     assert len(text) < MIB // 10
-    (refused,) = parse(text).rejected
-    assert (refused.reason, refused.payload) == (Reason.BAD_NUMBER, text)
-    assert refused.message.endswith("value is NaN or Infinite")
+    parsed = parse(text)
+    assert [value for _, _, value in parsed.batch.points()] == [1.5]
+    (refused,) = parsed.rejected
+    assert (refused.reason, refused.payload, refused.points) == (Reason.BAD_NUMBER, text, 299)
+    assert refused.records == ((0, 7), (8, 292))
+    again = message_format("parquet", {}).parse(Message(text, 5, records=((6, 2), (9, 1))))
+    assert [value for _, _, value in again.batch.points()] == [1.5]
+    (both,) = again.rejected
+    assert (both.points, len(parse(both.payload).rejected)) == (2, 1)
+
+
+def test_refused_rows_of_a_reason_are_one_payload_of_their_own() -> None:
+    """Also at a later step."""
+    times = [1_600_000_000_000 + 1000 * row for row in range(9)]
+    times[3] = times[5] = -1
+    parsed = parse(written(rows(9, time=pa.array(times, TIME), double_value=[*[1.0] * 8, float("nan")])))
+    assert [(each.reason, each.offset, each.points) for each in parsed.rejected] == [
+        (Reason.BAD_TIMESTAMP, 3, 2),
+        (Reason.BAD_NUMBER, 8, 1),
+    ]
+    assert [[each.points for each in parse(each.payload).rejected] for each in parsed.rejected] == [[2], [1]]
+    why = RefusedError(Reason.UNKNOWN_NAME, "why")
+    (late,) = parsed.batch.refuse(np.array([0, 4]), lambda _: why, Stage.ASSIGN)
+    assert (late.points, late.records, late.stage) == (2, (), Stage.ASSIGN)
+    assert list(parse(late.payload).batch.points()) == list(parsed.batch.take(np.array([0, 4])).points())

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.refusals import refused_point
 from timebeam.schema.messages import FORMATS, Message, message_format
-from timebeam.schema.points import Envelope, PointBatch, Reason, Rejected, Stage
+from timebeam.schema.points import Envelope, PointBatch, Rejected
 
 T = 1_767_225_600
 
@@ -59,7 +60,7 @@ def records(batch: PointBatch) -> list[Any]:
     """Each point with all that is known of it; its place by a refusal of it."""
     found = []
     for i, (series, time_ms, value) in enumerate(batch.points()):
-        origin = batch.refuse(i, Reason.BAD_TAG, "", Stage.ENCODE)
+        origin = refused_point(batch, i)
         kind = (int(batch.kinds[i]), bool(batch.in_ms[i]), int(batch.arrivals_ms[i]))
         found.append(
             (series, time_ms, value, kind, origin.payload, origin.offset, origin.envelope, origin.arrival_ms)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.inputs.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
 from tests.support.inputs.prometheus_proto import message as proto
+from tests.support.refusals import refused_point
 from timebeam.schema.common import wire_fields
 from timebeam.schema.common.encodings import snappy as unpack_snappy
 from timebeam.schema.common.wire_fields import Fields
@@ -411,7 +412,7 @@ def test_several_messages_and_damaged_ones_among_them(version: int) -> None:
         (text, 1000 + texts.index(text)) for text in bad
     }
     assert all(each.envelope in [message.envelope for message in messages] for each in parsed.rejected)
-    late = parsed.batch.refuse(99, Reason.BAD_TAG, "", Stage.ENCODE)
+    late = refused_point(parsed.batch, 99)
     assert parse(late.payload).batch
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.layouts import Cell, Row
-from timebeam.schema.points import Envelope, Reason, Rejected, Stage
+from timebeam.schema.points import MOST_RECORDS, Envelope, Reason, Rejected, Stage
 from timebeam.transforms.dead_letters.letter import from_json, joined, letters, of_one_payload, to_json
 from timebeam.transforms.dead_letters.rejected import refused_row, row_of
 from timebeam.transforms.dead_letters.store import _messages
@@ -58,6 +58,20 @@ def test_a_refused_row_is_read_back(table: str, key: bytes, cells: list[Cell]) -
     row = Row(table, key, cells)
     rejected = refused_row(row, Reason.WRITE_REFUSED, "no", Stage.WRITE)
     assert row_of(from_json(to_json(rejected, 1)).rejected.payload) == row
+
+
+def test_a_letter_lists_a_bounded_number_of_records() -> None:
+    spans = tuple((10 * number, 3) for number in range(MOST_RECORDS))
+    rejected = Rejected(b"x" * 20_000, Reason.BAD_TAG, "why", Stage.PARSE, points=1000, records=spans)
+    line = to_json(rejected, 5)
+    assert from_json(line).rejected == rejected
+    parts = [from_json(part).rejected for part in letters(rejected, 5, 30_000)]
+    assert len(parts) > 1
+    assert joined(parts) == rejected
+    members = json.loads(line)
+    for records in ([*members["records"], [0, 1]], [[1, -1]], [[1]], 5):
+        with pytest.raises(ValueError, match="not a dead letter"):
+            from_json(json.dumps(members | {"records": records}))
 
 
 @pytest.mark.parametrize("payload", [b"\x01" * 700, b"\xff" * 700, b"\x02a" * 400, 'ü"\n'.encode() * 900])

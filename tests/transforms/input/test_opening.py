@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from tests.support.refusals import refused_point
 from timebeam.schema.messages import AUTO, FORMATS, Message
 from timebeam.schema.messages.influx.influx_format import Influx
-from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError, Stage
+from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
 from timebeam.transforms.input.messages import Formats, ParseMessagesFn
 
 TEXT = FORMATS["influx"].example
@@ -165,7 +166,7 @@ def test_messages_whose_content_tells_their_format_are_read_once(monkeypatch: py
     assert batch.origins is not None
     spans = zip(batch.origins.starts.tolist(), batch.origins.ends.tolist(), strict=True)
     assert [batch.origins.text[start:end] for start, end in spans] == [TEXT, good[1][:-8], TEXT]
-    again = batch.refuse(2, Reason.BAD_NUMBER, "why", Stage.PARSE)
+    again = refused_point(batch, 2)
     assert (again.payload, again.offset, again.arrival_ms) == (TEXT, 0, 9)
     assert again.envelope == Envelope("2", 9, {"format": "influx"})
     assert (refused.value.payload, refused.value.offset, refused.value.arrival_ms) == (b"rubbish", 38, 8)

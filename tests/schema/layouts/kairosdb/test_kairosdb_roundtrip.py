@@ -44,8 +44,21 @@ def exact(value: Value) -> tuple[str, bytes]:
     return plain.value_bytes(value)
 
 
+def _of_instants(sent: Sent[Put]) -> Sent[Put]:
+    """A batch with the last value of the latest arrival of each instant."""
+    last: dict[tuple[int, int], tuple[int, Put]] = {}
+    for put, arrival in zip(sent.puts, sent.arrivals, strict=True):
+        instant = put.series, put.time_ms
+        if arrival >= last.get(instant, (arrival, put))[0]:
+            last[instant] = arrival, put
+    return sent._replace(
+        puts=[put for _, put in last.values()], arrivals=[arrival for arrival, _ in last.values()]
+    )
+
+
 def model(batches: Sequence[Sent[Put]], spec: RowSpec) -> dict[bytes, dict[bytes, tuple[int, bytes]]]:
-    """{row key: {column: (arrival, value)}}."""
+    """{row key: {column: (arrival, value)}}; of each batch an instant has one value, whatever its kind."""
+    batches = [_of_instants(sent) for sent in batches]
 
     def slot(put: Put) -> tuple[bytes, bytes]:
         series, (data_type, _) = SERIES[put.series], plain.value_bytes(put.value)
@@ -71,7 +84,7 @@ def pieces_of(layout: KairosDb, batches: Sequence[Sent[Put]]) -> dict[bytes, lis
         batch = batch_of(sent)
         encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
         assert not encoded.rejected
-        instants = {(put.series, put.time_ms, exact(put.value)[0]) for put in sent.puts}
+        instants = {(put.series, put.time_ms) for put in sent.puts}
         assert encoded.duplicates == len(sent.puts) - len(instants)
         assert len({fragment.key for fragment in encoded.fragments}) == len(encoded.fragments)
         for fragment in encoded.fragments:
@@ -151,6 +164,23 @@ def test_a_long_corrected_by_a_double_is_a_row_of_its_own_with_a_newer_cell() ->
         "kairos_long": [Cell("d", b"\0\0\0\x0a", 1, b"\2")],
         "kairos_double": [Cell("d", b"\0\0\0\x0a", 2, bytes.fromhex("3ff8000000000000"))],
     }
+
+
+def test_of_two_kinds_at_one_instant_the_later_line_of_a_block_is_stored() -> None:
+    """Both were, in two rows with one timestamp, of which readers took the decimal."""
+    layout = KairosDb()
+    puts = [Put(0, 5, 1.5), Put(0, 5, 2), Put(0, 6, 1), Put(0, 6, 2.5), Put(0, 7, 1), Put(0, 7, "x")]
+    batch = batch_of(Sent(puts, [1] * 6, 0))
+    rows = packed(layout, pieces_of(layout, [Sent(puts, [1] * 6, 0)]))
+    found = {
+        (time_ms, value)
+        for key, row in rows.items()
+        for _, time_ms, value in layout.decode(row, SERIES[0]).batch.points()
+    }
+    assert found == {(5, 2), (6, 2.5), (7, "x")}
+    assert [type(value) for _, value in sorted(found)] == [int, float, str]
+    assert len(layout.index_entries(batch)) == 3
+    assert len(layout.index_entries(batch.take(np.array([0, 1])))) == 1
 
 
 def test_many_series_rows_and_arrivals_in_one_batch() -> None:

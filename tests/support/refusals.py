@@ -1,0 +1,13 @@
+"""The refusal of a single point, as a later step than the parser makes it."""
+
+import numpy as np
+
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
+
+
+def refused_point(
+    batch: PointBatch, point: int, reason: Reason = Reason.BAD_TAG, stage: Stage = Stage.ENCODE
+) -> Rejected:
+    """The refusal of one point of a batch."""
+    (rejected,) = batch.refuse(np.array([point]), lambda _: RefusedError(reason, "why"), stage)
+    return rejected
