@@ -1,8 +1,7 @@
 """What the tables must hold after each step: a dict of points, and their aggregates, in plain Python.
 
 The latest arrival of an instant wins; within one arrival the last point. Appends have no arrival: they win
-over all before them (docs/reference/opentsdb.md). KairosDB keeps a type in a row of its own, so that in one
-arrival the double wins over the long (docs/reference/kairosdb.md, Limits).
+over all before them (docs/reference/opentsdb.md).
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class Model:
                 _replace(self.histograms, column, Version(file.arrival_ms, point.value))
         else:
             rank = next(iter(self._appends)) if append else file.arrival_ms
-            for instant, value in self._of_one_arrival(stored).items():
+            for instant, value in {(point.series, point.time_ms): point.value for point in stored}.items():
                 _replace(self.points, instant, Version(rank, as_stored(self.layout, value)))
         self.metrics |= {SERIES[point.series][0] for point in stored}
         named = file.points if only is None else stored  # tags get UIDs though their metric is refused
@@ -240,12 +239,6 @@ class Model:
             yield PLAIN_GROUPS, group, stats[:1], 60
             for length in self.intervals:
                 yield f"preagg-{length}", group, stats, length
-
-    def _of_one_arrival(self, points: Iterable[Point]) -> Mapping[Instant, Value]:
-        points = list(points)
-        if self.layout == "kairosdb":
-            points.sort(key=lambda point: isinstance(point.value, float))
-        return {(point.series, point.time_ms): point.value for point in points}
 
 
 def _replace(versions: dict[_Key, Version], key: _Key, version: Version) -> None:

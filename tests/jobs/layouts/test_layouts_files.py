@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.schema.layouts.plain_opentsdb import number
 from tests.support.any_store import AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
@@ -233,3 +234,19 @@ def test_each_layout_takes_the_names_that_it_can_hold(
     else:
         assert reasons == NOT_JSON_OF_POINTS
         assert store.content() == content([GOOD, BLANK, KANJI])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_of_two_types_at_one_instant_the_later_line_is_found(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, layout: str
+) -> None:
+    """Also from a file in gzip; KairosDB has a row for each type, with one timestamp."""
+    store = AnyStore.create(bigtable, prefix, layout)
+    series = ("m", (("host", "a"),))
+    values: list[float | int] = [1.5, 2, 1, 2.5]
+    lines = [put(Point(series, 1_700_006_400 + n // 2, value, FIRST_MS)) for n, value in enumerate(values)]
+    path = write_file(tmp_path / "points.txt.gz", lines)
+    ingest(tmp_path, *store.flags, *store.auto_create, "--format=opentsdb-text", "--input", path)
+    found = {time_ms // 1000 - 1_700_006_400: value for (_, time_ms), value in store.content().items()}
+    later = [float(value) if layout in DOUBLES else value for value in (2, 2.5)]
+    assert found == dict(enumerate(map(number, later)))
