@@ -38,6 +38,7 @@ class Race:
         the first goes on. None for all at once, with delays.
       waits: whether the others start when the first is at its gate, and not with it.
       is_killed: the first is killed at its gate, in place of going on; then it is run again.
+      is_split: whether each row is a split of its table, so that jobs take many leases.
       delays: the seed of the delays of changes.
     """
 
@@ -46,6 +47,7 @@ class Race:
     gate: Gate | None
     waits: bool = True
     is_killed: bool = False
+    is_split: bool = False
     delays: int = 0
 
     def __str__(self) -> str:
@@ -84,8 +86,9 @@ class _Run:
             for number, name in enumerate(race.jobs[1:], 1)
         ]
         if is_held:
+            is_frozen = race.gate is not None and race.gate.what == "freeze"
             for other in others:
-                other.await_end_or_lease()
+                other.await_end(or_lease=not is_frozen)  # what is frozen loses its lease
             if race.is_killed and is_reached:
                 first.kill()
             else:
@@ -98,7 +101,11 @@ class _Run:
     def _start(self, name: str, gate: Gate | None, delays: int = 0) -> Child:
         self._children += 1
         output = self._stores.folder / f"output{self._children}"
-        return Child(self._emulator, self._commands[name], output, gate, delays)
+        return Child(
+            *(self._emulator, self._commands[name], output, gate),
+            is_split=self._race.is_split,
+            delays=delays,
+        )
 
     def _command(self, name: str) -> list[str]:
         """The arguments of a job, with a new token if it takes one; none if there is nothing to do."""

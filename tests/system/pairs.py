@@ -11,6 +11,7 @@ pair, holds the first before each of its changes in turn, runs the second, and l
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import os
 import random
@@ -61,12 +62,13 @@ def race_of(seed: int) -> Race:
     if any((jobs[0], other) in _LOSES_ITS_NAME for other in jobs[1:]):
         how = "hold"
     nth, when = min(int(chance.expovariate(0.6)) + 1, _MOST_CHANGES), chance.choice((BEFORE, AFTER))
-    delays = chance.randrange(1, 10**6)
+    race = Race(kind, jobs, None, is_split=chance.random() < 0.5, delays=chance.randrange(1, 10**6))
     if how == "together":
-        return Race(kind, jobs, None, delays=delays)
+        return race
     if how == "kill":
-        return Race(kind, jobs, Gate("kill", nth, when), waits=False, delays=delays)
-    return Race(kind, jobs, Gate(how.partition("-")[0], nth, when), is_killed=how == "hold-kill")
+        return dataclasses.replace(race, gate=Gate("kill", nth, when), waits=False)
+    gate = Gate(how.partition("-")[0], nth, when)
+    return dataclasses.replace(race, gate=gate, is_killed=how == "hold-kill", delays=0)
 
 
 def _is_decided(jobs: Sequence[str]) -> bool:

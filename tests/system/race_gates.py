@@ -6,6 +6,7 @@ those of leases pass freely, so that a holder can renew while it is held.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
@@ -32,8 +33,10 @@ LEASE_SECONDS = 3.0
 _LONGEST_SECONDS = 120
 _QUIET_SECONDS = 8.0
 """A command that makes no call for so long waits for something."""
-_POLLS = 3
-"""As one does that has asked for a lease so often, and nothing else."""
+_NAMES = ("timebeam", "uid")
+"""The ends of names of tables that hold no points."""
+_POLLS = 8
+"""As one does that has made so many calls for leases, and no other: four are made between two chunks."""
 
 
 class Gate(NamedTuple):
@@ -42,7 +45,7 @@ class Gate(NamedTuple):
     Attributes:
       what: `hold` (it waits, with all changes after it), `kill` (before or after it is carried out) or
         `freeze` (the process is stopped once the call, which reads, is carried out).
-      nth: the number of the call, from 1, among those that change the tables, or for `freeze` that read them.
+      nth: the number of the call, from 1, among those that change tables, or for `freeze` read points.
     """
 
     what: str
@@ -50,11 +53,12 @@ class Gate(NamedTuple):
     when: str = BEFORE
 
 
-def prepare_child() -> None:
-    """Makes jobs take cells of any age, leases short, and each row a split of its table."""
+def prepare_child(is_split: bool) -> None:
+    """Makes jobs take cells of any age, leases short, and perhaps each row a split of its table."""
     settle_at_once()
     leases.LEASE_SECONDS = LEASE_SECONDS
-    reader.sampled = _sampled
+    if is_split:
+        reader.sampled = _sampled
 
 
 def _sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
@@ -66,11 +70,19 @@ class Child:
     """A running command.
 
     Args:
+      is_split: whether each row is a split of its table.
       delays: the seed of random delays of changes; 0 for none.
     """
 
     def __init__(
-        self, emulator: str, arguments: Sequence[str], output: Path, gate: Gate | None, delays: int = 0
+        self,
+        emulator: str,
+        arguments: Sequence[str],
+        output: Path,
+        gate: Gate | None,
+        *,
+        is_split: bool,
+        delays: int = 0,
     ) -> None:
         self._gate, self._delays, self._output = gate, delays, output
         self._lock = threading.Lock()
@@ -80,7 +92,7 @@ class Child:
         self._started = threading.Event()
         self._proxy = FaultProxy(emulator, self._plan)
         self.process: BaseProcess = start_command(
-            arguments, output, {HOST_VARIABLE: self._proxy.host}, prepare_child
+            arguments, output, {HOST_VARIABLE: self._proxy.host}, functools.partial(prepare_child, is_split)
         )
         self._started.set()
         self.is_killed = False
@@ -97,13 +109,13 @@ class Child:
             assert time.monotonic() < end_s, f"it neither ends nor gets there: {self._text('err')}"
         return self.reached.is_set()
 
-    def await_end_or_lease(self) -> None:
+    def await_end(self, *, or_lease: bool) -> None:
         """Waits until it ends, or waits itself for what others have leased."""
         end_s = time.monotonic() + _LONGEST_SECONDS
         while self.process.is_alive() and time.monotonic() < end_s:
-            if self._polls >= _POLLS:
+            if or_lease and self._polls >= _POLLS:
                 return
-            if self._last_s is not None and time.monotonic() > self._last_s + _QUIET_SECONDS:
+            if or_lease and self._last_s is not None and time.monotonic() > self._last_s + _QUIET_SECONDS:
                 return
             time.sleep(0.02)
 
@@ -140,10 +152,11 @@ class Child:
             self._last_s, self._polls = time.monotonic(), 0
             is_change = call.method in CHANGING
             self._changes += is_change
-            self._reads += call.method == READ_ROWS
+            is_read = call.method == READ_ROWS and not _table(call).endswith(_NAMES)
+            self._reads += is_read
             gate = self._gate
             if gate is not None and gate.what == "freeze":
-                if call.method == READ_ROWS and self._reads == gate.nth:
+                if is_read and self._reads == gate.nth:
                     return Do(self._freeze, AFTER)
             elif gate is not None and is_change:
                 if gate.what == "hold" and self._changes >= gate.nth:
