@@ -59,7 +59,11 @@ class Annotation:
         return max(self.start_ms, as_ms(self.end))
 
     def stored(self) -> bytes:
-        """The value of its cell."""
+        """The value of its cell.
+
+        >>> print(Annotation("", 1357002000, description="d1357002000").stored().decode())  # a global one
+        {"startTime":1357002000,"endTime":0,"description":"d1357002000","notes":"","custom":null}
+        """
         members = [f'"tsuid":{json_text(self.tsuid)}'] if self.tsuid else []
         members += [
             f'"startTime":{self.start}',

@@ -51,6 +51,9 @@ def _shown(days: int | None) -> str:
 def parse_rules(texts: Iterable[str]) -> tuple[RetentionRule, ...]:
     """Reads rules, each text one or several.
 
+    >>> [str(rule) for rule in parse_rules(["app.*=30/400,forever"])]
+    ['app.*: 30 days, rollups 400 days', '*: forever']
+
     Raises:
       ValueError: a text is not that, or a rule follows the one of all metrics.
     """

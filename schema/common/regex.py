@@ -78,6 +78,13 @@ class Regex(Protocol):
 def compiled(pattern: str) -> Regex:
     """The compiled pattern; `search` corresponds to Java's Matcher.find.
 
+    >>> compiled("^web[0-9]+").search("web01.example.com")[0]
+    'web01'
+    >>> compiled("(?=web)")
+    Traceback (most recent call last):
+        ...
+    timebeam.schema.common.regex.PatternError: invalid perl operator: '(?=' (look-ahead)
+
     Raises:
       PatternError: RE2 does not know a part of the pattern, reads it differently from Java, or needs more
         than 1 MiB for it.

@@ -66,6 +66,12 @@ class Histogram:
 def decode(value: bytes) -> Histogram:
     """The SimpleHistogram of a cell, for any id of its codec.
 
+    >>> histogram = decode(bytes.fromhex("2a0002000000003fe000000c3fe0000040600000100201"))
+    >>> dict(histogram.buckets), histogram.underflow, histogram.overflow
+    ({(0.0, 1.75): 12, (1.75, 3.5): 16}, 2, 1)
+    >>> histogram.percentile(50)
+    2.625
+
     Raises:
       NotASimpleHistogramError: it does not hold one.
     """

@@ -62,6 +62,9 @@ _SLASHED = re.compile(rf"([0-9]{{4}})/([0-9]{{2}})/([0-9]{{2}})(?:[- ]{_CLOCK})?
 def parse_duration(text: str) -> int:
     """The milliseconds of a duration such as `500ms`, `15m` or `1d`; units in either case.
 
+    >>> parse_duration("60ms"), parse_duration("15m"), parse_duration("1n")  # a month is 30 days
+    (60, 900000, 2592000000)
+
     Raises:
       ValueError: not a duration, zero, or more than 2**63 - 1 ms.
     """
@@ -81,6 +84,11 @@ def parse_time(text: str, now_ms: int, zone: str = "UTC") -> int:
 
     A number of up to 10 digits is in seconds, one of 11 to 13 digits in milliseconds. Digits below a
     millisecond are cut off.
+
+    >>> parse_time("1356998400", now_ms=0), parse_time("2013/01/01-01:00:00", 0, "Europe/Berlin")
+    (1356998400000, 1356998400000)
+    >>> parse_time("1h-ago", now_ms=1356998400000)
+    1356994800000
 
     Args:
       now_ms: what `now` means, and what `1h-ago` counts back from.
@@ -265,7 +273,12 @@ def first_instant(local: Int64s, zone: str) -> Int64s:
 
 
 def bucket_starts(times_ms: Int64s, span: Span, zone: str) -> Int64s:
-    """int64[n]: the first instant of the bucket of each time."""
+    """int64[n]: the first instant of the bucket of each time.
+
+    >>> april = bucket_starts(np.array([1364774400000]), span_of("1mo"), "Europe/Berlin")
+    >>> [utc_text(start // 1000) for start in april.tolist()]  # midnight in Berlin, by summer time
+    ['2013-03-31T22:00:00Z']
+    """
     if not span.is_local:
         return times_ms - times_ms % span.ms
     return first_instant(_local_starts(local_ms(times_ms, zone), span), zone)

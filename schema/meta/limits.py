@@ -65,6 +65,9 @@ class MetricLimit:
 def parse_limits(texts: Iterable[str]) -> tuple[MetricLimit, ...]:
     """Reads limits, each `[PATTERN=]N`, or several with commas between them.
 
+    >>> parse_limits(["app.*=1000,5000"])
+    (MetricLimit(pattern='app.*', number=1000), MetricLimit(pattern='*', number=5000))
+
     Raises:
       ValueError: a text is not that.
     """

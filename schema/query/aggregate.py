@@ -131,6 +131,15 @@ def aggregate(
     later, are integers has an integer, in the arithmetic of Java's long: division truncates toward zero,
     overflow wraps. At others everything is computed in floats.
 
+    >>> members = [
+    ...     Member(np.array([0, 2000]), np.array([10, 30])),
+    ...     Member(np.array([0, 1000, 2000]), np.array([1, 2, 3])),
+    ... ]
+    >>> aggregate(AGGREGATORS["sum"], members).values.tolist()  # 20 + 2 at 1000: interpolated
+    [11, 22, 33]
+    >>> aggregate(AGGREGATORS["zimsum"], members).values.tolist()
+    [11, 2, 33]
+
     Args:
       members: in the order that `first`, `last` and `diff` go by.
       check: called before each series is added, since the work is series times points of the result; what it

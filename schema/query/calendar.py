@@ -47,6 +47,9 @@ class CalendarInterval:
     def floor(self, time_ms: int) -> int:
         """The start in ms of the interval that holds a time, counted from the anchor before that time.
 
+        >>> CalendarInterval(1, "n", "Europe/Berlin").floor(1364774400000)  # 2013-03-31T22:00:00Z
+        1364767200000
+
         Raises:
           ValueError: the interval ends after the year 9999.
         """

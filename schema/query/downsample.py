@@ -276,6 +276,13 @@ def downsample(
 
     A NaN counts as no value, save for first, last and mult; an interval of only NaN gives NaN (count: 0).
 
+    >>> how = Downsampling.parse("1m-avg")
+    >>> within = QueryRange.of(how, 1356998400000, 1356998519999)
+    >>> times_ms = 1356998400000 + np.array([0, 30_000, 60_000])
+    >>> starts_ms, values = downsample(how, times_ms, np.array([1, 2, 5]), within)
+    >>> (starts_ms - 1356998400000).tolist(), values.tolist()
+    ([0, 60000], [1.5, 5.0])
+
     Args:
       times_ms: int64[n], strictly increasing, in ms.
       values: int64[n] or float64[n].

@@ -94,6 +94,13 @@ def rates(times_ms: Int64s, values: Values, options: RateOptions) -> tuple[Int64
     The first rate is the one since 0 at 1970, as a TSD computes it: it is not shown, but a TSD counts it
     where other series of the group have earlier points (`timebeam.schema.query.aggregate.Member.before`).
 
+    >>> times_ms, counters = np.array([1000, 2000, 4000]), np.array([10, 15, 3])
+    >>> rates(times_ms, counters, RateOptions())[1].tolist()
+    [10.0, 5.0, -6.0]
+    >>> with_max = RateOptions(is_counter=True, counter_max=20)
+    >>> rates(times_ms, counters, with_max)[1].tolist()  # the last one: (20 - 15 + 3) / 2 s
+    [10.0, 5.0, 4.0]
+
     Args:
       times_ms: int64[n], strictly increasing.
 

@@ -85,6 +85,13 @@ class TagFilter:
 
         A glob that is written so ignores case (TagVFilter.getFilter).
 
+        >>> TagFilter.of_value("host", "web01|web02", group_by=True).passes("web02")
+        True
+        >>> TagFilter.of_value("host", "WEB*", group_by=True).passes("web02")
+        True
+        >>> TagFilter.of_value("host", "regexp(web[0-9]+)", group_by=False).passes("db01")
+        False
+
         Raises:
           ValueError: see `TagFilter`, or the parentheses do not match.
         """

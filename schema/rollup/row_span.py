@@ -64,7 +64,13 @@ class RowSpan:
         return self.count * 3600 if self.unit == "h" else 86_400
 
     def bases(self, times_s: Int64s) -> Int64s:
-        """int64[n]: the base time of the row of each time."""
+        """int64[n]: the base time of the row of each time.
+
+        >>> RowSpan.parse("1h").bases(np.array([1370532925])).tolist()  # 2013-06-06 15:35:25
+        [1370530800]
+        >>> RowSpan.parse("1n").bases(np.array([1370532925])).tolist()  # the first of June
+        [1370044800]
+        """
         if self.unit == "h":
             return times_s - times_s % (self.count * 3600)
         return _seconds(times_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]))

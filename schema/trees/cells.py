@@ -53,7 +53,11 @@ def tree_range(tree_id: int) -> tuple[bytes, bytes]:
 
 
 def branch_key(tree_id: int, path: Sequence[str]) -> bytes:
-    """The row of a branch, by the display names below the root (Branch.compileBranchId)."""
+    """The row of a branch, by the display names below the root (Branch.compileBranchId).
+
+    >>> branch_key(1, ["sys", "cpu"]).hex().upper()
+    '00010001BECD000181A8'
+    """
     return tree_key(tree_id) + b"".join(map(hash_code, path))
 
 

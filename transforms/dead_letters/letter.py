@@ -37,6 +37,12 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
     """One dead letter as a line of JSON.
 
     The payload is in base64 if it is not UTF-8, is mostly control characters, or is a part.
+
+    >>> line = b"put sys.cpu now 1 host=a"
+    >>> refused = Rejected(line, Reason.BAD_TIMESTAMP, "not a number", Stage.PARSE, "a.txt", offset=40)
+    >>> print(to_json(refused, now_ms=1357000000000))
+    {"reason": "bad-timestamp", "message": "not a number", "stage": "parse", "source": "a.txt",
+     "offset": 40, "arrival_ms": -1, "time_ms": 1357000000000, "payload": "put sys.cpu now 1 host=a"}
     """
     letter: dict[str, object] = {"reason": rejected.reason.value}  # first, and then `points`: `count_letters`
     if rejected.points != 1:

@@ -39,7 +39,13 @@ class DecimalForm(NamedTuple):
             floats[:] = floats.astype(np.float32)
 
     def numerators(self, floats: Floats) -> Int64s | None:
-        """The integers that give these floats bit for bit; None if there are none."""
+        """The integers that give these floats bit for bit; None if there are none.
+
+        >>> DecimalForm(2, False).numerators(np.array([19.25, 0.1])).tolist()
+        [1925, 10]
+        >>> DecimalForm(2, False).numerators(np.array([0.125])) is None  # 12.5 is no integer
+        True
+        """
         with np.errstate(invalid="ignore", over="ignore"):
             rounded = np.rint(floats * 10.0**self.digits)
             if not (np.abs(rounded) <= _MOST_NUMERATOR).all():

@@ -66,6 +66,9 @@ class SeriesHeads(Protocol):
 def span_for(points: int, hours: int) -> int:
     """The code of the longest span in which a series of this rate has at most 20,000 points; else an hour.
 
+    >>> SPANS_S[span_for(360, hours=1)], SPANS_S[span_for(3600, hours=1)]  # a point each 10 s, each s
+    (86400, 14400)
+
     Args:
       points: of the series, in this number of hours.
     """
@@ -74,7 +77,12 @@ def span_for(points: int, hours: int) -> int:
 
 
 def archive_key(series: SeriesKey, time_s: int, code: int) -> bytes:
-    """The key of the archive row, with this span, that holds the points of a time."""
+    """The key of the archive row, with this span, that holds the points of a time.
+
+    >>> series = SeriesKey(bytes.fromhex("000001"), bytes.fromhex("000001000002"))
+    >>> archive_key(series, 1699488130, code=3).hex()  # metric, span of a day, its start, tag
+    '00000103654c2100000001000002'
+    """
     return series.head + bytes((code,)) + _base(time_s - time_s % SPANS_S[code]) + series.tail
 
 

@@ -115,7 +115,11 @@ class KeyForm(abc.ABC):
 
 
 def base_of(time_ms: int) -> int:
-    """The base of the row that holds a time, both in ms; for times from 0."""
+    """The base of the row that holds a time, both in ms; for times from 0.
+
+    >>> base_of(1300000000000), 1300000000000 - base_of(1300000000000)  # row and qualifier
+    (1297080123392, 2919876608)
+    """
     return time_ms & -PERIOD_MS
 
 
@@ -149,7 +153,14 @@ _DIGITS = 10 ** np.arange(9, -1, -1, dtype=np.int64)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadableKeys(KeyForm):
-    """Keys and qualifiers as text.
+    r"""Keys and qualifiers as text.
+
+    >>> keys = ReadableKeys()
+    >>> key = keys.row_key(keys.series_key(Series.of("cpu", {"host": "a"}, {"pod": "p,1"})), 1297080123392)
+    >>> print(key.decode())
+    cpu,host=a,1297080123392,p\,1
+    >>> keys.qualifiers(np.array([2919876608], np.uint32))
+    b'2919876608'
 
     Attributes:
       with_names: write resources as `name=value`; both forms are read.

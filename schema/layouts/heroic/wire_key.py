@@ -35,6 +35,9 @@ def length_bytes(number: int) -> bytes:
     """A length or count as Heroic writes it: 7 bits per byte, lowest first; further bytes count from 1.
 
     This is not LEB128: 128 is `80 00`.
+
+    >>> length_bytes(127).hex(), length_bytes(128).hex(), length_bytes(300).hex()
+    ('7f', '8000', 'ac01')
     """
     out = bytearray()
     while number > 0x7F:
@@ -62,7 +65,14 @@ def read_length(data: bytes, offset: int) -> tuple[int, int]:
 
 
 class WireKeys(KeyForm):
-    """Keys and qualifiers of the tables that Heroic reads and writes."""
+    r"""Keys and qualifiers of the tables that Heroic reads and writes.
+
+    >>> key = WireKeys().series_key(Series.of("cpu", {"host": "a"}))
+    >>> key.head  # metric, count of tags, name and value; each text with both of its lengths
+    b'\x03\x03cpu\x01\x04\x04host\x01\x01a'
+    >>> WireKeys().row_key(key, 1297080123392).hex()
+    '0303637075010404686f73740101610000012e00000000'
+    """
 
     qualifier_bytes = 4
 

@@ -27,7 +27,14 @@ FAMILY = "d"
 
 
 class RowSpec(enum.StrEnum):
-    """How a time becomes a row time and a column; rows do not tell which row spec a store has."""
+    """How a time becomes a row time and a column; rows do not tell which row spec a store has.
+
+    >>> offset_ms = 1300000000000 % RowSpec.LEGACY.width_ms
+    >>> 1300000000000 - offset_ms  # the row time
+    1299110400000
+    >>> hex(RowSpec.LEGACY.columns(999)), hex(RowSpec.MILLISECONDS.columns(999)), RowSpec.SECONDS.columns(999)
+    ('0x7ce', '0x3e7', 0)
+    """
 
     LEGACY = "legacy"
     """Offset in ms, shifted by one bit: stores with data from before KairosDB 1.3.0."""
@@ -203,14 +210,23 @@ def refuse_series(series: Series) -> RefusedError | None:
 
 
 def series_key(series: Series) -> SeriesKey:
-    """The bytes before the row time, and the escaped tags, ordered by UTF-16 units as Java's strings."""
+    """The bytes before the row time, and the escaped tags, ordered by UTF-16 units as Java's strings.
+
+    >>> series_key(Series.of("m", {"a:b=c": "d:e=f"})).tail
+    b'a::b:=c=d=:e==f:'
+    """
     tags = sorted(series.tags, key=lambda tag: tag[0].encode("utf-16-be"))
     pairs = [_SPECIAL.sub(r":\g<0>", name) + "=" + _SPECIAL.sub(r"=\g<0>", value) for name, value in tags]
     return SeriesKey(series.metric.encode() + b"\0", "".join(pair + ":" for pair in pairs).encode())
 
 
 def row_key(key: SeriesKey, row_ms: int, kind: int) -> bytes:
-    """The key of the row of a series, row time (in ms, signed, 64 bits) and kind of value."""
+    r"""The key of the row of a series, row time (in ms, signed, 64 bits) and kind of value.
+
+    >>> key = series_key(Series.of("cpu", {"host": "a"}))
+    >>> row_key(key, 1299110400000, Kind.INTEGER)
+    b'cpu\x00\x00\x00\x01.y\x03\x90\x00\x00\x0bkairos_longhost=a:'
+    """
     return key.head + row_ms.to_bytes(_TIME_BYTES, "big", signed=True) + _TYPE_PARTS[kind] + key.tail
 
 

@@ -31,7 +31,12 @@ _ABOVE_FFFF = re.compile("[\U00010000-\U0010ffff]")
 
 
 def long_bytes(values: Int64s) -> tuple[bytes, Int64s]:
-    """(the encoded integers concatenated, int64[n] bytes of each)."""
+    """(the encoded integers concatenated, int64[n] bytes of each).
+
+    >>> content, sizes = long_bytes(np.array([0, -1, 63, -127, 42]))
+    >>> content.hex(" "), sizes.tolist()
+    ('00 01 7e fd 01 54', [1, 1, 1, 2, 1])
+    """
     zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
     sizes = np.searchsorted(_LIMITS, zigzag, "right") + 1
     starts = np.cumsum(sizes) - sizes
@@ -116,6 +121,11 @@ def read_string(value: bytes) -> bytes:
 
 def untyped_number(value: bytes, *, flagged: bool) -> int | float:
     """The value of a cell in a row without type, written by KairosDB before 0.9.4.
+
+    >>> untyped_number(bytes.fromhex("ff"), flagged=False)
+    255
+    >>> untyped_number(bytes.fromhex("013fc00000"), flagged=True)
+    1.5
 
     Args:
       flagged: whether the last bit of the column is set.

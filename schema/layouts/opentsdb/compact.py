@@ -49,10 +49,18 @@ COLUMNS = 50_000
 
 
 def compact_row(row: Row, form: Packing, settled_ms: int) -> Row | None:
-    """The mutation that puts the points of a row into one cell; None if there is nothing to gain.
+    r"""The mutation that puts the points of a row into one cell; None if there is nothing to gain.
 
     Cells without points, damaged cells and cells of other families stay. A qualifier has at most 16 KiB, so a
     row with more than 4096 points can become several cells.
+
+    >>> points = [Cell("t", b"\x00\x00", 9000, b"\x01"), Cell("t", b"\x00\x10", 9001, b"\x02")]
+    >>> row = Row("tsdb", bytes.fromhex("00000150e22700000001000001"), points)
+    >>> compacted = compact_row(row, Packing.COMPACTED, settled_ms=10_000)
+    >>> [(cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()) for cell in compacted.cells]
+    [('00000010', 9001, '010200')]
+    >>> [cell.qualifier.hex() for cell in compacted.deleted]
+    ['0000', '0010']
 
     Args:
       row: all its columns, newest versions.

@@ -112,7 +112,14 @@ def concatenate(arrays: Sequence[Elements]) -> Elements:
 
 
 def qualifier_codes(offsets_ms: Int64s, in_ms: Bools, flags: npt.NDArray[np.uint32]) -> Codes:
-    """uint32[n]: the qualifiers of points at these offsets from the base time."""
+    """uint32[n]: the qualifiers of points at these offsets from the base time.
+
+    >>> flags = np.uint32(0)  # an integer of one byte
+    >>> [hex(code) for code in qualifier_codes(np.array([60_000]), np.array([False]), flags)]
+    ['0x3c0']
+    >>> [hex(code) for code in qualifier_codes(np.array([60_500]), np.array([True]), flags)]
+    ['0xf03b1500']
+    """
     seconds = (offsets_ms // 1000) << 4
     if in_ms.any():
         seconds = np.where(in_ms, (offsets_ms << 6) | MS_FLAG, seconds)
@@ -120,7 +127,12 @@ def qualifier_codes(offsets_ms: Int64s, in_ms: Bools, flags: npt.NDArray[np.uint
 
 
 def integer_elements(bits: Int64s) -> tuple[npt.NDArray[np.uint32], Raws]:
-    """(flags, raws) of integers, each on the fewest of 1, 2, 4, 8 bytes (core/Internal.vleEncodeLong)."""
+    """(flags, raws) of integers, each on the fewest of 1, 2, 4, 8 bytes (core/Internal.vleEncodeLong).
+
+    >>> flags, raws = integer_elements(np.array([1, -1, 300, 70_000]))
+    >>> flags.tolist(), [hex(raw) for raw in raws.tolist()]  # 1, 1, 2 and 4 bytes
+    ([0, 0, 1, 3], ['0x1', '0xff', '0x12c', '0x11170'])
+    """
     sign_free = bits ^ (bits >> 63)
     step = (sign_free > 0x7F).astype(np.uint32)
     step += sign_free > 0x7FFF
@@ -131,6 +143,10 @@ def integer_elements(bits: Int64s) -> tuple[npt.NDArray[np.uint32], Raws]:
 
 def float_elements(bits: Int64s, *, exact: bool, short: bool) -> tuple[npt.NDArray[np.uint32], Raws]:
     """(flags, raws) of doubles given by their bits.
+
+    >>> flags, raws = float_elements(np.array([1.5, 0.1]).view(np.int64), exact=True, short=False)
+    >>> [hex(flag) for flag in flags.tolist()], [hex(raw) for raw in raws.tolist()]
+    (['0xb', '0xf'], ['0x3fc00000', '0x3fb999999999999a'])
 
     Args:
       exact: use 4 bytes where they hold the same number.
@@ -176,6 +192,10 @@ def append_bytes(elements: Elements) -> bytes:
     """The value of an append column: qualifier and value of each element in turn.
 
     Format: docs/spec/opentsdb.md §3.
+
+    >>> points = split_columns(bytes.fromhex("0000 0010 03c1"), bytes.fromhex("01 02 012c 00"))
+    >>> append_bytes(points).hex()  # 0000: 01, 0010: 02, 03c1: 012c
+    '00000100100203c1012c'
     """
     in_ms = elements.in_ms
     starts = starts_of(elements.widths + np.where(in_ms, 4, 2))
@@ -194,6 +214,11 @@ def split_columns(qualifiers: bytes, values: bytes) -> Elements:
     """The elements of a plain or compacted column, whose value may end in one extra byte.
 
     Format: docs/spec/opentsdb.md §2.1.
+
+    >>> values = bytes.fromhex("01 02 012c 3ff8000000000000 00")
+    >>> points = split_columns(bytes.fromhex("0000 0010 0021 003f"), values)
+    >>> points.offsets_ms.tolist(), points.widths.tolist()
+    ([0, 1000, 2000, 3000], [1, 1, 2, 8])
 
     Raises:
       CorruptError: the lengths do not agree.
@@ -245,6 +270,10 @@ def split_qualifiers(qualifiers: bytes) -> Codes:
 
 def split_append(value: bytes) -> Elements:
     """The elements of an append column in the order they were appended (docs/spec/opentsdb.md §3).
+
+    >>> points = split_append(bytes.fromhex("00000100100203c1012ce0f300011170"))
+    >>> points.offsets_ms.tolist(), points.values()[0].tolist()
+    ([0, 1000, 60000, 3599000], [1, 2, 300, 70000])
 
     Raises:
       CorruptError: truncated or surplus bytes.

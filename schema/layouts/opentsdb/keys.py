@@ -267,6 +267,10 @@ def salt(options: OpenTsdbOptions, metric: bytes, tags: bytes) -> bytes:
 
     Java's remainder takes the sign of the dividend, so the bucket is |h rem buckets|. The row of
     global annotations (metric UID zero) keeps zero bytes.
+
+    >>> options = OpenTsdbOptions(salt_width=1, salt_buckets=20)
+    >>> salt(options, bytes.fromhex("000002"), bytes.fromhex("000001000003000002000004")).hex()
+    '0d'
     """
     if options.salt_width == 0:
         return b""
@@ -280,13 +284,25 @@ def salt(options: OpenTsdbOptions, metric: bytes, tags: bytes) -> bytes:
 
 
 def series_key(options: OpenTsdbOptions, metric: bytes, tags: Sequence[tuple[bytes, bytes]]) -> SeriesKey:
-    """The key of a series from the UIDs of its metric and tags; tags are sorted by their UID bytes."""
+    r"""The key of a series from the UIDs of its metric and tags; tags are sorted by their UID bytes.
+
+    >>> host_a = (b"\0\0\1", b"\0\0\3")  # the UIDs of `host` and `a`
+    >>> dc_b = (b"\0\0\2", b"\0\0\4")
+    >>> key = series_key(OpenTsdbOptions(), b"\0\0\2", [dc_b, host_a])
+    >>> key.head.hex(), key.tail.hex()
+    ('000002', '000001000003000002000004')
+    """
     tail = b"".join(sorted(key + value for key, value in tags))
     return SeriesKey(salt(options, metric, tail) + metric, tail)
 
 
 def row_key(series: SeriesKey, base_s: int) -> bytes:
-    """The key of the row of a series that begins at `base_s` (seconds, a multiple of 3600)."""
+    """The key of the row of a series that begins at `base_s` (seconds, a multiple of 3600).
+
+    >>> series = SeriesKey(bytes.fromhex("0d000002"), bytes.fromhex("000001000003000002000004"))
+    >>> row_key(series, 1357002000).hex(" ", -4)  # salt and metric, base time, host=h1, dc=d1
+    '0d000002 50e23510 00000100 00030000 02000004'
+    """
     return series.head + base_s.to_bytes(BASE_BYTES, "big") + series.tail
 
 
@@ -302,6 +318,12 @@ def row_keys(series: Sequence[SeriesKey], bases_s: Int64s) -> list[bytes]:
 
 def parse_key(options: OpenTsdbOptions, key: bytes) -> OpenTsdbRowKey:
     """Splits a row key of the data table into its fields.
+
+    >>> key = parse_key(OpenTsdbOptions(), bytes.fromhex("00000250e22700000001000003"))
+    >>> key.metric.hex(), key.base_s, [(tag.hex(), value.hex()) for tag, value in key.tags]
+    ('000002', 1356998400, [('000001', '000003')])
+    >>> key.tsuid.hex()
+    '000002000001000003'
 
     Raises:
       ValueError: its length cannot be that of a data row.
@@ -350,9 +372,13 @@ def heads(options: OpenTsdbOptions, metric: bytes) -> Sequence[bytes]:
 def ranges(
     options: OpenTsdbOptions, metric: bytes, start_ms: int, end_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The key ranges [start, end) of a metric's rows with times from start_ms to end_ms, both inclusive.
+    r"""The key ranges [start, end) of a metric's rows with times from start_ms to end_ms, both inclusive.
 
     One range for each salt bucket, ascending; none if there are no such times.
+
+    >>> for start, end in ranges(OpenTsdbOptions(), b"\0\0\2", 1356998460_000, 1357002000_000):
+    ...     print(start.hex(), end.hex())  # two hours: from 50e22700 to 50e23510
+    00000250e22700 00000250e23511
     """
     base_times = bases(start_ms, end_ms)
     if not base_times:
@@ -371,6 +397,9 @@ def key_pattern(tags: Mapping[bytes, Collection[bytes]]) -> bytes | None:
 
     `\\C` is one byte of any value; tags are in the order of their UIDs. A few other keys match too, since a
     tag may begin anywhere: the pattern is short, because an emulator compiles it again for each row.
+
+    >>> print(key_pattern({b"\\0\\0\\1": [b"\\0\\0\\3", b"\\0\\0\\4"]}).decode())
+    \\C*\\x00\\x00\\x01\\x00\\x00[\\x03\\x04]\\C*
     """
     if not tags:
         return None
@@ -401,6 +430,10 @@ def is_of_series(options: OpenTsdbOptions, key: bytes) -> bool:
 
 def tsuid_of_key(options: OpenTsdbOptions, key: bytes) -> tuple[bytes, int]:
     """(TSUID, base time in seconds) of a row key of the data table (uid/UniqueId.getTSUIDFromKey).
+
+    >>> tsuid, base_s = tsuid_of_key(OpenTsdbOptions(), bytes.fromhex("00000250e22700000001000003"))
+    >>> tsuid.hex(), base_s
+    ('000002000001000003', 1356998400)
 
     Raises:
       ValueError: its length cannot be that of a data row.

@@ -123,9 +123,14 @@ class RowColumns:
 
 
 def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowColumns:
-    """Merges the cells of one row; `winner` tells which value of an instant wins.
+    r"""Merges the cells of one row; `winner` tells which value of an instant wins.
 
     Of equal cell timestamps, for which a TSD has no rule, the greater qualifier wins.
+
+    >>> old, new = Cell("t", b"\x00\x00", 9000, b"\x01"), Cell("t", b"\x00\x01", 9001, b"\x01\x2c")
+    >>> points = read_row([old, new]).elements  # two qualifiers of one instant: the newer cell wins
+    >>> points.offsets_ms.tolist(), points.values()[0].tolist()
+    ([0], [300])
     """
     columns = read_columns(cells)
     elements, column = merge_elements(columns.elements, columns.column, winner)

@@ -71,7 +71,12 @@ _OPTIONS = (
 
 
 class Avro(MessageFormat):
-    """An object container, or single records of a given schema."""
+    """An object container, or single records of a given schema.
+
+    >>> batch = Avro().parse(Message(Avro.example, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
+    ('sys.cpu{host=web01}', [1356998400000], 42.5)
+    """
 
     name = "avro"
     declared_options = _OPTIONS

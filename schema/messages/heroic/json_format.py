@@ -80,7 +80,17 @@ class _NotPlainError(Exception):
 
 
 class HeroicJson(HeroicFormat):
-    """`{"version": "1.0.0", "key": "system", "time": 1300000000000, "value": 42.0, "attributes": {…}}`."""
+    """`{"version": "1.0.0", "key": "system", "time": 1300000000000, "value": 42.0, "attributes": {…}}`.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> body = (
+    ...     b'{"version":"1.0.0","key":"system","time":1300000000000,"value":42.0,'
+    ...     b'"attributes":{"what":"cpu"},"resource":{"host":"db1"}}'
+    ... )
+    >>> batch = HeroicJson().parse(Message(body, arrival_ms=0)).batch
+    >>> batch.series[0].tags, batch.series[0].resources, batch.times_ms.tolist(), batch.value(0)
+    ((('what', 'cpu'),), (('host', 'db1'),), [1300000000000], 42.0)
+    """
 
     name = "heroic-json"
     example = (

@@ -44,7 +44,13 @@ _read_double = struct.Struct("<d").unpack_from
 
 
 class HeroicProto(HeroicFormat):
-    """Batches of points for Heroic's consumers."""
+    """Batches of points for Heroic's consumers.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> batch = HeroicProto().parse(Message(HeroicProto.example, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
+    ('system{host=a,what=cpu}', [1300000000000], 42.0)
+    """
 
     name = "heroic-proto"
     example = bytes.fromhex(

@@ -127,7 +127,13 @@ class MeasurementFormat(LinewiseFormat):
 
 
 class Influx(MeasurementFormat):
-    """`cpu,host=web01 user=42.5,system=1.5 1356998400000000000`."""
+    """`cpu,host=web01 user=42.5,system=1.5 1356998400000000000`.
+
+    >>> line = b"cpu,host=web01 user=42.5,system=1i 1356998400000000000"
+    >>> batch = Influx().parse(Message(line, arrival_ms=0)).batch
+    >>> [(str(series), time_ms, value) for series, time_ms, value in batch.points()]  # a point per field
+    [('cpu.user{host=web01}', 1356998400000, 42.5), ('cpu.system{host=web01}', 1356998400000, 1)]
+    """
 
     name = "influx"
     example = b"cpu,host=web01 user=42.5 1356998400000000000"

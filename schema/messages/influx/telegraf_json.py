@@ -36,7 +36,14 @@ _OPTIONS = (
 
 
 class TelegrafJson(MeasurementFormat):
-    """An object per line, or one document."""
+    """An object per line, or one document.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> line = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
+    >>> batch = TelegrafJson().parse(Message(line, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
+    ('cpu.user{host=web01}', [1356998400000], 42.5)
+    """
 
     name = "telegraf-json"
     escapes_names = True

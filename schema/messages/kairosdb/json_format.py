@@ -60,7 +60,13 @@ class _PointSpan(NamedTuple):
 
 
 class KairosDbJson(MessageFormat):
-    """`{"name": "sys.cpu", "tags": {"host": "web01"}, "datapoints": [[1356998400000, 42.5]]}`."""
+    """`{"name": "sys.cpu", "tags": {"host": "web01"}, "datapoints": [[1356998400000, 42.5]]}`.
+
+    >>> body = b'{"name":"m","tags":{"host":"a"},"datapoints":[[1300000000000,42],[1300000001000,42.5]]}'
+    >>> batch = KairosDbJson().parse(Message(body, arrival_ms=0)).batch
+    >>> [(str(series), time_ms, value) for series, time_ms, value in batch.points()]
+    [('m{host=a}', 1300000000000, 42), ('m{host=a}', 1300000001000, 42.5)]
+    """
 
     name = "kairosdb-json"
     declared_options = (TTL_OPTION,)

@@ -41,7 +41,14 @@ _JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class KairosDbText(LineFormat):
-    """`put sys.cpu 1356998400 42.5 host=web01`."""
+    r"""`put sys.cpu 1356998400 42.5 host=web01`.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> lines = b"put m 2999999999 1 host=a\nput m 3000000000 -7 host=a"  # in s, then in ms
+    >>> batch = KairosDbText().parse(Message(lines, arrival_ms=0)).batch
+    >>> [(str(series), time_ms, value) for series, time_ms, value in batch.points()]
+    [('m{host=a}', 2999999999000, 1), ('m{host=a}', 3000000000, -7)]
+    """
 
     name = "kairosdb-text"
     declared_options = (TTL_OPTION,)

@@ -26,7 +26,13 @@ _KEYS = frozenset(
 
 
 class OpenTsdbAnnotations(MessageFormat):
-    """`{"tsuid": "000001000001000001", "startTime": 1356998407, "description": "deployed"}`."""
+    """`{"tsuid": "000001000001000001", "startTime": 1356998407, "description": "deployed"}`.
+
+    >>> body = b'{"tsuid":"000001000001000001","startTime":1356998407,"description":"deployed"}'
+    >>> (edit,) = OpenTsdbAnnotations().parse(Message(body, arrival_ms=0)).annotations
+    >>> edit.method.value, edit.tsuid, edit.start, edit.description
+    ('POST', '000001000001000001', 1356998407, 'deployed')
+    """
 
     name = "opentsdb-annotations"
     example = b'{"tsuid":"000001000001000001","startTime":1356998407,"description":"deployed"}'

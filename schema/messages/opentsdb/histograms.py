@@ -48,7 +48,14 @@ _KEYS = frozenset(("metric", "timestamp", "tags", "id", "value", "buckets", "und
 
 
 class OpenTsdbHistogram(LinewiseFormat):
-    """`histogram sys.latency 1356998400 0,1.75=12:1.75,3.5=16:u=2:o=1 host=web01`."""
+    """`histogram sys.latency 1356998400 0,1.75=12:1.75,3.5=16:u=2:o=1 host=web01`.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> line = b"histogram sys.latency 1356998407 0,1.75=12:1.75,3.5=16:u=2:o=1 host=a"
+    >>> batch = OpenTsdbHistogram(42).parse(Message(line, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.value(0).hex()  # 2a: the codec 42; two buckets
+    ('sys.latency{host=a}', '2a0002000000003fe000000c3fe0000040600000100201')
+    """
 
     name = "opentsdb-histogram"
     example = b"histogram sys.latency 1356998400 0,1.75=12:1.75,3.5=16:u=2:o=1 host=web01"

@@ -74,7 +74,14 @@ def _is_json(text: bytes) -> bool:
 
 
 class OpenTsdbJson(LineFormat):
-    """`{"metric": "sys.cpu", "timestamp": 1356998400, "value": 42.5, "tags": {"host": "web01"}}`."""
+    """`{"metric": "sys.cpu", "timestamp": 1356998400, "value": 42.5, "tags": {"host": "web01"}}`.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> body = b'{"metric":"sys.cpu","timestamp":1356998400500,"value":7,"tags":{"host":"web01"}}'
+    >>> batch = OpenTsdbJson().parse(Message(body, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.in_ms.tolist(), batch.value(0)
+    ('sys.cpu{host=web01}', [1356998400500], [True], 7)
+    """
 
     name = "opentsdb-json"
     example = b'{"metric":"sys.cpu","timestamp":1356998400,"value":42.5,"tags":{"host":"web01"}}'

@@ -22,7 +22,14 @@ _FOUR_BYTES = 0xFFFFFFFF
 
 
 class OpenTsdbText(LineFormat):
-    """`put sys.cpu 1356998400 42.5 host=web01`, or the same without `put`."""
+    """`put sys.cpu 1356998400 42.5 host=web01`, or the same without `put`.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> line = b"put sys.cpu 1356998400 42.5 host=web01"
+    >>> batch = OpenTsdbText().parse(Message(line, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.in_ms.tolist(), batch.value(0)
+    ('sys.cpu{host=web01}', [1356998400000], [False], 42.5)
+    """
 
     name = "opentsdb-text"
     example = b"put sys.cpu 1356998400 42.5 host=web01"

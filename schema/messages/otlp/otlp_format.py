@@ -97,7 +97,13 @@ _NS_PER_MS = np.uint64(1_000_000)
 
 
 class Otlp(WholeFormat):
-    """Requests of OTLP for metrics."""
+    """Requests of OTLP for metrics.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> batch = Otlp().parse(Message(Otlp.example, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
+    ('memory{host.name=web01}', [1356998400000], 42.5)
+    """
 
     name = "otlp"
     escapes_names = True

@@ -157,7 +157,15 @@ class _Example:
 
 
 class Parquet(MessageFormat):
-    """Rows with the columns of `timebeam export`, or with those that `parquet_fields` names."""
+    """Rows with the columns of `timebeam export`, or with those that `parquet_fields` names.
+
+    >>> columns = {"name": ["sys.cpu"], "at": [1356998400000], "reading": [42.5], "machine": ["web01"]}
+    >>> rows = batch_bytes(pa.RecordBatch.from_pydict(columns))
+    >>> fields = {"parquet_fields": "metric=name,timestamp=at,value=reading,tag:host=machine"}
+    >>> batch = Parquet.from_options(fields).parse(Message(rows, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
+    ('sys.cpu{host=web01}', [1356998400000], 42.5)
+    """
 
     name = "parquet"
     framing = Framing.PARQUET

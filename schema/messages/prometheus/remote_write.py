@@ -76,7 +76,13 @@ _VALUE, _TIME = 1 << 3 | FIXED64, 2 << 3 | VARINT
 
 
 class RemoteWrite(WholeFormat):
-    """Requests of Prometheus' remote write."""
+    """Requests of Prometheus' remote write.
+
+    >>> from timebeam.schema.messages.base import Message
+    >>> batch = RemoteWrite().parse(Message(RemoteWrite.example, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
+    ('memory{host=web01}', [1356998400000], 42.5)
+    """
 
     name = "prometheus-remote-write"
     escapes_names = True

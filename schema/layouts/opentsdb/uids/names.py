@@ -31,13 +31,21 @@ class Names(enum.StrEnum):
     """Each illegal character becomes `_`: different names may become equal."""
 
     def stored(self, name: str) -> str:
-        """A name as it is stored."""
+        """A name as it is stored.
+
+        >>> Names.ESCAPE.stored("http:requests_total"), Names.REPLACE.stored("http:requests_total")
+        ('http_.requests__total', 'http_requests_total')
+        """
         if self is Names.ESCAPE:
             return _ILLEGAL.sub(_escaped, name.encode()).decode()
         return _NOT_PLAIN.sub(REPLACEMENT, name) if self is Names.REPLACE else name
 
     def shown(self, stored: str) -> str:
-        """The name that is stored so; a name that no escaping gives is itself."""
+        """The name that is stored so; a name that no escaping gives is itself.
+
+        >>> Names.ESCAPE.shown("http_.requests__total"), Names.ESCAPE.shown("disk_ab")
+        ('http:requests_total', 'disk_ab')
+        """
         if self is not Names.ESCAPE or "_" not in stored:
             return stored
         try:

@@ -131,6 +131,9 @@ def last_id(width: int) -> int:
 def uid_bytes(number: int, width: int) -> bytes:
     """The UID of an id (core/UniqueId.UniqueIdAllocator).
 
+    >>> uid_bytes(1, width=3).hex(), uid_bytes(70_000, width=4).hex()
+    ('000001', '00011170')
+
     Raises:
       ValueError: it does not fit.
     """
