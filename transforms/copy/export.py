@@ -384,9 +384,8 @@ def _figures_of_file(path: str, entry: dict[str, Any]) -> tuple[dict[str, Any], 
         sums, wrong, rows = [], [], 0
         for number in range(len(footer.group_rows)):
             group = RowGroups(stream, footer, [number], _MOST_BYTES).table()
-            wrong += [
-                f"{text} (row group {number})" for text in wrong_statistics(footer.group(number), group)
-            ]
+            said = dict.fromkeys(wrong_statistics(footer.group(number), group))  # old fields and new ones
+            wrong += [f"{text} (row group {number})" for text in said]
             sums.append(sums_of(group, rows))
             rows += len(group)
         return figures | join_sums(sums), wrong
