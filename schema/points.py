@@ -474,6 +474,14 @@ class PointBatch:
     ) -> PointBatch:
         """A batch from (series, time in ms, given in ms?, value) records; for small inputs.
 
+        >>> series = Series.of("sys.cpu", {"host": "a"})
+        >>> points = [(series, 1356998400_000, False, 42), (series, 1356998401_500, True, 0.5)]
+        >>> batch = PointBatch.of(points, arrival_ms=9000)
+        >>> batch.index.tolist(), batch.times_ms.tolist(), batch.in_ms.tolist(), batch.kinds.tolist()
+        ([0, 0], [1356998400000, 1356998401500], [False, True], [0, 1])
+        >>> [hex(bits) for bits in batch.bits.tolist()]
+        ['0x2a', '0x3fe0000000000000']
+
         Raises:
           OverflowError: an integer value needs more than 64 bits.
         """

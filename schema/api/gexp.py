@@ -324,6 +324,10 @@ class Expression:
 def parse_expression(text: str, depth: int = 0) -> Expression:
     """The expression that a text describes.
 
+    >>> expression = parse_expression("scale(sum:sys.cpu{host=a},10)")
+    >>> expression.function, expression.arguments, expression.parameters
+    ('scale', ['sum:sys.cpu{host=a}'], ['10'])
+
     Raises:
       ApiError: it is none, or its function is unknown.
     """

@@ -128,7 +128,11 @@ class LabelledPoints(NamedTuple):
 
 
 def metric_label(metric: str) -> str:
-    """The value of `NAME` of a metric."""
+    """The value of `NAME` of a metric.
+
+    >>> metric_label("sys.cpu.user"), name_of("sys:cpu:user")
+    ('sys:cpu:user', 'sys.cpu.user')
+    """
     is_legal = _LEGAL_METRIC.fullmatch(metric) or _LEGACY.fullmatch(metric)
     if is_legal and not metric.startswith(_ESCAPE):
         return metric.replace(".", ":")

@@ -247,7 +247,11 @@ def _converted(body: Any, kind: type[_Body]) -> _Body:
 
 
 def metric_and_tags(text: str) -> tuple[str, list[tuple[str | None, str | None]]]:
-    """`metric{key=value,key=*,*=value,key=,=value}` (core/Tags.parseWithMetric)."""
+    """`metric{key=value,key=*,*=value,key=,=value}` (core/Tags.parseWithMetric).
+
+    >>> metric_and_tags("sys.cpu.user{host=}")
+    ('sys.cpu.user', [('host', None)])
+    """
     metric, brace, rest = text.partition("{")
     if not brace:
         return text, []

@@ -48,6 +48,12 @@ def uri_query(request: Request, expressions: Sequence[str] = ()) -> RawQuery:
 def metric_sub_query(text: str) -> RawSubQuery:
     """The query that a text in the form of `m` describes.
 
+    >>> query = metric_sub_query("sum:explicit_tags:rate:1m-sum:sys.cpu.0{host=web01}")
+    >>> query.aggregator, query.downsample, query.is_rate, query.explicit_tags, query.metric
+    ('sum', '1m-sum', True, True, 'sys.cpu.0')
+    >>> [(each.kind, each.key, each.text, each.group_by) for each in query.filters]
+    [('literal_or', 'host', 'web01', True)]
+
     Raises:
       ApiError: it is wrong, in a TSD's words.
     """

@@ -89,7 +89,14 @@ def sparse(
 
 
 def cumulated(buckets: Iterable[Bucket], count: float) -> Iterator[SeriesPoint]:
-    """The number of values up to each bound, of buckets by ascending bound; the last one is +Inf."""
+    """The number of values up to each bound, of buckets by ascending bound; the last one is +Inf.
+
+    >>> for name, (key, bound), number in cumulated([Bucket(0.5, 2), Bucket(1.0, 3)], count=6):
+    ...     print(name, key, bound, number)
+    _bucket le 0.5 2
+    _bucket le 1 5
+    _bucket le +Inf 6
+    """
     total: float = 0
     for bound, number in buckets:
         total += number

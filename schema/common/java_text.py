@@ -31,6 +31,9 @@ _SHORT = {
 def hash_code(text: str) -> bytes:
     """String.hashCode, 4 bytes: h = 31 * h + unit for each UTF-16 unit, cut to 32 bits.
 
+    >>> hash_code("ROOT").hex(), int.from_bytes(hash_code("ROOT"), "big")
+    ('002678e2', 2521314)
+
     Raises:
       UnicodeEncodeError: the string has half a surrogate pair.
     """

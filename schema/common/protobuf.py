@@ -18,6 +18,9 @@ class ProtoError(ValueError):
 def varint(data: bytes, position: int) -> tuple[int, int]:
     """(the unsigned number that begins at `position`, where it ends).
 
+    >>> varint(bytes.fromhex("ac02"), 0)  # 300, which ends at byte 2
+    (300, 2)
+
     Raises:
       ProtoError: it has more than 10 bytes.
       IndexError: the bytes end inside it.

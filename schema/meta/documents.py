@@ -112,7 +112,11 @@ class TsMeta:
 
 
 def counter_bytes(points: int) -> bytes:
-    """The value of `ts_ctr`."""
+    """The value of `ts_ctr`.
+
+    >>> counter_bytes(3).hex()
+    '0000000000000003'
+    """
     return points.to_bytes(_COUNTER_BYTES, "big", signed=True)
 
 

@@ -60,7 +60,11 @@ class Listed:
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name matches one of the patterns."""
+    """Whether a name matches one of the patterns.
+
+    >>> matches("sys.cpu.user", ["sys.*.user"]), matches("sys.cpu.user", ["cpu*", "sys"])
+    (True, False)
+    """
     return any(_is_match(name, pattern) for pattern in patterns)
 
 

@@ -159,6 +159,9 @@ def common_tags(members: Sequence[Series]) -> tuple[dict[str, str], list[str]]:
     """(tags with one value in all series that have the key, the other tag keys), both sorted.
 
     Keys that only some series have are not dropped (core/SpanGroup.computeTags).
+
+    >>> common_tags([Series.of("m", {"dc": "lga", "host": "a"}), Series.of("m", {"dc": "lga", "host": "b"})])
+    ({'dc': 'lga'}, ['host'])
     """
     if len(members) == 1:
         return dict(members[0].tags), []
@@ -175,6 +178,11 @@ def to_json(results: Sequence[Result], milliseconds: bool) -> str:
 
     Integers are printed as integers, floats with a point or an exponent, infinities as strings; NaN as a
     string, or as null for fill null.
+
+    >>> import numpy as np
+    >>> result = Result("sys.cpu", {"host": "a"}, [], np.array([1356998400000]), np.array([1.5]))
+    >>> print(to_json([result], milliseconds=False))
+    [{"metric":"sys.cpu","tags":{"host":"a"},"aggregateTags":[],"dps":{"1356998400":1.5}}]
 
     Args:
       milliseconds: whether timestamps are in ms, not s. In s, points of one second have duplicate keys, as in

@@ -155,6 +155,12 @@ def numbers(buckets: Buckets, aggregator: str) -> BucketNumbers:
     A sum is an integer if all points are and it fits 64 bits; else a float, rounded once, infinite if out of
     range. If an integer and a float are equal, the integer is min and max.
 
+    >>> series = Series.of("m", {"host": "a"})
+    >>> points = [(series, time_ms, False, value) for time_ms, value in ((0, 3), (30_000, 4), (60_000, 1.5))]
+    >>> buckets = accumulate(PointBatch.of(points, arrival_ms=9000), interval_s=60)
+    >>> buckets.starts_ms.tolist(), buckets.counts.tolist(), numbers(buckets, "sum").bits.tolist()[0]
+    ([0, 60000], [2, 1], 7)
+
     Raises:
       ValueError: another aggregator.
     """

@@ -123,6 +123,12 @@ class RollupInterval:
 class PreAggregate:
     """Groups of series: those of one metric with equal values of the kept tags.
 
+    >>> by_dc = PreAggregate(("rollup.*",), ("dc",), ("sum",))
+    >>> str(by_dc.group(Series.of("rollup.m8", {"dc": "lga", "host": "a"})))
+    'rollup.m8{dc=lga}'
+    >>> by_dc.group(Series.of("rollup.m8", {"host": "a"})) is None
+    True
+
     Attributes:
       metrics: patterns with * and ?; one must match.
       keep: tag keys, sorted. A series without one of them has no group, as in queries.

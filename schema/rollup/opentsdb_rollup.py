@@ -125,6 +125,15 @@ def encode_rollups(
 ) -> EncodedRollups:
     """The rows of a rollup table.
 
+    >>> from timebeam.schema.points import PointBatch, Series
+    >>> from timebeam.schema.rollup.accumulate import accumulate
+    >>> from timebeam.schema.rollup.row_span import RowSpan
+    >>> minute = RollupInterval("1m", RowSpan.parse("1h"), "tsdb-rollup-1m", "tsdb-rollup-preagg-1m")
+    >>> batch = PointBatch.of([(Series.of("m", {"host": "a"}), 1356998460_000, False, 300)], 9000)
+    >>> (row,) = encode_rollups(accumulate(batch, 60), minute, {0: "sum"}, Form.FEWEST).rows
+    >>> row.base_s, [(cell.qualifier.hex(), cell.value.hex()) for cell in row.cells]  # id 0, minute 1
+    (1356998400, [('000011', '012c')])
+
     Args:
       buckets: of the interval.
       stored: by aggregation id, the number to store: sum, count, min, max, first or last.

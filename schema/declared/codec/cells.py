@@ -221,6 +221,24 @@ def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[
 
     A record makes at most one mutation in each table. One that a table refuses is written to the
     others, and refused once, with the first reason.
+
+    >>> from timebeam.schema.declared.codec.reading import read_json
+    >>> from timebeam.schema.declared.language.loader import load
+    >>> from timebeam.schema.messages.base import Message
+    >>> declaration = load(
+    ...     '''[layout.quote]
+    ...     table = "QUOTE"
+    ...     key = [{ field = "EXCHANGE", width = 6 }, { time = "QUOTETIME", unit = "ms", width = 13 }]
+    ...     separator = "#"
+    ...     [layout.quote.columns]
+    ...     family = "MD"
+    ...     fields = ["BID"]''',
+    ...     "quote.toml",
+    ... )
+    >>> line = b'{"EXCHANGE":"NYSE","BID":600.60,"QUOTETIME":1426535612156}'
+    >>> (row,), refused = rows(declaration, read_json(Message(line, arrival_ms=0))[0])
+    >>> row.key, [(cell.family, cell.qualifier, cell.timestamp_ms, cell.value) for cell in row.cells]
+    (b'NYSE  #1426535612156', [('MD', b'BID', 1426535612156, b'600.60')])
     """
     written: list[Row] = []
     refused: dict[int, tuple[Reason, str]] = {}

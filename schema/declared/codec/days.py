@@ -70,7 +70,11 @@ def table_of(tables: DayTables, day: datetime.date) -> str:
 
 
 def name_of(table: str, day: datetime.date) -> str:
-    """The name of a day's table, from one with `{day:...}` in it."""
+    """The name of a day's table, from one with `{day:...}` in it.
+
+    >>> name_of("SENSOR_{day:%Y%m%d}", datetime.date(2015, 3, 16))
+    'SENSOR_20150316'
+    """
     return _DAY.sub(lambda form: day.strftime(form[1]), table)
 
 

@@ -29,7 +29,14 @@ _CLOCK = {
 def of_times(
     form: TimeQualifier, times_ms: Int64s, starts_ms: Int64s, zone: str
 ) -> tuple[list[bytes], Bools]:
-    """(n qualifiers, bool[n] which of them fit) of times in the buckets that begin at `starts_ms`."""
+    """(n qualifiers, bool[n] which of them fit) of times in the buckets that begin at `starts_ms`.
+
+    >>> quarters = TimeQualifier(Span(15 * 60_000), "HHMM", base=0, width=0)
+    >>> midnight = 1426489200000  # in Los Angeles
+    >>> times_ms = midnight + np.array([7, 15 * 60_000, DAY_MS - 1])
+    >>> of_times(quarters, times_ms, np.full(3, midnight), "America/Los_Angeles")[0]
+    [b'0000', b'0015', b'2345']
+    """
 
     import pyarrow.compute as pc
 

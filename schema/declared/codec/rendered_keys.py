@@ -190,7 +190,12 @@ def in_case(field: Field, texts: pa.Array) -> pa.Array:
 
 
 def salt_hashes(function: str, inputs: Sequence[bytes]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """uint64[n]: what salts are the remainder of; of MD5 the first 8 bytes, big-endian."""
+    """uint64[n]: what salts are the remainder of; of MD5 the first 8 bytes, big-endian.
+
+    >>> times = [b"20150301124501001", b"20150301124501002", b"20150301124501004"]
+    >>> (salt_hashes("crc32", times) % 3 + 1).tolist()  # three buckets, from 1
+    [1, 3, 2]
+    """
     if function == "crc32":
         return np.fromiter(map(zlib.crc32, inputs), np.uint64, len(inputs))
     if function == "md5":

@@ -91,7 +91,11 @@ def check_pattern(pattern: str, zone: str) -> int:
 
 
 def render_pattern(times_us: Int64s, pattern: str, zone: str) -> pa.Array:
-    """binary[n]: the texts of times in microseconds since 1970, up to the year 9999."""
+    """binary[n]: the texts of times in microseconds since 1970, up to the year 9999.
+
+    >>> render_pattern(np.array([1425213901001_000]), "%Y%m%d%H%M%S%L", "UTC").to_pylist()  # in us
+    [b'20150301124501001']
+    """
     if zone != UTC:
         times_us = local_ms(times_us // 1000, zone) * 1000 + times_us % 1000
     digits = np.datetime_as_string(times_us.astype("datetime64[us]"), unit="us").astype("S26")

@@ -54,6 +54,11 @@ def encode(
 def encode_one(text: str, is_text: bool, encoding: Encoding) -> bytes:
     """The stored bytes of one value.
 
+    >>> encode_one("42", False, Encoding.TEXT), encode_one("42", False, Encoding.I64BE).hex()
+    (b'42', '000000000000002a')
+    >>> encode_one("1.5", False, Encoding.F32BE).hex(), encode_one("a", True, Encoding.JSON)
+    ('3fc00000', b'"a"')
+
     Raises:
       RefusedError: the encoding cannot hold it.
     """

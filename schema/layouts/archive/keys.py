@@ -89,6 +89,11 @@ def archive_key(series: SeriesKey, time_s: int, code: int) -> bytes:
 def parse_key(heads: SeriesHeads, key: bytes) -> ArchiveKey:
     """Splits a row key of the archive.
 
+    >>> from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
+    >>> key = parse_key(OpenTsdbOptions(), bytes.fromhex("00000103654c2100000001000002"))
+    >>> SPANS_S[key.code], key.base_s, key.series.head.hex(), key.series.tail.hex()
+    (86400, 1699488000, '000001', '000001000002')
+
     Raises:
       ValueError: its series, its span code or its base time cannot be that of an archive row.
     """

@@ -20,6 +20,17 @@ _PERIOD_BITS = 32
 def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form: KeyForm) -> Encoded:
     """The fragments of a batch, one for each row.
 
+    >>> from timebeam.schema.layouts.heroic.wire_key import WireKeys
+    >>> from timebeam.schema.points import Series
+    >>> series = Series.of("cpu", {"host": "a"})
+    >>> batch = PointBatch.of([(series, 1300001000000, True, 127.0)], arrival_ms=9000)
+    >>> (row,) = encode(batch, [WireKeys().series_key(series)], "metrics", WireKeys()).fragments
+    >>> row.key.hex()
+    '0303637075010404686f73740101610000012e00000000'
+    >>> (cell,) = point_cells([[row.packed]], WireKeys()).cells(0)
+    >>> cell.family, cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
+    ('points', 'ae190a40', 9000, '405fc00000000000')
+
     Args:
       keys: the key of each series of the batch; None for a series without points in it.
       table: name of the data table.

@@ -66,7 +66,15 @@ def series_row(series: Series) -> bytes:
 
 
 def index_rows(table: str, series: Series, base_ms: int) -> list[Row]:
-    """The rows that the table needs for a series with points in the data row of this base."""
+    r"""The rows that the table needs for a series with points in the data row of this base.
+
+    >>> series = Series.of("cpu", {"host": "a"})
+    >>> for row in index_rows("series", series, 1297080123392):
+    ...     print(row.key.removesuffix(series_id(series)), [cell.qualifier for cell in row.cells])
+    b'm\x00cpu' [b'metric']
+    b's\x00cpu\x00' [b'first', b'last', b'series']
+    b't\x00cpu\x00host\x00a\x00' [b'tag']
+    """
     period = base_ms // PERIOD_MS
     base = b"%d" % base_ms
     cells = [

@@ -21,6 +21,17 @@ KINDS = len(row_keys.TYPES)
 def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec: RowSpec) -> Encoded:
     """The fragments of a batch: one row for each series, row time and kind of value.
 
+    >>> from timebeam.schema.layouts.kairosdb.keys import series_key
+    >>> from timebeam.schema.points import Series
+    >>> series = Series.of("cpu", {"host": "a"})
+    >>> batch = PointBatch.of([(series, 1300000000000, True, 42)], arrival_ms=9000)
+    >>> (row,) = encode(batch, [series_key(series)], "data_points", RowSpec.MILLISECONDS).fragments
+    >>> row.key.hex()
+    '637075000000012e79039000000b6b6169726f735f6c6f6e67686f73743d613a'
+    >>> (cell,) = point_cells([[row.packed]], "d").cells(0)
+    >>> cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
+    ('35063800', 9000, '54')
+
     Args:
       keys: the key of each series of the batch; None for a series without points in it.
       table: name of the data table.

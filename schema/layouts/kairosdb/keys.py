@@ -246,6 +246,10 @@ def before_types(key: bytes) -> bytes:
 def parse_key(key: bytes) -> KairosDbRowKey:
     """Splits a row key into its fields.
 
+    >>> key = parse_key(bytes.fromhex("637075000000012e79039000000d6b6169726f735f646f75626c65686f73743d613a"))
+    >>> key.row_ms, key.data_type, str(key.series)
+    (1299110400000, b'kairos_double', 'cpu{host=a}')
+
     Raises:
       ValueError: KairosDB would have written no such key, or could not read it back.
     """

@@ -31,6 +31,13 @@ def remove_points(row: Row, base_ms: int, winner: Winner, deleted: Deleted) -> R
 
     Damaged cells and annotations stay.
 
+    >>> column = Cell("t", bytes.fromhex("00000010"), 9000, bytes.fromhex("010200"))  # 1 at 0 s, 2 at 1 s
+    >>> removal = remove_points(Row("tsdb", b"key", [column]), 0, Winner.NEWEST, Deleted(1000, 1999, 9000))
+    >>> [(cell.qualifier.hex(), cell.value.hex()) for cell in removal.mutation.cells]  # what stays
+    [('0000', '01')]
+    >>> [cell.qualifier.hex() for cell in removal.mutation.deleted], removal.points
+    (['00000010'], 1)
+
     Args:
       base_ms: the base time of the row, in ms.
       winner: which of several values of one instant is the point.

@@ -30,6 +30,15 @@ def encode(
 ) -> Encoded:
     """The fragments of a batch: one for each row.
 
+    >>> from timebeam.schema.points import Series
+    >>> points = [(Series.of("m", {"host": "a"}), 1356998460_000, False, value) for value in (1, 127)]
+    >>> key = SeriesKey(bytes.fromhex("000004"), bytes.fromhex("000001000001"))
+    >>> options, batch = OpenTsdbOptions(), PointBatch.of(points, arrival_ms=9000)
+    >>> (row,) = encode(batch, [key], "tsdb", options, Packing.POINTS).fragments
+    >>> (cell,) = point_cells([[row.packed]], None).cells(0)  # of one instant the later point
+    >>> row.key.hex(), cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
+    ('00000450e22700000001000001', '03c0', 9000, '7f')
+
     Args:
       keys: the key of each series of the batch; None for a series without points in it.
       table: name of the data table.

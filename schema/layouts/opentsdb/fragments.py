@@ -130,6 +130,10 @@ def cell_columns(rows: Iterable[Iterable[bytes]], packing: Packing) -> CellColum
 def columns(elements: el.Elements, timestamp_ms: int) -> list[Cell]:
     """Compacted columns that hold these elements; a plain point for a single element.
 
+    >>> elements = el.split_append(bytes.fromhex("0000 01 0010 02 0021 012c 003f 3ff8000000000000"))
+    >>> [(cell.qualifier.hex(), cell.value.hex()) for cell in columns(elements, 9000)]
+    [('000000100021003f', '0102012c3ff800000000000000')]
+
     Args:
       elements: one or more, one per instant, ascending.
       timestamp_ms: of the cells.

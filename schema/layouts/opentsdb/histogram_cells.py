@@ -33,7 +33,15 @@ _MARK_OF_COLUMNS = (28, bytes([_MARK]))
 
 
 def fragments(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str) -> list[RowFragment]:
-    """A fragment for each histogram; of one column and arrival only the last one of the batch."""
+    r"""A fragment for each histogram; of one column and arrival only the last one of the batch.
+
+    >>> from timebeam.schema.points import HistogramBytes, Series
+    >>> value = HistogramBytes(bytes.fromhex("2a0002000000003fe000000c3fe0000040600000100201"))
+    >>> batch = PointBatch.of([(Series.of("m", {"host": "a"}), 1356998407_000, False, value)], 9000)
+    >>> (row,) = fragments(batch, [SeriesKey(b"\0\0\1", b"\0\0\1\0\0\1")], "tsdb")
+    >>> row.key.hex(), cells([row.packed], "t")[0].qualifier.hex()  # 7 s after the base time
+    ('00000150e22700000001000001', '060007')
+    """
     checksum, offset = slots.origin_of(batch.origins)
     latest: dict[tuple[bytes, bytes, int], RowFragment] = {}
     for series, time_ms, in_ms, number, arrival_ms in zip(

@@ -85,7 +85,12 @@ def of_tsuids(options: OpenTsdbOptions, tsuids: frozenset[bytes]) -> Wanted:
 
 
 def key_of_tsuid(options: OpenTsdbOptions, tsuid: bytes) -> SeriesKey:
-    """The parts of the row keys of the series with this TSUID."""
+    """The parts of the row keys of the series with this TSUID.
+
+    >>> key = key_of_tsuid(OpenTsdbOptions(salt_width=1), bytes.fromhex("000002000001000003000002000004"))
+    >>> key.head.hex(), key.tail.hex()
+    ('0d000002', '000001000003000002000004')
+    """
     metric, tags = tsuid[: options.uid_width_metric], tsuid[options.uid_width_metric :]
     return SeriesKey(keys.salt(options, metric, tags) + metric, tags)
 
