@@ -107,6 +107,7 @@ def merge_uids(
                     plans = [plan for plan in plans if _is_stored(plan.new, stored.get(plan.new.key))]
                     deletions = [row for plan in plans if (row := _deletion(plan)).deleted]
                     write_all(target, table, deletions, lease.check)
+                    lease.check()
                     replace_cells(target, table, [each for plan in plans for each in _append_deletions(plan)])
                 rows += sum(bool(plan.old) for plan in plans)
                 count = sum(len(plan.old) for plan in plans)
