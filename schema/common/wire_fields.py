@@ -198,10 +198,18 @@ def _words(text: bytes, positions: Int64s) -> np.ndarray[tuple[int], np.dtype[np
 def without_continuation_bits(
     word: np.ndarray[tuple[int], np.dtype[np.uint64]],
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """The numbers in words of eight bytes of a varint, whose eighth bits are ignored: uint64[n] both."""
+    """The numbers in words of eight bytes of a varint, whose eighth bits are ignored: uint64[n] both.
+
+    >>> word = np.array([0x02AC], np.uint64)  # the varint ac 02, the first byte lowest
+    >>> without_continuation_bits(word).tolist()
+    [300]
+    """
     word = (word & np.uint64(0x007F007F007F007F)) | ((word & np.uint64(0x7F007F007F007F00)) >> _ONE)
+    # (1) Of each two bytes the seven bits of the upper one move down over the eighth bit: 14 bits.
     word = (word & np.uint64(0x00003FFF00003FFF)) | ((word & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2))
+    # (2) Of each four bytes the upper 14 bits move down over two free bits: 28 bits.
     return (word & np.uint64(0x0FFFFFFF)) | ((word & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4))
+    # (3) The upper 28 bits move down over four free bits: 56 bits.
 
 
 def _step(text: bytes, position: Int64s) -> tuple[Int64s, Int64s, Int64s, Bools]:

@@ -123,7 +123,11 @@ def concatenate(sums: list[Sums]) -> Sums:
 
 
 def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
-    """The sums of groups of adjacent integers int64[n]; see `Sums.added`."""
+    """The sums of groups of adjacent integers int64[n]; see `Sums.added`.
+
+    >>> sums_of_integers(np.array([2**62, 2**62, 2**62, -(2**62)]), np.array([0])).floats().tolist()
+    [9.223372036854776e+18]
+    """
     sizes = np.abs(values).view(np.uint64)  # also for -2**63, whose bits are those of 2**63
     largest = np.maximum.reduceat(sizes, firsts)
     tops = np.full(len(firsts), 2, np.int64)

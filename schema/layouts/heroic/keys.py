@@ -120,7 +120,7 @@ def base_of(time_ms: int) -> int:
     >>> base_of(1300000000000), 1300000000000 - base_of(1300000000000)  # row and qualifier
     (1297080123392, 2919876608)
     """
-    return time_ms & -PERIOD_MS
+    return time_ms & -PERIOD_MS  # -2**32: its lower 32 bits are 0, all others 1
 
 
 def sorted_pairs(pairs: Iterable[Pair]) -> list[Pair]:

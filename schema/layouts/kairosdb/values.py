@@ -38,6 +38,9 @@ def long_bytes(values: Int64s) -> tuple[bytes, Int64s]:
     ('00 01 7e fd 01 54', [1, 1, 1, 2, 1])
     """
     zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    #          (1)            (2)
+    # (1) Room for the sign in the last bit.
+    # (2) All bits are turned if it is negative: 0, -1, 1, -2 become 0, 1, 2, 3.
     sizes = np.searchsorted(_LIMITS, zigzag, "right") + 1
     starts = np.cumsum(sizes) - sizes
     out = np.empty(int(sizes.sum()), np.uint8)
@@ -70,6 +73,9 @@ def read_longs(values: Sequence[bytes]) -> tuple[Int64s, Bools]:
     longest = np.flatnonzero(sizes == _LONGEST_LONG)
     is_good[longest] &= raw[starts[longest] + _LONGEST_LONG - 1] <= 1  # the 64th bit
     return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64), is_good
+    #       (1)                                      (2)
+    # (1) The bits of the number.
+    # (2) The last bit is the sign: 0 turns no bit, and -1 all of them.
 
 
 def read_doubles(values: Sequence[bytes]) -> tuple[Int64s, Bools]:

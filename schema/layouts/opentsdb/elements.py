@@ -77,6 +77,9 @@ class Elements:
         is_float = (self.codes & FLOAT_FLAG) != 0
         shift = (64 - 8 * widths).astype(np.int64)
         bits = (self.raws.view(np.int64) << shift) >> shift
+        #       (1)                                (2)
+        # (1) The sign of a value of fewer bytes, its highest bit, becomes that of the int64.
+        # (2) Shifting back copies the sign into the bits above the value: 0xff is -1.
         short = is_float & (widths == 4)
         if short.any():
             with np.errstate(invalid="ignore"):  # a stored signalling NaN
@@ -91,9 +94,16 @@ NONE = Elements(np.empty(0, np.uint32), np.empty(0, np.uint64))
 
 
 def offsets_ms(codes: Codes) -> Int64s:
-    """int64[n]: milliseconds since the base time of the row, of qualifiers."""
+    """int64[n]: milliseconds since the base time of the row, of qualifiers.
+
+    >>> offsets_ms(np.array([0x03C0, 0xF03B1500], np.uint32)).tolist()  # 60 s, 60,500 ms
+    [60000, 60500]
+    """
     numbers = codes.astype(np.int64)
     return np.where(codes >= MS_FLAG, (numbers & 0x0FFFFFC0) >> 6, (numbers >> 4) * 1000)
+    #                                  (1)                          (2)
+    # (1) Four bytes: without 1111 in front, and 00 and the flags at the end, ms.
+    # (2) Two bytes: without the flags, s.
 
 
 def widths_of(codes: Codes) -> Int64s:
@@ -133,12 +143,14 @@ def integer_elements(bits: Int64s) -> tuple[npt.NDArray[np.uint32], Raws]:
     >>> flags.tolist(), [hex(raw) for raw in raws.tolist()]  # 1, 1, 2 and 4 bytes
     ([0, 0, 1, 3], ['0x1', '0xff', '0x12c', '0x11170'])
     """
-    sign_free = bits ^ (bits >> 63)
+    sign_free = bits ^ (bits >> 63)  # (1)
     step = (sign_free > 0x7F).astype(np.uint32)
     step += sign_free > 0x7FFF
     step += sign_free > 0x7FFFFFFF
-    flags = (np.uint32(1) << step) - np.uint32(1)
+    flags = (np.uint32(1) << step) - np.uint32(1)  # (2)
     return flags, bits.view(np.uint64) & _MASKS[flags + 1]
+    # (1) A negative number has all its bits turned, and needs as many bytes as the result: -128 as 127.
+    # (2) 0, 1, 3, 7 for the steps 0, 1, 2, 3: one less than 1, 2, 4, 8 bytes.
 
 
 def float_elements(bits: Int64s, *, exact: bool, short: bool) -> tuple[npt.NDArray[np.uint32], Raws]:
@@ -238,6 +250,9 @@ def of_strings(codes: Codes, values: Strings) -> Elements:
     padded = bytes(8) + content
     windows = np.ndarray((len(padded) - 7,), ">u8", padded, 0, (1,))
     return Elements(codes, windows[starts[1:]].astype(np.uint64) & _MASKS[widths_of(codes)])
+    #                      (1)                                     (2)
+    # (1) The eight bytes that end where each value does, since eight bytes stand before the first one.
+    # (2) Without those before the value.
 
 
 def split_qualifiers(qualifiers: bytes) -> Codes:
@@ -245,6 +260,9 @@ def split_qualifiers(qualifiers: bytes) -> Codes:
 
     A two-byte word whose first nibble is F starts a four-byte qualifier, unless it is the second half of
     one. In a run of such words first and second halves alternate, and the run begins with a first half.
+
+    >>> [hex(code) for code in split_qualifiers(bytes.fromhex("0007 f0000107 f00a4107")).tolist()]
+    ['0x7', '0xf0000107', '0xf00a4107']
 
     Raises:
       CorruptError: odd length, or a last qualifier cut in half.

@@ -169,6 +169,10 @@ def _sorted_columns(columns: Int64s, slots: Int64s, bits: int) -> Int64s:
         distinct, columns = np.unique(columns, return_inverse=True)
         assert len(distinct).bit_length() + bits + position_bits <= 63
     key = (((columns << bits) | slots) << position_bits) | np.arange(n)
+    #        (1)                (2)                       (3)
+    # (1) Column by column,
+    # (2) within a column by slot,
+    # (3) within a slot by position: the last one of a slot stays.
     key.sort()
     column_slots = key >> position_bits
     last = np.append(column_slots[1:] != column_slots[:-1], True)

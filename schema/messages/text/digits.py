@@ -46,6 +46,11 @@ def timestamps(text: bytes, starts: Int64s) -> tuple[Int64s, Int64s]:
     """(lengths, timestamps), int64[n] each; the length is 10 or 13, or 0 for a number of another form.
 
     The first digit is not 0: such numbers are not JSON.
+
+    >>> text = columns.padded(b"1356998400 1356998400500 99 ")
+    >>> lengths, times = timestamps(text, np.array([0, 11, 25]))
+    >>> lengths.tolist(), times[:2].tolist()  # a number of other lengths is not read here
+    ([10, 13, 0], [1356998400, 1356998400500])
     """
     head = columns.words(text, starts) ^ _ZEROS
     tail = columns.words(text, starts + 8) ^ _ZEROS
@@ -58,6 +63,13 @@ def timestamps(text: bytes, starts: Int64s) -> tuple[Int64s, Int64s]:
 
 def numbers(text: bytes, starts: Int64s, is_located: Bools) -> NumberColumns:
     """The numbers from each position int64[n] on, ascending where they are located.
+
+    >>> text = columns.padded(b"42.5 -7 1e3 ")
+    >>> found = numbers(text, np.array([0, 5, 8]), np.array([True, True, True]))
+    >>> found.lengths.tolist(), found.kinds.tolist()  # a float, an integer, a float
+    ([4, 2, 3], [1, 0, 1])
+    >>> found.bits.view(np.float64)[[0, 2]].tolist(), found.bits.tolist()[1]
+    ([42.5, 1000.0], -7)
 
     Args:
       text: the bytes, with padding (`columns.padded`).
@@ -74,6 +86,9 @@ def numbers(text: bytes, starts: Int64s, is_located: Bools) -> NumberColumns:
     good &= ~is_decimal | (end > integer + 1)
     below_point = (np.uint64(1) << (integer << 3)) - 1
     digits = np.where(is_decimal, (digits & below_point) | ((digits >> 8) & ~below_point), digits)
+    #                              (1)                      (2)
+    # (1) The digits before the point stay.
+    # (2) Those behind it move one byte down, over the point.
     value = _value(digits, end - is_decimal).view(np.int64)
     # Of two numbers that a double holds exactly, the quotient is the double next to the decimal number.
     doubles = value / _POWERS[np.where(is_decimal, end - integer - 1, 0).view(np.int64) & 7]
@@ -105,20 +120,35 @@ def _parse_others(text: bytes, starts: Int64s, others: Int64s, into: NumberColum
 def _non_digits(digits: _Words) -> _Words:
     """uint64[n]: the high bit of each byte that is above 9."""
     return (((digits & _LOW_BITS) + _TO_HIGH_BIT) | digits) & _HIGH_BITS
+    #         (1)                 (2)              (3)
+    # (1) The seven low bits of each byte: 0 to 127.
+    # (2) Plus 118: from 10 on this is 128 or more, so the high bit is set; at most 245, so no byte overflows.
+    # (3) A byte from 128 on has the high bit already.
 
 
 def _leading_digits(marks: _Words) -> _Words:
     """uint64[n]: the number of bytes before the first high bit; 8 without one."""
     below = ((marks & (~marks + 1)) >> 7) - 1
+    #         (1)                  (2)    (3)
     return ((below & _ONES) * _ONES) >> 56
+    #        (4)            (5)
+    # (1) The lowest mark alone, or 0 without one.
+    # (2) The last bit of its byte.
+    # (3) All bits of the bytes before it; without a mark, 0 - 1, all bits of all eight.
+    # (4) A one in each of these bytes.
+    # (5) The product has the sum of these ones in its highest byte.
 
 
 def _value(digits: _Words, count: _Words) -> _Words:
     """uint64[n]: the number that the first `count` bytes, up to 8, are the decimal digits of."""
-    digits = digits << (64 - (count << 3))
-    digits = ((digits * 2561) >> 8) & 0x00FF00FF00FF00FF  # pairs of digits
-    digits = ((digits * 6553601) >> 16) & 0x0000FFFF0000FFFF
-    return (digits * 42949672960001) >> 32
+    digits = digits << (64 - (count << 3))  # (1)
+    digits = ((digits * 2561) >> 8) & 0x00FF00FF00FF00FF  # (2)
+    digits = ((digits * 6553601) >> 16) & 0x0000FFFF0000FFFF  # (3)
+    return (digits * 42949672960001) >> 32  # (4)
+    # (1) Bytes behind the digits fall out, and bytes of 0 come before them: leading zeros.
+    # (2) 2561 = (10 << 8) + 1: the second byte of each pair becomes 10 * first + second, which is kept.
+    # (3) 6553601 = (100 << 16) + 1: two such pairs become 100 * first + second.
+    # (4) 42949672960001 = (10_000 << 32) + 1: the same of both halves; the upper one is the number.
 
 
 def _byte(word: _Words, position: _Words) -> _Words:
