@@ -169,7 +169,7 @@ class _Run:
         for key in found.keys() | {key for content in expected for key in content}:
             values, value = {content.get(key) for content in expected}, found.get(key)
             if undecided(self._race.jobs, *key):
-                values.add(None)
+                values |= {None, *(content.get(key) for content in self._before.points.values())}
             if value not in values:
                 yield "lost" if value is None else "there, but deleted" if values == {None} else "wrong", key
 
