@@ -29,7 +29,7 @@ from timebeam.schema.messages.parquet.thrift import (
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 
-LARGEST_FOOTER = 1 << 26
+LARGEST_FOOTER = 1 << 24
 """Bytes of a footer that are read."""
 
 _MOST_LEAVES = 10_000

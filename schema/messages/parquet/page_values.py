@@ -22,6 +22,7 @@ BY_DICTIONARY = (2, 8)
 
 _CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _MOST_MINIBLOCKS = 1 << 10
+_MOST_STRINGS = 1 << 20  # of a dictionary; what is behind them counts as one
 
 
 def value_bytes(source: BinaryIO, chunk: ColumnChunk, pages: Sequence[Page]) -> int:
@@ -83,11 +84,13 @@ def _content(source: BinaryIO, chunk: ColumnChunk, page: Page) -> bytes:
 def _longest(dictionary: bytes) -> int:
     """The bytes of the longest string of a dictionary, each behind its length in 4 bytes."""
     position = longest = 0
-    while position < len(dictionary):
+    for _ in range(_MOST_STRINGS):
+        if position >= len(dictionary):
+            break
         size = int.from_bytes(dictionary[position : position + 4], "little")
         longest = max(longest, size)
         position += 4 + size
-    return min(longest, len(dictionary))
+    return min(max(longest, len(dictionary) - position), len(dictionary))
 
 
 def _prefix_bytes(text: bytes, values: int) -> int:
@@ -104,7 +107,7 @@ def _prefix_bytes(text: bytes, values: int) -> int:
     if not (0 < miniblocks <= _MOST_MINIBLOCKS and count <= values and block % miniblocks == 0):
         raise ThriftError("sizes of blocks that make no sense")
     size = block // miniblocks
-    if not 0 < size <= 1 << 31 or size % 8:
+    if not 0 < size <= 1 << 31 or size % 32:
         raise ThriftError("a size of miniblocks that makes no sense")
     deltas = [np.array([first] if count else [], np.int64)]
     pending = count - 1
