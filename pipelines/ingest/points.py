@@ -3,6 +3,35 @@
 source ─► parse ─► assign UIDs ─► encode ─► group per row ─► pack ─► write
    └────────┴───────────┴───────────┴───────────────────────┴───────┴──► dead letters
              (annotations leave behind parse: merged with what is stored, by compare-and-set)
+
+What the points of a file of OpenTSDB's JSON pass on their way to a mutation, in the order in which it is
+first called, as tests/jobs/ingest/test_way_of_a_file.py checks; other formats and layouts have modules of the
+same kinds.
+
+- `timebeam.transforms.input.files.blocks_by_arrival`: files by arrival, oldest first, in portions
+- `timebeam.transforms.input.json_cutter.JsonCutter.add`: is it one document, or lines?
+- `timebeam.transforms.input.cutters.LineCutter.add`: bytes to blocks of whole lines, as `Message`
+- `timebeam.transforms.input.parse.ParseFn.process`: the step that parses
+- `timebeam.schema.messages.base.MessageFormat.parse`: the door of all formats
+- `timebeam.schema.messages.text.linewise.LineFormat.columnar`: a block of lines at once
+- `timebeam.schema.messages.opentsdb.json_format.OpenTsdbJson.locate`: where time and value are in each line
+- `timebeam.schema.messages.text.digits.numbers`: digits to numbers
+- `timebeam.schema.messages.opentsdb.json_format.OpenTsdbJson.records`: the first line of each series in full
+- `timebeam.transforms.ingest.assign.AssignFn.process`: the step that finds the key of each series
+- `timebeam.transforms.ingest.uids.UidTable.resolve`: names to UIDs, new ones assigned
+- `timebeam.schema.layouts.opentsdb.keys.series_key`: UIDs to the bytes before and after the base time
+- `timebeam.transforms.ingest.pack.EncodeFn.process`: the step that encodes
+- `timebeam.schema.layouts.opentsdb.encode.encode`: points to rows, sorted
+- `timebeam.schema.layouts.opentsdb.elements.qualifier_codes`: offsets to qualifiers
+- `timebeam.schema.layouts.opentsdb.fragments.packed_rows`: the points of a row to one fragment
+- `timebeam.schema.layouts.opentsdb.keys.row_keys`: base times into the keys
+- `timebeam.transforms.ingest.group._GroupFn.process`: the fragments of each row come together
+- `timebeam.transforms.ingest.pack.PackPortionFn.process`: the step that packs
+- `timebeam.schema.layouts.opentsdb.fragments.ascending_columns`: fragments to compacted columns
+- `timebeam.transforms.bigtable.io.RowWriter.add`: the writer gathers rows to requests
+- `timebeam.transforms.ingest.write.marked`: the hours of the rows are marked, before and after
+- `timebeam.transforms.bigtable.mutate.mutate_rows`: sends a request, again where the service is busy
+- `timebeam.transforms.bigtable.wire.request_bytes`: the bytes of the mutations
 """
 
 from __future__ import annotations
