@@ -51,6 +51,9 @@ def unpack(encoding: str, data: bytes, limit: int = LARGEST) -> bytes:
 def snappy(data: bytes, limit: int = LARGEST) -> bytes:
     """The content of a raw Snappy block, which begins with its size.
 
+    >>> snappy(bytes.fromhex("05106370752e61"))
+    b'cpu.a'
+
     Raises:
       ProtoError, IndexError, OSError: it is none, or too large.
     """

@@ -63,7 +63,13 @@ class Removal(NamedTuple):
 
 
 def remove_cells(row: Row, times_ms: Int64s, deleted: Deleted) -> Removal | None:
-    """The deletion of cells with a point each; None if there are none.
+    r"""The deletion of cells with a point each; None if there are none.
+
+    >>> cells = [Cell("points", bytes([n]), 9000 + n, b"") for n in range(3)]
+    >>> row, times_ms = Row("metrics", b"key", cells), np.array([0, 1000, 2000])
+    >>> removal = remove_cells(row, times_ms, Deleted(1000, 2000, newest_ms=9001))
+    >>> removal.mutation.deleted, removal.points  # the cell of 9002 is newer than those to delete
+    ([Deletion(family='points', qualifier=b'\x01', before_ms=9002)], 1)
 
     Args:
       times_ms: int64[n], the time of each cell's point; below 0 for a cell without one.

@@ -86,6 +86,9 @@ def finite(text: str) -> float:
 def parse_time(text: str, *, dotted: bool = False) -> tuple[int, bool]:
     """(time in ms, whether it was given in ms) of a timestamp.
 
+    >>> parse_time("1356998400"), parse_time("1356998400500"), parse_time("1356998400.500", dotted=True)
+    ((1356998400000, False), (1356998400500, True), (1356998400500, True))
+
     Args:
       text: seconds or, from `FIRST_MILLISECOND` on, milliseconds.
       dotted: also accept seconds with exactly three decimals, as telnet `put` does. (For another number of

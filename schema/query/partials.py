@@ -56,6 +56,11 @@ def of_points(function: str, times_ms: Int64s, values: Values) -> Partials:
 def joined(function: str, interval_ms: int, partials: Sequence[Partials]) -> tuple[Int64s, Floats]:
     """One value for each interval that has rollups or points.
 
+    >>> minutes = Partials(np.array([0, 60_000, 120_000]), np.array([[6.0, 2.0, 4.0], [3.0, 1.0, 1.0]]))
+    >>> starts_ms, averages = joined("avg", 120_000, [minutes])  # (6 + 2) / (3 + 1), 4 / 1
+    >>> starts_ms.tolist(), averages.tolist()
+    ([0, 120000], [2.0, 4.0])
+
     Args:
       function: a key of `NUMBERS`.
       interval_ms: of the downsampling; a multiple of the rollups' interval.

@@ -35,6 +35,9 @@ class SourceSpan(NamedTuple):
 def gaps(covered: Int64s, interval_ms: int, start_ms: int, end_ms: int) -> list[SourceSpan]:
     """The parts of [start, end) outside of some intervals.
 
+    >>> gaps(np.array([1, 2]), 60_000, 0, 240_000)  # minutes 1 and 2 have rollups
+    [SourceSpan(start_ms=0, end_ms=60000), SourceSpan(start_ms=180000, end_ms=240000)]
+
     Args:
       covered: int64[n] k, ascending and distinct: intervals [k * interval, (k + 1) * interval) of the range.
     """

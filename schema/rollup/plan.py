@@ -161,7 +161,12 @@ def plan(
 
 
 def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:
-    """[start, end) in ms of a day of the calendar in a time zone; 23 to 25 hours where clocks change."""
+    """[start, end) in ms of a day of the calendar in a time zone; 23 to 25 hours where clocks change.
+
+    >>> start_ms, end_ms = day_range(datetime.date(2013, 3, 31), "Europe/Berlin")
+    >>> (end_ms - start_ms) // 3_600_000  # hours
+    23
+    """
     midnight = (day - _EPOCH).days * DAY_MS
     start, end = first_instant(np.array([midnight, midnight + DAY_MS], np.int64), zone).tolist()
     return start, end

@@ -144,6 +144,15 @@ def place(tree: Tree, series: TreeSeries) -> Placement:
     Levels without a name are left out. Equal consecutive names are one branch, except for the leaf. A series
     with a single name becomes a leaf of the root; a TSD computes this leaf too, but does not store it.
 
+    >>> rules = (
+    ...     Rule(1, 0, 0, RuleType.TAGK, field="host", regex="^([a-z]+)[.]"),
+    ...     Rule(1, 1, 0, RuleType.METRIC, separator="[.]"),
+    ... )
+    >>> series = TreeSeries(b"", Uid("sys.cpu"), [(Uid("host"), Uid("lga.web01"))])
+    >>> placement = place(Tree(1, "T", rules=rules), series)
+    >>> placement.path, placement.leaf
+    (('lga', 'sys'), 'cpu')
+
     Raises:
       RefusedError: a TSD fails on this series, or its names cannot be stored.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LEAST = 60
+LEAST = 80
 
 
 def _modules() -> list[str]:

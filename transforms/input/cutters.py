@@ -60,7 +60,14 @@ def count_newlines(text: bytes) -> int:
 
 
 class LineCutter:
-    """Cuts a stream of bytes into blocks of whole lines, and refuses lines that are too long."""
+    r"""Cuts a stream of bytes into blocks of whole lines, and refuses lines that are too long.
+
+    >>> cutter = LineCutter(Message(b"", 0, "points.txt"))
+    >>> [(block.offset, block.text) for block in cutter.add(b"put a 1 1 x=y\nput b")]
+    [(0, b'put a 1 1 x=y\n')]
+    >>> [(block.offset, block.text) for block in (*cutter.add(b" 2 2 x=y"), *cutter.finish())]
+    [(14, b'put b 2 2 x=y')]
+    """
 
     def __init__(self, origin: Message) -> None:
         """`origin` describes the source and the offset of the first byte."""

@@ -104,7 +104,11 @@ class MarkedDay(NamedTuple):
 
 
 def hours_note(starts_s: Iterable[int]) -> bytes:
-    """The note of a lease for hours of one day."""
+    """The note of a lease for hours of one day.
+
+    >>> hours_note([1356998400 + 3600 * hour for hour in (0, 2, 23)]).hex()  # a bit for each hour of the day
+    '800005'
+    """
     return sum({1 << start_s % DAY_S // HOUR_S for start_s in starts_s}).to_bytes(3, "big")
 
 

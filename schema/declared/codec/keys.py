@@ -85,6 +85,19 @@ def ranges(
     Ascending and apart; one for each salt bucket, if the salt is not known from the fields. Rows of
     buckets of time are in if their bucket meets the interval.
 
+    >>> from timebeam.schema.declared.language.loader import load
+    >>> declaration = load(
+    ...     '''[layout.sensor]
+    ...     table = "SENSOR"
+    ...     separator = "#"
+    ...     key = [{ field = "METER", type = "uint", width = 10, pad = "0", align = "right" },
+    ...       { time = "TS", unit = "ms", width = 13 }]
+    ...     columns = { family = "R", fields = ["READING"] }''',
+    ...     "sensor.toml",
+    ... )
+    >>> ranges(declaration.layouts[0], {"METER": "987654"}, (1426489200000, 1426489200010))
+    [(b'0000987654#1426489200000', b'0000987654#1426489200010')]
+
     Args:
       fixed: fields and their values; of the time field an instant in its unit.
       interval: its start and its end in ms, which is not in it; None for all times.

@@ -60,7 +60,15 @@ class PartPlace(NamedTuple):
 
 
 class PartHeader(NamedTuple):
-    """The first 40 bytes of a cell; see the table of this module."""
+    """The first 40 bytes of a cell; see the table of this module.
+
+    >>> cell = "010100014ed704ad00000028000000000005f3700000018bb80de402000000270000000000000000"
+    >>> header = PartHeader(*_HEADER.unpack(bytes.fromhex(cell)))
+    >>> header.points, header.first_ms, header.last_ms, header.newest_ms  # 40 points, one each 10 s
+    (40, 0, 390000, 1699600000002)
+    >>> header.unit, header.kind, header.decimals  # seconds, floats, stored as floats
+    (0, 1, None)
+    """
 
     version: int
     codec: int

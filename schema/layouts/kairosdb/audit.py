@@ -30,10 +30,16 @@ ReadValues = tuple[Int64s, Bytes, list[bytes], Bools]
 
 
 def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
-    """See `Layout.decode`. Families that are not a retention class are skipped.
+    r"""See `Layout.decode`. Families that are not a retention class are skipped.
 
     Types that this layout does not write are read as bytes (`Kind.OPAQUE`), rows without type as KairosDB
     before 0.9.4 wrote them.
+
+    >>> key = bytes.fromhex("637075000000012e79039000000b6b6169726f735f6c6f6e67686f73743d613a")
+    >>> row = Row("data_points", key, [Cell("d", bytes.fromhex("35063800"), 9000, b"\x54")])
+    >>> batch = decode(RowSpec.MILLISECONDS, row, keys.parse_key(key).series).batch
+    >>> [(str(series), time_ms, value) for series, time_ms, value in batch.points()]
+    [('cpu{host=a}', 1300000000000, 42)]
     """
     try:
         row_key = keys.parse_key(row.key)

@@ -97,6 +97,13 @@ class OpenTsdb(
 ):
     """The layout with its options; see `OpenTsdbOptions`.
 
+    >>> value = bytes.fromhex("01 02 012c 3ff8000000000000 00")
+    >>> column = Cell("t", bytes.fromhex("0000 0010 0021 003f"), 9000, value)
+    >>> row = Row("tsdb", bytes.fromhex("00000150e22700000001000001"), [column])
+    >>> batch = OpenTsdb(OpenTsdbOptions()).decode(row, Series.of("m", {"host": "a"})).batch
+    >>> [(time_ms - 1356998400_000, value) for _, time_ms, value in batch.points()]
+    [(0, 1), (1000, 2), (2000, 300), (3000, 1.5)]
+
     Attributes:
       leading: see `UidTables`.
     """

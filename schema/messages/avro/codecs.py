@@ -103,6 +103,9 @@ _CODECS: dict[str, Callable[[bytes, int], bytes | None]] = {
 def read_long(data: bytes, offset: int, *, zigzag: bool = True) -> tuple[int, int]:
     """(the number that begins at `offset`, where it ends); snappy's numbers are not zigzag.
 
+    >>> read_long(bytes.fromhex("8001"), 0), read_long(bytes.fromhex("01"), 0)
+    ((64, 2), (-1, 1))
+
     Raises:
       EarlyEndError: the bytes end inside it.
       ContainerError: it needs more than 64 bits.

@@ -90,7 +90,11 @@ _TIMESTAMP = re.compile(r"-?[0-9]+")
 
 
 def parse_line(line: str) -> Line | None:
-    """Splits a line into its parts; None for a comment or a line of blanks.
+    r"""Splits a line into its parts; None for a comment or a line of blanks.
+
+    >>> line = parse_line(r"cpu\ load,host=a,dc=b\,c user=1.5,n=2i 1356998400000000000")
+    >>> line.measurement, line.tags, line.fields, line.time
+    ('cpu load', {'host': 'a', 'dc': 'b,c'}, [('user', '1.5'), ('n', '2i')], '1356998400000000000')
 
     Raises:
       RefusedError: BAD_METRIC, BAD_TAG, DUPLICATE_TAG, BAD_SYNTAX.
@@ -125,6 +129,9 @@ def parse_line(line: str) -> Line | None:
 
 def parse_value(text: str, booleans: Booleans) -> int | float:
     """The number in the value of a field: an integer with suffix `i` or `u`, else a float.
+
+    >>> [parse_value(text, Booleans.NUMBER) for text in ("42i", "42", "t")]
+    [42, 42.0, 1]
 
     Raises:
       RefusedError: EMPTY_VALUE, BAD_NUMBER (also strings, NaN and, unless they become numbers, booleans),

@@ -31,6 +31,9 @@ Plain = str | bool | int | float | list["Plain"] | dict[str, "Plain"] | None
 def read_attributes(encoded: bytes) -> dict[str, str]:
     """The tags of fields that are attributes. One without a value, or with an empty one, is none.
 
+    >>> read_attributes(bytes.fromhex("0a14 0a09686f73742e6e616d65 12070a057765623031"))
+    {'host.name': 'web01'}
+
     Raises:
       ProtoError, UnicodeDecodeError: the bytes are damaged.
       RefusedError: DUPLICATE_TAG.
