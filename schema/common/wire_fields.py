@@ -245,8 +245,11 @@ def _lengths(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> tuple[Int64s,
     stops = ~word & _STOPS
     stop = stops & (~stops + _ONE)
     below = stop - _ONE
-    # The exponent of the stop bit as a double is its number; 7 is added to the last bit of each byte.
     sizes = (stop.astype(np.float64).view(np.int64) >> 52) - 1022 >> 3
+    #        (1)                                       (2)           (3)
+    # (1) A double of the stop bit alone, 2**k,
+    # (2) whose exponent, 1023 + k, makes this k + 1,
+    # (3) which is 8 times the size, since the stop bit is the last one of its byte.
     return (
         sizes,
         without_continuation_bits(word & below & np.uint64(0x7F7F7F7F7F7F7F)).view(np.int64),

@@ -159,9 +159,12 @@ def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
     for size in range(least_size, most_size):
         sizes += numbers >= 1 << (7 * size)
     # Spreads the number to seven bits of each byte: in halves, then quarters, then eighths.
-    spread = (numbers & 0xFFFFFFF0000000) << 4 | numbers & 0xFFFFFFF
-    spread = (spread & 0xFFFC0000FFFC000) << 2 | spread & 0x3FFF00003FFF
-    spread = (spread & 0x3F803F803F803F80) << 1 | spread & 0x7F007F007F007F
+    spread = (numbers & 0xFFFFFFF0000000) << 4 | numbers & 0xFFFFFFF  # (1)
+    spread = (spread & 0xFFFC0000FFFC000) << 2 | spread & 0x3FFF00003FFF  # (2)
+    spread = (spread & 0x3F803F803F803F80) << 1 | spread & 0x7F007F007F007F  # (3)
+    # (1) 56 bits become twice 28 bits, in halves of 32,
+    # (2) then four times 14, in 16 bits each,
+    # (3) then eight times 7, in a byte each, whose highest bit is free for the continuation.
     spread |= _MORE[sizes]
     encoded = spread.astype("<i8").view(np.uint8).reshape(-1, 8)
     if most >> 56:
