@@ -27,6 +27,7 @@ from timebeam.schema.layouts import (
     Selected,
     Selection,
     UidTables,
+    UnknownNameError,
     capability,
     find_capability,
 )
@@ -41,7 +42,7 @@ from timebeam.schema.query.question import Question
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.reader import common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
-from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.readers.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.touched import TouchedMarker
@@ -330,7 +331,7 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
     passes = functools.lru_cache(_SERIES)(question.passes)
     skips = metrics.SkipLog(COUNTERS)
     cut: dict[bytes, Series] = {}  # archive rows that are read period by period
-    for selected in job.layout.select(selection, within(TableReader(job.target), job.layout, chunk.keys)):
+    for selected in _selected(job, selection, chunk.keys):
         if isinstance(selected, Finding):
             _skip(skips, selected.table, selected.key, selected.text)
         elif passes(selected.series):
@@ -346,6 +347,17 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Ser
         table = capability(job.layout, Archive).archive_table
         for row in read_rows(job.target, table, some).values():
             yield from _counted_removals(job, Selected(row, cut[row.key]), deleted, skips)
+
+
+def _selected(job: DeleteJob, selection: Selection, keys: KeyRange) -> Iterator[Selected | Finding]:
+    """The selected rows; raises BigtableError if a name has lost its UID since the job was planned."""
+    try:
+        yield from job.layout.select(selection, within(TableReader(job.target), job.layout, keys))
+    except UnknownNameError as error:
+        raise BigtableError(
+            f"{error.args[0]}: it was renamed or merged since this delete began; what is deleted is "
+            "in the log"
+        ) from error
 
 
 def _counted_removals(
