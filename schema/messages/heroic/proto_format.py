@@ -7,7 +7,8 @@
 
 Source: spotify_100.proto of spotify/heroic 9a021a7a (docs/spec/heroic.md §7). A generated reader would refuse
 a whole batch for one bad metric and not tell the position of a metric, so this module reads the bytes
-itself. The payload of a refusal is the metric as in the batch, which is an uncompressed batch of one metric.
+itself. The payload of a refusal is the metric as in the batch, which is an uncompressed batch of one metric:
+it is read too, so that a dead letter can be replayed.
 """
 
 from __future__ import annotations
@@ -65,11 +66,13 @@ class HeroicProto(HeroicFormat):
         self._series: LruCache[bytes, Series] = LruCache(remembered)
 
     def plain(self, text: bytes) -> bytes:
-        """The batch in a raw Snappy block.
+        """The batch in a raw Snappy block, or an uncompressed batch of one metric.
 
         Raises:
           RefusedError: CORRUPT_MESSAGE.
         """
+        if _is_one_metric(text):
+            return text
         try:
             size, _ = varint(text, 0)
             if size > LARGEST:
@@ -118,6 +121,18 @@ class HeroicProto(HeroicFormat):
             if len(fields) <= CACHED_BYTES:
                 self._series[fields] = series
         return series
+
+
+def _is_one_metric(text: bytes) -> bool:
+    """Whether bytes are one field with a metric: no Snappy block that a compressor makes is.
+
+    A block that begins like the field is of a batch of 10 bytes, too short for a time of today.
+    """
+    try:
+        field, position = varint(text, 0)
+        return field == _METRIC and end_of(text, field, position, len(text))[1] == len(text)
+    except (ProtoError, IndexError):
+        return False
 
 
 def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:

@@ -197,6 +197,20 @@ def test_what_is_no_snappy_block_is_refused_whole(raw: bytes) -> None:
     assert len(parsed.batch) == 0
 
 
+@given(POINT)
+def test_the_payload_of_a_refusal_is_read_alone(point: tuple[Any, ...]) -> None:
+    """Whatever its first bytes say to Snappy."""
+    key, tags, resources, time, value = point
+    typed = field(6, field(2, value) if isinstance(value, bytes) else double(1, value))
+    maps = [entry(4, *pair) for pair in tags.items()] + [entry(5, *pair) for pair in resources.items()]
+    payload = metric(field(1, key), integer(2, time), typed, *maps)
+    parsed = HeroicProto().parse(Message(payload, 5))
+    assert (list(parsed.batch.points()), parsed.rejected) == (
+        [(Series.of(key, tags, resources), time, value)],
+        [],
+    )
+
+
 def test_a_batch_may_be_empty() -> None:
     parsed = parse(b"")
     assert (len(parsed.batch), parsed.rejected) == (0, [])

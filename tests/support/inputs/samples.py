@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from tests.support.inputs import avro_bytes
 from tests.support.inputs.prometheus_proto import message, request_1, request_2, snappy
+from timebeam.schema.common.encodings import unpack
 from timebeam.schema.messages import AUTO, FORMATS
 
 S = 1_356_998_400
@@ -128,6 +129,12 @@ def _histograms(name: str) -> bytes:
     return bytes(request.SerializeToString())
 
 
+def _heroic_proto() -> bytes:
+    """A batch of two metrics."""
+    metric = unpack("snappy", FORMATS["heroic-proto"].example)
+    return snappy(metric + metric.replace(b"system", b"kernel"))
+
+
 _SERIES = [
     ({"__name__": "cpu", "host": host, "le": "0.5"}, [(1.5, S * 1000), (2.0, S * 1000 + 5)]) for host in "ab"
 ]
@@ -240,6 +247,7 @@ def forms() -> dict[str, Form]:
                         {"tsuid": "000001000001000001", "startTime": S * 1000 + 5},
                     ]
                 ),
+                _json({"metric": "m", "tags": {"host": "a"}, "startTime": S, "description": "d"}),
             ),
         ),
         "influx": Form(
@@ -267,11 +275,18 @@ def forms() -> dict[str, Form]:
                     {
                         "series": {"key": "k", "tags": {"host": "a"}, "resource": {"r": "1"}},
                         "data": {"type": "points", "data": [[S * 1000, 1.5], [S * 1000 + 5, 2]]},
-                    }
+                    },
+                    *(
+                        {
+                            "series": {"key": key, "tags": {"host": "a"}, "resource": {}},
+                            "data": {"type": "points", "data": [[S * 1000, 1.5]]},
+                        }
+                        for key in "kl"
+                    ),
                 ),
             ),
         ),
-        "heroic-proto": Form("heroic-proto", {}, (example["heroic-proto"],)),
+        "heroic-proto": Form("heroic-proto", {}, (example["heroic-proto"], _heroic_proto())),
         "kairosdb-json": Form(
             "kairosdb-json",
             {},
