@@ -238,6 +238,8 @@ def zone_of(name: str) -> str:
     Raises:
       ValueError: it does not.
     """
+    if name == UTC:
+        return name
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -250,22 +252,22 @@ def zone_of(name: str) -> str:
 
 def local_ms(times_ms: Int64s, zone: str) -> Int64s:
     """int64[n]: the local times of a zone, in ms as if they were UTC."""
+    if zone == UTC:
+        return times_ms
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if zone == UTC:
-        return times_ms
     instants = pa.array(times_ms).cast(pa.timestamp("ms", zone))
     return pc.local_timestamp(instants).cast(pa.int64()).to_numpy()
 
 
 def first_instant(local: Int64s, zone: str) -> Int64s:
     """int64[n]: the first instant at which the local time of a zone is this one or later."""
+    if zone == UTC:
+        return local
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if zone == UTC:
-        return local
     clocks = pa.array(local).cast(pa.timestamp("ms"))
     # A skipped midnight begins when clocks skip it; a repeated one begins the first time.
     instants = pc.assume_timezone(clocks, zone, ambiguous="earliest", nonexistent="latest")

@@ -14,7 +14,7 @@ from apache_beam.utils import shared
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.layouts import Layout, Name, SeriesKey
-from timebeam.schema.points import PointBatch, RefusedError, Series, Stage
+from timebeam.schema.points import Int64s, PointBatch, RefusedError, Rejected, Series, Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
@@ -280,14 +280,7 @@ class AssignFn(beam.DoFn):
         has_key = np.array([not isinstance(key, RefusedError) for key in keys], np.bool_)
         if not has_key.all():
             is_stored = has_key[batch.index]
-
-            def why(point: int) -> RefusedError:
-                error = keys[batch.index[point]]
-                assert isinstance(error, RefusedError)
-                return error
-
-            for rejected in batch.refuse(np.flatnonzero(~is_stored), why, Stage.ASSIGN):
-                yield refuse(rejected)
+            yield from map(refuse, _rejected(batch, keys, np.flatnonzero(~is_stored)))
             batch = batch.take(np.flatnonzero(is_stored))
         if len(batch):
             yield KeyedBatch(batch, [None if isinstance(key, RefusedError) else key for key in keys])
@@ -295,3 +288,14 @@ class AssignFn(beam.DoFn):
     def finish_bundle(self) -> None:
         """Adds the new series to the counts of their metrics, if there are limits."""
         self._keys.merge_counts()
+
+
+def _rejected(batch: PointBatch, keys: Sequence[SeriesKey | RefusedError], points: Int64s) -> list[Rejected]:
+    """The refusals of points whose series have no key."""
+
+    def why(point: int) -> RefusedError:
+        error = keys[batch.index[point]]
+        assert isinstance(error, RefusedError)
+        return error
+
+    return batch.refuse(points, why, Stage.ASSIGN)
