@@ -44,23 +44,23 @@ from benchmarks.bench import TARGET
 from timebeam.pipelines import cli
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.schema.layouts import Cell, Finding, Name, Packing, Reader, Row, Selected, Selection
-from timebeam.schema.layouts.archive import columns, parts
+from timebeam.schema.layouts.archive import archive_cell, pcodec_columns
 from timebeam.schema.layouts.archive import keys as archive_keys
-from timebeam.schema.layouts.archive.rows import archive_cells
+from timebeam.schema.layouts.archive.archive_rows import archive_cells
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import Kind, PointBatch, Series
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.rollup.accumulate import Accumulator
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.query.points import find_series
+from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, scan_table
-from timebeam.transforms.rollup.reading import NumberReader
+from timebeam.transforms.rollup.chunk_points import NumberReader
+from timebeam.transforms.store.archive_hours import seal_metric
+from timebeam.transforms.store.closed_rows import SealJob
 from timebeam.transforms.store.leases import Leases
-from timebeam.transforms.store.sealable import SealJob
-from timebeam.transforms.store.sealing import seal_metric
 
 _SEAL = """\
 import sys
@@ -294,12 +294,12 @@ def _decompress(rows: Sequence[Selected]) -> int:
     points = 0
     for selected in rows:
         for cell in selected.row.cells:
-            header = parts.header_of(cell.value)
+            header = archive_cell.header_of(cell.value)
             times = cell.value[40 : 40 + header.time_bytes]
             values = cell.value[40 + header.time_bytes + header.arrival_bytes :]
             is_floats = header.kind == 1 and header.decimals is None
-            columns.decompress(times, np.empty(header.points, np.uint32))
-            columns.decompress(values, np.empty(header.points, np.float64 if is_floats else np.int64))
+            pcodec_columns.decompress(times, np.empty(header.points, np.uint32))
+            pcodec_columns.decompress(values, np.empty(header.points, np.float64 if is_floats else np.int64))
             points += header.points
     return points
 

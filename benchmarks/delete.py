@@ -25,8 +25,8 @@ from benchmarks.bench import TARGET
 from timebeam.schema.layouts import Packing
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.readers.table_reader import scan_table
 
 _COMMAND = """\

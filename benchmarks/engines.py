@@ -44,7 +44,7 @@ from timebeam.pipelines.local import flink
 from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.transforms.rollup.job import rollup_tables
+from timebeam.transforms.rollup.rollup_job import rollup_tables
 
 PLAIN = "plain"
 _STEP_S = 10

@@ -34,9 +34,9 @@ from benchmarks.rollup import START, configure, create, load, scan
 from timebeam.schema.layouts import Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages.parquet.columns import written
+from timebeam.schema.messages.parquet.parquet_columns import written
 from timebeam.schema.points import PointBatch
-from timebeam.transforms.copy.points import read_batches
+from timebeam.transforms.copy.copied_points import read_batches
 from timebeam.transforms.readers.parallel import ParallelReader
 
 _DAY_S = 86_400

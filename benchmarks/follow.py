@@ -39,8 +39,8 @@ from timebeam.schema.rollup.config import RollupConfig
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.evaluate import evaluate
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.job import rollup_tables
-from timebeam.transforms.rollup.touched import read_days
+from timebeam.transforms.rollup.changed_hours import read_days
+from timebeam.transforms.rollup.rollup_job import rollup_tables
 
 TOPIC = "projects/local-follow/topics/points"
 SUBSCRIPTION = "projects/local-follow/subscriptions/points"

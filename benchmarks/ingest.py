@@ -47,10 +47,10 @@ from benchmarks.table_content import named_cells
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
-from timebeam.transforms.rollup.touched import touched_table
+from timebeam.transforms.rollup.changed_hours import touched_table
 
 NAIVE_TARGET = Target("local", "benchmark")
 _POLL_SECONDS = 0.05

@@ -37,10 +37,10 @@ from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.layouts import Layout, Packing, Row
 from timebeam.schema.points import PointBatch
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.rows import MUTATIONS
-from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.copy.points import read_points
+from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 

@@ -33,11 +33,11 @@ from timebeam.pipelines import cli
 from timebeam.schema.layouts import Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.transforms.bigtable.message_classes import DATA_API
+from timebeam.transforms.bigtable.protobuf_classes import DATA_API
+from timebeam.transforms.bigtable.read_stream import ON_ONE_THREAD
 from timebeam.transforms.bigtable.reader import row_filter
-from timebeam.transforms.bigtable.resumed import ON_ONE_THREAD
 from timebeam.transforms.bigtable.target import method
-from timebeam.transforms.query.points import find_series
+from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.readers.table_reader import TableReader
 
 

@@ -62,14 +62,14 @@ from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import PointBatch
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
+from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
-from timebeam.transforms.bigtable.wire import request_bytes
 from timebeam.transforms.ingest import coders
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.accumulate import AccumulateFn, ChunksFn
-from timebeam.transforms.rollup.job import RollupJob
-from timebeam.transforms.rollup.reading import NumberedChunk, NumberReader, give_back_memory
+from timebeam.transforms.rollup.accumulate_chunks import AccumulateFn, ChunksFn
+from timebeam.transforms.rollup.chunk_points import NumberedChunk, NumberReader, give_back_memory
+from timebeam.transforms.rollup.rollup_job import RollupJob
 
 START = 1_356_998_400
 _CONFIG = {

@@ -55,7 +55,7 @@ from timebeam.schema.layouts import Packing, Selected, Selection
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import Message
-from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.ingest import coders
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy

@@ -58,7 +58,7 @@ def _machine(report: dict[str, Any]) -> str:
 
 
 def costs(report: dict[str, Any]) -> dict[str, Any]:
-    """The document of `timebeam.schema.sizing.plan`: processor seconds for a million points."""
+    """The document of `timebeam.schema.sizing.estimate`: processor seconds for a million points."""
 
     def median(benchmark: str, case: str, figure: str = "CPU s/M points") -> float:
         return round(statistics.median(report["benchmarks"][benchmark]["cases"][case][figure]), 2)

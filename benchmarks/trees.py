@@ -34,10 +34,10 @@ from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.meta.documents import TsMeta, meta_table
 from timebeam.schema.trees.definitions import Tree, parse_trees
-from timebeam.schema.trees.evaluate import TreeSeries, Uid, place
+from timebeam.schema.trees.place_series import TreeSeries, Uid, place
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.trees.table import tree_table
 
 _TREE = ROOT / "examples" / "trees" / "hosts.json"

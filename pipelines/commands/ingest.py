@@ -32,7 +32,7 @@ from timebeam.pipelines.options.parameters import (
 from timebeam.schema.layouts import LAYOUTS, Packing
 from timebeam.schema.messages import AUTO, FORMATS
 from timebeam.schema.meta.documents import MetaMode
-from timebeam.schema.meta.limits import MOST_VALUES, parse_limits
+from timebeam.schema.meta.series_limits import MOST_VALUES, parse_limits
 
 SOURCE = (
     Parameter(

@@ -21,8 +21,8 @@ from timebeam.pipelines.options.parameters import (
 )
 from timebeam.pipelines.options.period import ZONE
 from timebeam.schema.common.times import parse_duration
+from timebeam.schema.sizing.estimate import NODES
 from timebeam.schema.sizing.measure import Values
-from timebeam.schema.sizing.plan import NODES
 
 TABLES_COMMAND = Command(
     "tables",

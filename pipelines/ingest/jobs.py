@@ -34,13 +34,13 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.messages import FORMATS, Framing, Message
 from timebeam.schema.meta.documents import MetaMode
-from timebeam.schema.meta.limits import SeriesLimits, parse_limits
+from timebeam.schema.meta.series_limits import SeriesLimits, parse_limits
 from timebeam.schema.points import Rejected
 from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
-from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.rollup.changed_hours import TouchedMarker
 
 Graph = PointsGraph | RecordsGraph
 """How input is stored: in a layout, or in declared tables."""

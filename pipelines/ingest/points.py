@@ -15,23 +15,23 @@ same kinds.
 - `timebeam.schema.messages.base.MessageFormat.parse`: the door of all formats
 - `timebeam.schema.messages.text.linewise.LineFormat.columnar`: a block of lines at once
 - `timebeam.schema.messages.opentsdb.json_format.OpenTsdbJson.locate`: where time and value are in each line
-- `timebeam.schema.messages.text.digits.numbers`: digits to numbers
+- `timebeam.schema.messages.text.number_words.numbers`: digits to numbers
 - `timebeam.schema.messages.opentsdb.json_format.OpenTsdbJson.records`: the first line of each series in full
 - `timebeam.transforms.ingest.assign.AssignFn.process`: the step that finds the key of each series
 - `timebeam.transforms.ingest.uids.UidTable.resolve`: names to UIDs, new ones assigned
 - `timebeam.schema.layouts.opentsdb.keys.series_key`: UIDs to the bytes before and after the base time
 - `timebeam.transforms.ingest.pack.EncodeFn.process`: the step that encodes
 - `timebeam.schema.layouts.opentsdb.encode.encode`: points to rows, sorted
-- `timebeam.schema.layouts.opentsdb.elements.qualifier_codes`: offsets to qualifiers
-- `timebeam.schema.layouts.opentsdb.fragments.packed_rows`: the points of a row to one fragment
+- `timebeam.schema.layouts.opentsdb.qualifiers.qualifier_codes`: offsets to qualifiers
+- `timebeam.schema.layouts.opentsdb.pack_rows.packed_rows`: the points of a row to one fragment
 - `timebeam.schema.layouts.opentsdb.keys.row_keys`: base times into the keys
 - `timebeam.transforms.ingest.group._GroupFn.process`: the fragments of each row come together
 - `timebeam.transforms.ingest.pack.PackPortionFn.process`: the step that packs
-- `timebeam.schema.layouts.opentsdb.fragments.ascending_columns`: fragments to compacted columns
+- `timebeam.schema.layouts.opentsdb.pack_rows.ascending_columns`: fragments to compacted columns
 - `timebeam.transforms.bigtable.io.RowWriter.add`: the writer gathers rows to requests
 - `timebeam.transforms.ingest.write.marked`: the hours of the rows are marked, before and after
 - `timebeam.transforms.bigtable.mutate.mutate_rows`: sends a request, again where the service is busy
-- `timebeam.transforms.bigtable.wire.request_bytes`: the bytes of the mutations
+- `timebeam.transforms.bigtable.mutation_bytes.request_bytes`: the bytes of the mutations
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.meta.documents import MetaMode, meta_table
-from timebeam.schema.meta.limits import SeriesLimits, counts_table
+from timebeam.schema.meta.series_limits import SeriesLimits, counts_table
 from timebeam.schema.points import PointBatch, Rejected
-from timebeam.transforms.annotations import StoreAnnotations
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
+from timebeam.transforms.edit_annotations import StoreAnnotations
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, SeriesKeys, UidOptions
 from timebeam.transforms.ingest.group import RowKey, grouping
 from timebeam.transforms.ingest.index import IndexFn
-from timebeam.transforms.ingest.limits import SeriesLimiter
+from timebeam.transforms.ingest.limit_series import SeriesLimiter
 from timebeam.transforms.ingest.pack import (
     EncodeFn,
     EncodePointsFn,

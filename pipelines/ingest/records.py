@@ -25,7 +25,7 @@ from timebeam.pipelines.options.values import (
     layout_with,
     target_of,
 )
-from timebeam.schema.declared.codec.cells import tables
+from timebeam.schema.declared.codec.write_cells import tables
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec
@@ -36,7 +36,7 @@ from timebeam.schema.points import PointBatch, Rejected
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
-from timebeam.transforms.declared.records import PointRowsFn, RecordMessagesFn, RecordRowsFn
+from timebeam.transforms.declared.store_records import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
 from timebeam.transforms.input.parse import ParseFn

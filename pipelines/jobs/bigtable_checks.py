@@ -15,7 +15,7 @@ from google.cloud.bigtable.column_family import GarbageCollectionRule, MaxAgeGCR
 
 from timebeam.schema.layouts import TableSpec, UidSpec
 from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.transforms.bigtable.tables import (
+from timebeam.transforms.bigtable.create_tables import (
     admin_instance,
     family_rules,
     rule_text,

@@ -25,7 +25,7 @@ from timebeam.schema.layouts import Layout, Packing, TableSpec
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.store import TOPIC, WriteDeadLetters, check_writable
+from timebeam.transforms.dead_letters.letter_files import TOPIC, WriteDeadLetters, check_writable
 
 _SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
 

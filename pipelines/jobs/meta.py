@@ -18,10 +18,10 @@ from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.layouts import Row, SeriesMeta
 from timebeam.schema.meta.documents import DOCUMENT, TsMeta, meta_table
-from timebeam.schema.meta.search import CachedUidNames, SeriesQuery, listed
+from timebeam.schema.meta.search_series import CachedUidNames, SeriesQuery, listed
 from timebeam.schema.points import Rejected
 from timebeam.transforms.meta.find import orphans, remove
-from timebeam.transforms.meta.sync import COUNTERS, MetaSyncJob, SyncMeta
+from timebeam.transforms.meta.sync_meta import COUNTERS, MetaSyncJob, SyncMeta
 from timebeam.transforms.readers.table_reader import TableReader
 
 _ROWS_AT_ONCE = 5_000

@@ -25,7 +25,7 @@ from timebeam.pipelines.jobs.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE, 
 from timebeam.pipelines.local.pubsub import PUBSUB_VARIABLE, publisher, subscriber
 from timebeam.schema.layouts import Packing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
-from timebeam.transforms.dead_letters.store import TOPIC, check_writable
+from timebeam.transforms.dead_letters.letter_files import TOPIC, check_writable
 from timebeam.transforms.input.files import match
 
 

@@ -32,7 +32,7 @@ from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason, RefusedError, Stage
 from timebeam.transforms import metrics
-from timebeam.transforms.dead_letters.store import write_letter
+from timebeam.transforms.dead_letters.letter_files import write_letter
 from timebeam.transforms.ingest import coders
 from timebeam.transforms.input.parse import refused_message
 

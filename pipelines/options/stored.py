@@ -30,10 +30,10 @@ from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, layout_named, target_of
 from timebeam.schema.layouts import LAYOUTS, Cell, Row, TableSpec
-from timebeam.transforms.bigtable.existing import table_exists
-from timebeam.transforms.bigtable.merge import RowMerger
+from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
+from timebeam.transforms.bigtable.table_list import table_exists
 from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
 from timebeam.transforms.store.leases import LEASES
 

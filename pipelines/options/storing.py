@@ -47,11 +47,11 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.layouts.archive.keys import parse_key
-from timebeam.schema.layouts.opentsdb.uids.names import Names
-from timebeam.transforms.bigtable.conditional import create_cells
-from timebeam.transforms.bigtable.existing import table_exists
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
+from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.table_list import table_exists
 from timebeam.transforms.bigtable.target import BigtableError, Target
 
 _LOOKED_AT = 100  # rows of an archive that two layouts may have written
@@ -134,7 +134,7 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
     Raises:
       UsageError: another program has just stored others, or those of another layout with one of the tables.
     """
-    from timebeam.transforms.bigtable.tables import create_tables  # its client takes half a second
+    from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
 
     target, spec = target_of(options), settings_table(options.table_prefix)
     texts = settings_of(options)
@@ -201,7 +201,7 @@ def store_again(options: argparse.Namespace) -> str:
       BigtableError: the row could not be written.
       UsageError: another program has just stored those of another layout with one of the tables.
     """
-    from timebeam.transforms.bigtable.tables import create_tables  # its client takes half a second
+    from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
 
     target, spec = target_of(options), settings_table(options.table_prefix)
     list(create_tables(target, [spec], dry_run=False))

@@ -109,7 +109,7 @@ def declared_points(options: argparse.Namespace, declaration: Declaration) -> Re
       UsageError: the declaration says of no table how it reads as points.
     """
     from timebeam.schema.declared.layout import DeclaredTables  # imports pyarrow
-    from timebeam.transforms.bigtable.existing import recent_table_names  # imports Google's clients
+    from timebeam.transforms.bigtable.table_list import recent_table_names  # imports Google's clients
 
     layout = DeclaredTables(declaration)
     if not any(spec.holds_points for spec in layout.tables()):
@@ -201,7 +201,7 @@ def tables_of(options: argparse.Namespace, *, reading: bool = False) -> Sequence
       UsageError: an option, or the declaration, is wrong.
     """
     if options.layout == DECLARED:
-        from timebeam.schema.declared.codec.cells import tables
+        from timebeam.schema.declared.codec.write_cells import tables
 
         return tables(declaration_of(options, reading=reading))
     return layout_of(options).tables()
@@ -245,7 +245,7 @@ def dead_letters_of(place: str, run_ms: int) -> str:
     Raises:
       UsageError: the name of a topic cannot be one.
     """
-    from timebeam.transforms.dead_letters.store import TOPIC, has_project_id  # imports Beam
+    from timebeam.transforms.dead_letters.letter_files import TOPIC, has_project_id  # imports Beam
 
     if TOPIC.fullmatch(place):
         if not has_project_id(place) and not os.environ.get("PUBSUB_EMULATOR_HOST"):

@@ -16,7 +16,7 @@ from timebeam.pipelines.options.parameters import Limit
 from timebeam.schema.points import Stage
 from timebeam.transforms import metrics
 from timebeam.transforms.dead_letters.letter import from_json
-from timebeam.transforms.dead_letters.store import count_letters, letter_files
+from timebeam.transforms.dead_letters.letter_files import count_letters, letter_files
 from timebeam.transforms.metrics import KIND_OF, NAMESPACE, OF_ROWS
 
 _SHOWN = 3  # files of dead letters named in the text

@@ -36,16 +36,16 @@ from timebeam.schema.layouts.reading import AmbiguousNameError
 from timebeam.schema.points import Series
 from timebeam.schema.query.answer import all_of, by_start
 from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.histograms import SUM
+from timebeam.schema.query.histogram_answer import SUM
 from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.transforms.bigtable.existing import check_tables
 from timebeam.transforms.bigtable.retry import StoppedError
+from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.attached import global_annotations, series_annotations
 from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
-from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.query.query_annotations import global_annotations, series_annotations
+from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
 
 

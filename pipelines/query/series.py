@@ -23,15 +23,15 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
 from timebeam.schema.layouts.opentsdb.uids.uid_table import names_from
 from timebeam.schema.meta.documents import meta_table
-from timebeam.schema.meta.search import Listed, SeriesQuery
-from timebeam.transforms.bigtable.existing import check_tables
+from timebeam.schema.meta.search_series import Listed, SeriesQuery
 from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows
-from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
 
 _SHOWN = 10

@@ -19,17 +19,17 @@ from timebeam.pipelines.options.values import declaration_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.common.times import bucket_starts
-from timebeam.schema.declared.codec.cells import tables
 from timebeam.schema.declared.codec.days import day_of, is_expired
+from timebeam.schema.declared.codec.write_cells import tables
 from timebeam.schema.declared.model import Declaration, TableLayout
 from timebeam.schema.layouts import Cell, Packing, Row
 from timebeam.schema.points import Rejected
-from timebeam.transforms.bigtable.existing import table_names
+from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.rows import KeyRange
-from timebeam.transforms.bigtable.tables import create_tables, drop_table
+from timebeam.transforms.bigtable.table_list import table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
-from timebeam.transforms.declared.rollups import (
+from timebeam.transforms.declared.roll_up_records import (
     EXISTING,
     PIECES,
     AccumulateValuesFn,
@@ -42,7 +42,7 @@ from timebeam.transforms.declared.rollups import (
 )
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.readers.chunks import RangesFn
-from timebeam.transforms.rollup.as_series import SeriesText
+from timebeam.transforms.rollup.rollup_series import SeriesText
 
 
 def copies_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DayCopy]:

@@ -26,11 +26,10 @@ from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
 from timebeam.schema.layouts import Cell, Deletion, HourMarks, UidTables, capability
-from timebeam.schema.meta.search import CachedUidNames
+from timebeam.schema.meta.search_series import CachedUidNames
 from timebeam.transforms.metrics import counted
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.lease import Lease, claim, deletion_of, give_up, release
-from timebeam.transforms.rollup.touched import (
+from timebeam.transforms.rollup.changed_hours import (
     HOUR_S,
     HourMark,
     MarkedDay,
@@ -44,6 +43,7 @@ from timebeam.transforms.rollup.touched import (
     touched_ranges,
     touched_table,
 )
+from timebeam.transforms.rollup.hour_leases import Lease, claim, deletion_of, give_up, release
 
 _PATIENCE = 10
 """An hour that is marked all the time is rolled up after so many quiet times."""

@@ -47,18 +47,18 @@ from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.layouts.opentsdb.keys import ranges as key_ranges
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
-from timebeam.schema.rollup.plan import RollupPart
+from timebeam.schema.rollup.day_plan import RollupPart
 from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.as_series import SeriesRollupJob, accumulate_series, store_interval
-from timebeam.transforms.rollup.clearing import when_complete
-from timebeam.transforms.rollup.job import RollupJob, outputs, rollup_tables
-from timebeam.transforms.rollup.steps import add_steps
-from timebeam.transforms.rollup.touched import DAY_S, touched_table
+from timebeam.transforms.rollup.changed_hours import DAY_S, touched_table
+from timebeam.transforms.rollup.clear_marks import when_complete
+from timebeam.transforms.rollup.rollup_graph import add_steps
+from timebeam.transforms.rollup.rollup_job import RollupJob, outputs, rollup_tables
+from timebeam.transforms.rollup.rollup_series import SeriesRollupJob, accumulate_series, store_interval
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

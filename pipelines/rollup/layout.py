@@ -16,17 +16,17 @@ from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.common.times import utc_text
 from timebeam.schema.points import Rejected
-from timebeam.schema.rollup.plan import RollupPart, plan
-from timebeam.transforms.query.points import why_nothing
-from timebeam.transforms.rollup.as_series import SeriesRollupJob
-from timebeam.transforms.rollup.clearing import ClearMarksFn, CoveredMarksFn, unwritten_metrics
-from timebeam.transforms.rollup.job import RollupJob
-from timebeam.transforms.rollup.touched import (
+from timebeam.schema.rollup.day_plan import RollupPart, plan
+from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.rollup.changed_hours import (
     HourMark,
     Touched,
     read_marks,
     touched_ranges,
 )
+from timebeam.transforms.rollup.clear_marks import ClearMarksFn, CoveredMarksFn, unwritten_metrics
+from timebeam.transforms.rollup.rollup_job import RollupJob
+from timebeam.transforms.rollup.rollup_series import SeriesRollupJob
 
 
 def summary_of(result: PipelineResult, run: Run) -> PointsSummary:

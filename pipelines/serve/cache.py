@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from timebeam.schema.layouts import Row, StoredLayout, UidTables, find_capability
 from timebeam.transforms.query.budget import MeteredReader
-from timebeam.transforms.query.cache import TimedCache, Transcript, UidCache
 from timebeam.transforms.query.evaluate import Evaluated
+from timebeam.transforms.query.read_cache import TimedCache, Transcript, UidCache
 
 MOST_UIDS, MOST_LISTS = 200_000, 1_000
 

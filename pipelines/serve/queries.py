@@ -24,11 +24,11 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
 from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.schema.query.choose_rollups import choose
 from timebeam.schema.query.question import Question
-from timebeam.schema.query.rollups import choose
-from timebeam.transforms.query.attached import global_annotations
 from timebeam.transforms.query.budget import MeteredReader
 from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
+from timebeam.transforms.query.query_annotations import global_annotations
 from timebeam.transforms.readers.parallel import ParallelReader
 
 ROLLUP_RAW = "ROLLUP_RAW"

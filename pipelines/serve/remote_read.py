@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.searches import metric_names
 from timebeam.schema.api.query_answer import OBJECT_POINTS, POINT_BYTES
-from timebeam.schema.api.remote_read import LabelledPoints, ReadQuery, read_request, read_response
+from timebeam.schema.api.remote_read_messages import LabelledPoints, ReadQuery, read_request, read_response
 from timebeam.schema.api.request import ApiError, Request
 from timebeam.schema.layouts import UnknownNameError
 from timebeam.schema.query.downsample import Downsampling

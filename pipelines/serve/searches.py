@@ -32,11 +32,11 @@ from timebeam.schema.layouts import (
 )
 from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up, look_up_shown, names_from
 from timebeam.schema.meta.documents import COUNTER, FAMILY, meta_table
-from timebeam.schema.meta.search import Listed, SeriesQuery
+from timebeam.schema.meta.search_series import Listed, SeriesQuery
 from timebeam.schema.points import Series
 from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows, has_rows
 from timebeam.transforms.query.evaluate import series_of_tsuids, tsuids_of
-from timebeam.transforms.query.points import find_series
+from timebeam.transforms.query.read_points import find_series
 
 _HOUR_MS = 3_600_000
 Element = TypeVar("Element")

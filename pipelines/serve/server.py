@@ -26,8 +26,8 @@ from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.cache import Caches
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.layouts import Archive
-from timebeam.schema.layouts.archive.columns import codec
-from timebeam.transforms.bigtable.existing import check_tables
+from timebeam.schema.layouts.archive.pcodec_columns import codec
+from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.query.budget import Budget
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.layouts import Compaction, Packing
 from timebeam.schema.points import Rejected
-from timebeam.transforms.query.points import why_nothing
-from timebeam.transforms.store.compact import COUNTERS, CompactJob, CompactRows
+from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.store.compact_rows import COUNTERS, CompactJob, CompactRows
 from timebeam.transforms.store.leases import Leases
 
 

@@ -32,16 +32,21 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.fragments import FAMILY
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
-from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.pack_rows import FAMILY
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
 from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.points import Reason, Rejected
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.existing import check_tables
-from timebeam.transforms.copy.carry import CarryAttached, CarryJob, ComparedAttached, compare_attached
-from timebeam.transforms.copy.points import Compared, ReadPoints, compare
-from timebeam.transforms.copy.translate import (
+from timebeam.transforms.bigtable.table_list import check_tables
+from timebeam.transforms.copy.attached_cells import (
+    CarryAttached,
+    CarryJob,
+    ComparedAttached,
+    compare_attached,
+)
+from timebeam.transforms.copy.copied_points import Compared, ReadPoints, compare
+from timebeam.transforms.copy.rekeyed_rows import (
     ComparedRows,
     CopyTranslated,
     TableContent,
@@ -49,9 +54,9 @@ from timebeam.transforms.copy.translate import (
     TranslateJob,
     compare_translated,
 )
-from timebeam.transforms.dead_letters.store import count_letters, read_row_letters
-from timebeam.transforms.query.points import why_nothing
-from timebeam.transforms.rollup.job import outputs
+from timebeam.transforms.dead_letters.letter_files import count_letters, read_row_letters
+from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.rollup.rollup_job import outputs
 from timebeam.transforms.trees.table import tree_table
 
 _SHOWN = 10  # series of which points are missing

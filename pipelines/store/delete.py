@@ -47,17 +47,17 @@ from timebeam.schema.layouts import (
 from timebeam.schema.points import Rejected
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY
-from timebeam.transforms.bigtable.existing import check_tables, table_exists
+from timebeam.transforms.bigtable.table_list import check_tables, table_exists
 from timebeam.transforms.query.evaluate import question_of_tsuids
-from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.touched import TouchedMarker
-from timebeam.transforms.store.delete import (
+from timebeam.transforms.rollup.changed_hours import TouchedMarker
+from timebeam.transforms.store.delete_log import interrupted_logs, used_s, write_done
+from timebeam.transforms.store.delete_points import (
     DeleteJob,
     DeletePoints,
     DeleteTask,
 )
-from timebeam.transforms.store.delete_log import interrupted_logs, used_s, write_done
 from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.store.stale import StaleFigures, delete_rows, stale_rows

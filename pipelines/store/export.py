@@ -24,9 +24,9 @@ from timebeam.schema.common.times import DAY_MS, ends_before
 from timebeam.schema.layouts import TableSpec
 from timebeam.schema.points import Rejected
 from timebeam.schema.rollup.opentsdb_rollup import FAMILY
-from timebeam.transforms.copy.export import COUNTERS, ExportPoints, ExportWork, verify_day
-from timebeam.transforms.copy.rollups import RollupReader
-from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.copy.export_days import COUNTERS, ExportPoints, ExportWork, verify_day
+from timebeam.transforms.copy.exported_rollups import RollupReader
+from timebeam.transforms.query.read_points import why_nothing
 
 _SHOWN = 20  # differences
 

@@ -17,12 +17,12 @@ from timebeam.schema.layouts import UidTables
 from timebeam.schema.layouts.opentsdb.keys import UidPair
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.opentsdb.uids.uid_maps import Repair, UidCapacity, UidMaps
-from timebeam.transforms.bigtable.existing import check_tables
+from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.rollup.job import rollup_tables
+from timebeam.transforms.rollup.rollup_job import rollup_tables
 from timebeam.transforms.store.leases import Leases, RangeLease
-from timebeam.transforms.store.merge import MergeTally, merge_uids
-from timebeam.transforms.store.names import (
+from timebeam.transforms.store.merge_uids import MergeTally, merge_uids
+from timebeam.transforms.store.rename_uids import (
     NameChangeError,
     UidUse,
     apply_changes,

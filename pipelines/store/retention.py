@@ -9,10 +9,10 @@ from timebeam.pipelines.options.values import rollups_of
 from timebeam.schema.common.times import DAY_MS
 from timebeam.schema.layouts import ReadableLayout, Reader, SeriesIndex, UidTables, find_capability
 from timebeam.schema.query.question import NONE, Question
-from timebeam.schema.retention import parse_rules, rule_of
+from timebeam.schema.retention_rules import parse_rules, rule_of
 from timebeam.schema.rollup.opentsdb_rollup import POINT_BYTES, ROLLUP_BYTES
-from timebeam.transforms.rollup.job import outputs
-from timebeam.transforms.store.delete import DeleteTask, RolledTable
+from timebeam.transforms.rollup.rollup_job import outputs
+from timebeam.transforms.store.delete_points import DeleteTask, RolledTable
 
 
 def old_points(

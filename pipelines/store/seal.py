@@ -21,13 +21,13 @@ from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.common.times import parse_duration, utc_text
 from timebeam.schema.layouts import Archive, UidTables, find_capability
-from timebeam.schema.layouts.archive.columns import CodecMissingError, codec
+from timebeam.schema.layouts.archive.pcodec_columns import CodecMissingError, codec
 from timebeam.schema.points import Rejected
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.query.points import why_nothing
+from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.store.archive_graph import COUNTERS, SealRows
+from timebeam.transforms.store.closed_rows import SealJob
 from timebeam.transforms.store.leases import Leases
-from timebeam.transforms.store.seal import COUNTERS, SealRows
-from timebeam.transforms.store.sealable import SealJob
 
 _HOUR_MS = 3_600_000
 

@@ -15,8 +15,8 @@ from timebeam.pipelines.options.storing import hidden_points
 from timebeam.pipelines.options.values import create_command, declaration_of, layout_of, target_of
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Finding, ReadableLayout, Row, Scan, Severity
-from timebeam.transforms.bigtable.existing import check_tables, recent_table_names
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
+from timebeam.transforms.bigtable.table_list import check_tables, recent_table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.parallel import ParallelReader
 

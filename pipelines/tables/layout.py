@@ -16,11 +16,11 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import text_of
 from timebeam.pipelines.output.chart import need_plots
 from timebeam.pipelines.output.picture import plain
-from timebeam.schema.declared.codec.cells import layout_rows
-from timebeam.schema.declared.codec.reading import read_avro, read_csv, read_json
+from timebeam.schema.declared.codec.record_formats import read_avro, read_csv, read_json
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.declared.codec.times import to_ms
-from timebeam.schema.declared.language.explain import Heat, explain, figures, heat
+from timebeam.schema.declared.codec.time_parts import to_ms
+from timebeam.schema.declared.codec.write_cells import layout_rows
+from timebeam.schema.declared.language.explain_layout import Heat, explain, figures, heat
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import Declaration, TableLayout
 from timebeam.schema.messages import Message

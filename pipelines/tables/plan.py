@@ -13,8 +13,8 @@ from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.layouts import Layout
 from timebeam.schema.points import RefusedError
+from timebeam.schema.sizing.estimate import HEADROOM, NODES, Sizes, SizingPlan, plan
 from timebeam.schema.sizing.measure import SizingLoad, Values
-from timebeam.schema.sizing.plan import HEADROOM, NODES, Sizes, SizingPlan, plan
 
 _MONTH_HOURS = 730
 

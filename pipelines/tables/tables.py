@@ -26,9 +26,9 @@ from timebeam.pipelines.tables.check import audit_aloud
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
 from timebeam.schema.meta.documents import meta_table
-from timebeam.schema.meta.limits import counts_table
-from timebeam.transforms.bigtable.existing import check_tables
-from timebeam.transforms.bigtable.tables import create_tables, set_max_age, show_rules
+from timebeam.schema.meta.series_limits import counts_table
+from timebeam.transforms.bigtable.create_tables import create_tables, set_max_age, show_rules
+from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.trees.table import tree_table
 
@@ -172,7 +172,7 @@ def _tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
     """
     # These import Beam, which takes a second, and other tables do not need it.
     from timebeam.pipelines.rollup.jobs import series_tables
-    from timebeam.transforms.rollup.job import rollup_tables
+    from timebeam.transforms.rollup.rollup_job import rollup_tables
 
     config = read_config(options.rollup_config)
     layout = find_capability(layout_of(options), RollupTables)

@@ -18,17 +18,17 @@ from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
 from timebeam.schema.layouts import Trees
 from timebeam.schema.points import RefusedError
-from timebeam.schema.trees import cells
-from timebeam.schema.trees.cells import Content
+from timebeam.schema.trees import tree_cells
 from timebeam.schema.trees.definitions import Tree, TreeError, parse_trees, warnings_of
-from timebeam.schema.trees.evaluate import TreeSeries, place
-from timebeam.schema.trees.explain import placement_lines, tree_lines
-from timebeam.transforms.bigtable.existing import check_tables
+from timebeam.schema.trees.explain_rules import placement_lines, tree_lines
+from timebeam.schema.trees.place_series import TreeSeries, place
+from timebeam.schema.trees.tree_cells import Content
+from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, read_rows
 from timebeam.transforms.store.stale import StaleFigures, delete_rows, misplaced
-from timebeam.transforms.trees.series import UidNames, find_series
 from timebeam.transforms.trees.table import TreeTable, tree_table
+from timebeam.transforms.trees.tree_series import UidNames, find_series
 
 
 def refuse_arguments(options: argparse.Namespace) -> None:
@@ -203,7 +203,7 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
         series, missing = find_series(layout, options.argument, reader)
     except RefusedError as error:
         raise UsageError(f"{error.reason.value}: {error.message}") from error
-    print(f"{series}" + (f"  TSUID {cells.hex_text(series.tsuid)}" if series.tsuid else ""))
+    print(f"{series}" + (f"  TSUID {tree_cells.hex_text(series.tsuid)}" if series.tsuid else ""))
     if missing:
         reason = "not looked up" if target is None else "without UID"
         listed = ", ".join(f"{name.kind} {name.text}" for name in missing)
@@ -227,7 +227,7 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
         print("no trees; store one with: timebeam trees create FILE", file=sys.stderr)
     return {
         "series": str(series),
-        "tsuid": cells.hex_text(series.tsuid),
+        "tsuid": tree_cells.hex_text(series.tsuid),
         "withoutUid": [{"kind": name.kind, "name": name.text} for name in missing],
         "trees": figures,
     }
@@ -247,7 +247,7 @@ def _existing(
     table: TreeTable, target: Target, tree: Tree, path: Sequence[str]
 ) -> Mapping[bytes, Mapping[bytes, bytes]]:
     """The existing cells of the rows of a path."""
-    keys = [cells.branch_key(tree.tree_id, path[:depth]) for depth in range(len(path) + 1)]
+    keys = [tree_cells.branch_key(tree.tree_id, path[:depth]) for depth in range(len(path) + 1)]
     rows = read_rows(target, table.name, keys)
     return {key: {cell.qualifier: cell.value for cell in row.cells} for key, row in rows.items()}
 

@@ -20,9 +20,9 @@ from timebeam.schema.meta.documents import meta_table
 from timebeam.schema.points import Rejected
 from timebeam.schema.trees.definitions import Tree, warnings_of
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.store import letter_files
+from timebeam.transforms.dead_letters.letter_files import letter_files
 from timebeam.transforms.meta.find import has_rows
-from timebeam.transforms.trees.sync import COUNTERS, SyncTrees, TreeSyncJob
+from timebeam.transforms.trees.place_in_trees import COUNTERS, SyncTrees, TreeSyncJob
 from timebeam.transforms.trees.table import TreeTable, tree_table
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from timebeam.schema.api.request import ApiError, Request
-from timebeam.schema.meta.search import Listed
+from timebeam.schema.meta.search_series import Listed
 from timebeam.schema.points import Series
 
 

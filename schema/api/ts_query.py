@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from timebeam.schema.api.request import ApiError, Request
-from timebeam.schema.api.times import check_zone, parse_downsampling, parse_time
+from timebeam.schema.api.request_times import check_zone, parse_downsampling, parse_time
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import MAX_COUNTER, RateOptions

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from timebeam.schema.common.batches import join
 from timebeam.schema.common.lru import LruCache
-from timebeam.schema.declared.codec import keys, points
-from timebeam.schema.declared.codec.audit import audit_rows
-from timebeam.schema.declared.codec.cells import tables
+from timebeam.schema.declared.codec import read_keys, records_as_points
+from timebeam.schema.declared.codec.audit_records import audit_rows
 from timebeam.schema.declared.codec.days import day_of, day_piece, is_of_day, tables_within
 from timebeam.schema.declared.codec.selection import ReadPlan, folded_text, plan
+from timebeam.schema.declared.codec.write_cells import tables
 from timebeam.schema.declared.model import COLUMN, DayTables, Declaration, TableLayout
 from timebeam.schema.declared.parts import Field, Hash, Suffix, Time, inputs
 from timebeam.schema.layouts import (
@@ -111,7 +111,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         layouts = {layout.table: layout for layout in self._readable()}
         by_table = itertools.groupby(rows, key=lambda selected: selected.row.table)
-        decoded = [points.decode_points(layouts[table], [*same]) for table, same in by_table]
+        decoded = [records_as_points.decode_points(layouts[table], [*same]) for table, same in by_table]
         if len(decoded) == 1:
             return decoded[0]
         batches = [content.batch for content in decoded if len(content.batch)]
@@ -125,8 +125,8 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         """
         row, series = selected
         layout = self._layout_of(row.table)
-        removal = remove_cells(row, points.cell_times(layout, row, series), deleted)
-        if removal is None or points.versions(layout) == 1:
+        removal = remove_cells(row, records_as_points.cell_times(layout, row, series), deleted)
+        if removal is None or records_as_points.versions(layout) == 1:
             return removal
         newest_ms = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in reversed(removal.old)}
         older = [
@@ -138,10 +138,10 @@ class DeclaredTables(ReadableLayout, RefusedRows):
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
         """See `ReadableLayout.several_rows`: all series of tables whose keys keep equal times apart."""
-        if all(map(points.is_unique, self._readable())):
+        if all(map(records_as_points.is_unique, self._readable())):
             return frozenset()
         selected = self.select(selection, reader)
-        tied = {layout.table for layout in self._readable() if not points.is_unique(layout)}
+        tied = {layout.table for layout in self._readable() if not records_as_points.is_unique(layout)}
         return frozenset(
             each.series for each in selected if not isinstance(each, Finding) and each.row.table in tied
         )
@@ -155,7 +155,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         errors = []
         for layout in self._readable():
             try:
-                keys.fields(layout, key)
+                read_keys.fields(layout, key)
             except ValueError as error:
                 errors.append(str(error))
             else:
@@ -232,9 +232,11 @@ class DeclaredTables(ReadableLayout, RefusedRows):
                 message = f"no declared table is called {metric!r}, or has points of this metric"
                 raise UnknownNameError(message, metric, self._names())
         for tag in selection.tags:
-            tagged = [layout for layout in layouts if tag in points.points_of(layout).tags]
+            tagged = [layout for layout in layouts if tag in records_as_points.points_of(layout).tags]
             if not tagged:
-                tags = sorted({name for layout in layouts for name in points.points_of(layout).tags})
+                tags = sorted(
+                    {name for layout in layouts for name in records_as_points.points_of(layout).tags}
+                )
                 raise UnknownNameError(f"no table of these points has tag key {tag!r}", tag, _Beginning(tags))
             layouts = tagged
         return [_table_selection(layout, selection) for layout in layouts]
@@ -244,7 +246,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         metrics = [
             metric
             for layout in self._readable()
-            for metric in layout.metrics or (points.points_of(layout).metric,)
+            for metric in layout.metrics or (records_as_points.points_of(layout).metric,)
         ]
         return _Beginning([*metrics, *(layout.table for layout in self.declaration.all_layouts)])
 
@@ -298,7 +300,7 @@ def scan_reason(layout: TableLayout, fields: Sequence[str]) -> str:
 
 def _table_selection(layout: TableLayout, selection: Selection) -> _TableSelection:
     """What a selection reads of a table that has its metric and tag keys."""
-    fields = points.points_of(layout)
+    fields = records_as_points.points_of(layout)
     selection = _folded(layout, selection)
     values: dict[str, Sequence[str]] = {key: sorted(texts) for key, texts in selection.tags.items() if texts}
     if selection.metric is not None and fields.placeholder is not None:
@@ -306,7 +308,7 @@ def _table_selection(layout: TableLayout, selection: Selection) -> _TableSelecti
     labels: Sequence[str] | None = values.pop(COLUMN, None) if fields.placeholder == COLUMN else None
     if layout.series is not None and isinstance(layout.series.qualifier, str):
         labels = values.get(layout.series.qualifier, labels)
-    in_key = {name: texts for name, texts in values.items() if name in keys.names(layout)}
+    in_key = {name: texts for name, texts in values.items() if name in read_keys.names(layout)}
     table_plan = plan(layout, in_key, selection.start_ms, selection.end_ms + 1)
     return _TableSelection(layout, table_plan, selection, None if labels is None else frozenset(labels))
 
@@ -317,7 +319,7 @@ def _folded(layout: TableLayout, selection: Selection) -> Selection:
         name: frozenset(folded_text(layout, name, text) for text in texts)
         for name, texts in selection.tags.items()
     }
-    fields, metric = points.points_of(layout), selection.metric
+    fields, metric = records_as_points.points_of(layout), selection.metric
     if metric is not None and fields.placeholder is not None:
         text = fields.placeholder_of(metric) or ""
         metric = fields.metric_of(folded_text(layout, fields.placeholder, text))
@@ -328,17 +330,22 @@ def _scan(table: _TableSelection) -> Scan:
     """The rows that can hold what is selected, with the columns that are needed."""
     layout = table.layout
     columns = None
-    needs_columns = points.time_source(layout) == "column" or any(
-        column.field in points.points_of(layout).tags and column.field not in keys.names(layout)
+    needs_columns = records_as_points.time_source(layout) == "column" or any(
+        column.field in records_as_points.points_of(layout).tags
+        and column.field not in read_keys.names(layout)
         for column in layout.columns
     )
     if table.labels is not None and len(table.labels) == 1 and not needs_columns:
         (label,) = table.labels
-        qualifier = points.qualifier_of(layout, label)
+        qualifier = records_as_points.qualifier_of(layout, label)
         columns = None if qualifier is None else ColumnRange(layout.family, qualifier, qualifier + b"\0")
     table_plan = table.plan
     return Scan(
-        layout.table, table_plan.ranges, table_plan.key_pattern, columns, versions=points.versions(layout)
+        layout.table,
+        table_plan.ranges,
+        table_plan.key_pattern,
+        columns,
+        versions=records_as_points.versions(layout),
     )
 
 
@@ -348,31 +355,31 @@ def _selected(
     """The selected series of a row, each with its cells."""
     layout = table.layout
     try:
-        texts = points.fields_of_row(layout, row)
+        texts = records_as_points.fields_of_row(layout, row)
     except ValueError as error:
         yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
         return
     cells_by_label: dict[str, list[Cell]] = {}
     for cell in row.cells:
-        label = points.label_of_cell(layout, cell)
+        label = records_as_points.label_of_cell(layout, cell)
         if label is not None and (table.labels is None or label in table.labels):
             cells_by_label.setdefault(label, []).append(cell)
-    needs_row = points.time_source(layout) == "column"
+    needs_row = records_as_points.time_source(layout) == "column"
     for label, cells in cells_by_label.items():
         name = (label, *itertools.chain(*texts.items()))
         series = series_by_name.get(name)
         if series is None:
-            series = series_by_name[name] = points.series_of(layout, texts, label)
+            series = series_by_name[name] = records_as_points.series_of(layout, texts, label)
         if table.selection.takes(series):
             yield Selected(row if needs_row else row._replace(cells=cells), series)
 
 
 def _before_ties(layout: TableLayout, key: bytes) -> bytes:
     """The bytes of a key before the part that keeps records of one instant apart; the key without one."""
-    if points.is_unique(layout):
+    if records_as_points.is_unique(layout):
         return key
     try:
-        parts_bytes = keys.split(layout, key)
+        parts_bytes = read_keys.split(layout, key)
     except ValueError:
         return b""
     is_us = layout.event is not None and layout.event[1] == "us"

@@ -261,7 +261,9 @@ class DayTables:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeclaredRollup:
-    """A table of rollups of a numeric column of another layout; see `timebeam.schema.declared.codec.rollups`.
+    """A table of rollups of a numeric column of another layout.
+
+    See `timebeam.schema.declared.codec.declared_rollups`.
 
     Attributes:
       target: the layout of the table; records are not ingested into it.

@@ -52,7 +52,7 @@ class Time:
       zone: where days and months of the bucket and the letters of `pattern` begin.
       divide: the number is divided by this before it is written.
       form: "decimal", "be32", "be64" or "pattern".
-      pattern: with the form "pattern", the placeholders of `timebeam.schema.declared.codec.times`.
+      pattern: with the form "pattern", the placeholders of `timebeam.schema.declared.codec.time_parts`.
       size: bytes in the key.
       reverse: the number is subtracted from this, so that the newest row comes first.
     """

@@ -41,7 +41,7 @@ from timebeam.schema.layouts.reading import (
     Severity,
     UnknownNameError,
 )
-from timebeam.schema.layouts.tables import Cell, Deletion, Row, StoredLayout, TableSpec, UidSpec
+from timebeam.schema.layouts.table_rows import Cell, Deletion, Row, StoredLayout, TableSpec, UidSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, RowFragment, SeriesKey, WritableLayout
 
 LAYOUTS: dict[str, type[Layout]] = {cls.name: cls for cls in (OpenTsdb, Heroic, HeroicReadable, KairosDb)}

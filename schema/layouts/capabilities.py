@@ -31,7 +31,7 @@ from timebeam.schema.layouts.archive.keys import SeriesHeads
 from timebeam.schema.layouts.opentsdb.key_ranges import LeadingTags
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.reading import Finding, ReadableLayout, Reader, Scan, Selected, Selection
-from timebeam.schema.layouts.tables import Cell, Row, StoredLayout, UidSpec
+from timebeam.schema.layouts.table_rows import Cell, Row, StoredLayout, UidSpec
 from timebeam.schema.layouts.writing import Packing, SeriesKey, WritableLayout
 from timebeam.schema.points import Int64s, PointBatch, Series
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from timebeam.schema.common.batches import distinct, join
 from timebeam.schema.layouts.reading import Decoded, DecodedRows, Selected, join_decoded
-from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.layouts.table_rows import Cell, Row
 from timebeam.schema.points import Bools, Bytes, Int64s, PointBatch, Series
 
 

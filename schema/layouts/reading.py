@@ -15,7 +15,7 @@ import numpy as np
 
 from timebeam.schema.common.batches import join
 from timebeam.schema.layouts.removal import Deleted, Removal
-from timebeam.schema.layouts.tables import Cell, Row, StoredLayout
+from timebeam.schema.layouts.table_rows import Cell, Row, StoredLayout
 from timebeam.schema.points import PointBatch, Series
 
 _NEAR_AMONG = 2_000

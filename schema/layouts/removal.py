@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.layouts.tables import Cell, Deletion, Row, stored_bytes
+from timebeam.schema.layouts.table_rows import Cell, Deletion, Row, stored_bytes
 from timebeam.schema.points import Int64s
 
 

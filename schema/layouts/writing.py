@@ -8,9 +8,9 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.layouts.cell_fragments import CellColumns
 from timebeam.schema.layouts.reading import Decoded
-from timebeam.schema.layouts.slots import CellColumns
-from timebeam.schema.layouts.tables import Row, StoredLayout, UidSpec
+from timebeam.schema.layouts.table_rows import Row, StoredLayout, UidSpec
 from timebeam.schema.points import Floats, PointBatch, RefusedError, Rejected, Series
 
 

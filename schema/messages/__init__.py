@@ -22,8 +22,8 @@ from timebeam.schema.messages.influx.influx_format import Influx
 from timebeam.schema.messages.influx.telegraf_json import TelegrafJson
 from timebeam.schema.messages.kairosdb.json_format import KairosDbJson
 from timebeam.schema.messages.kairosdb.text_format import KairosDbText
-from timebeam.schema.messages.opentsdb.annotations import OpenTsdbAnnotations
-from timebeam.schema.messages.opentsdb.histograms import OpenTsdbHistogram
+from timebeam.schema.messages.opentsdb.annotation_edits import OpenTsdbAnnotations
+from timebeam.schema.messages.opentsdb.histogram_records import OpenTsdbHistogram
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.messages.opentsdb.text_format import OpenTsdbText
 from timebeam.schema.messages.otlp.otlp_format import Otlp

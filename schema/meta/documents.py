@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from timebeam.schema.common import java_text
 from timebeam.schema.layouts.opentsdb.keys import UidPair
-from timebeam.schema.layouts.tables import Cell, Row, TableSpec
+from timebeam.schema.layouts.table_rows import Cell, Row, TableSpec
 
 TABLE = "tsdb-meta"
 FAMILY = "name"

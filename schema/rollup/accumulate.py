@@ -29,7 +29,7 @@ from timebeam.schema.points import (
     Series,
     Stage,
 )
-from timebeam.schema.rollup.buckets import (
+from timebeam.schema.rollup.accumulators import (
     NO_MAX,
     NO_MIN,
     Buckets,

@@ -20,7 +20,7 @@ from timebeam.schema.points import (
     Stage,
 )
 from timebeam.schema.rollup.accumulate import BucketNumbers, numbers
-from timebeam.schema.rollup.buckets import Buckets
+from timebeam.schema.rollup.accumulators import Buckets
 
 
 def rollup_points(

@@ -25,13 +25,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb import qualifiers as el
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S
 from timebeam.schema.layouts.reading import ColumnRange
-from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.layouts.table_rows import Cell
 from timebeam.schema.points import Bytes, Int64s, Kind, Reason, Rejected, Stage
 from timebeam.schema.rollup.accumulate import numbers
-from timebeam.schema.rollup.buckets import Buckets
+from timebeam.schema.rollup.accumulators import Buckets
 from timebeam.schema.rollup.config import RollupInterval
 
 FAMILY = "t"

@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.schema.layouts import SeriesIndex, find_capability
 from timebeam.schema.layouts.capabilities import Layout
-from timebeam.schema.layouts.tables import Row, stored_bytes
+from timebeam.schema.layouts.table_rows import Row, stored_bytes
 from timebeam.schema.layouts.writing import Name, Packing, SeriesKey
 from timebeam.schema.points import Int64s, Kind, PointBatch, RefusedError, Series
 

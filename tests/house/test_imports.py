@@ -23,7 +23,7 @@ EDGES = {
     "layouts": {"annotations", "common", "points"},
     "rollup": {"common", "layouts", "points"},
     "meta": {"common", "layouts", "points"},
-    "retention": {"meta"},
+    "retention_rules": {"meta"},
     "query": {"annotations", "common", "points", "rollup"},
     "api": {"annotations", "common", "meta", "points", "query"},
     "declared": {"common", "layouts", "messages", "points", "rollup"},

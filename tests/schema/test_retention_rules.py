@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from timebeam.schema.retention import RULES, RetentionRule, parse_rules, rule_of, rule_texts
+from timebeam.schema.retention_rules import RULES, RetentionRule, parse_rules, rule_of, rule_texts
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ from timebeam.schema.layouts import Cell, Deletion, Row, Scan
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.query.budget import Budget, Meter, MeteredReader
-from timebeam.transforms.query.cache import KEPT_SECONDS, TimedCache, Transcript
 from timebeam.transforms.query.evaluate import Evaluated, evaluate
+from timebeam.transforms.query.read_cache import KEPT_SECONDS, TimedCache, Transcript
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.lease import claim, release
-from timebeam.transforms.rollup.touched import hours_note, read_days, touched_table
+from timebeam.transforms.rollup.changed_hours import hours_note, read_days, touched_table
+from timebeam.transforms.rollup.hour_leases import claim, release
 
 BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
 LAYOUTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]

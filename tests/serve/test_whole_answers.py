@@ -20,7 +20,7 @@ from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import Response, request_of, respond
 from timebeam.schema.layouts import Name
-from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
 from timebeam.schema.points import Series as TimeSeries
 
 BASE_S = 1_709_251_200  # 2024-03-01

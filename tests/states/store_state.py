@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from tests.support.commands import timebeam
 from timebeam.schema.layouts import Cell, Row, TableSpec
-from timebeam.transforms.bigtable.existing import table_names
+from timebeam.transforms.bigtable.create_tables import admin_instance, create_tables
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.tables import admin_instance, create_tables
+from timebeam.transforms.bigtable.table_list import table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 

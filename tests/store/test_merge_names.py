@@ -20,7 +20,7 @@ from tests.support.stored import Store
 from timebeam.schema.layouts import Name
 from timebeam.schema.points import Series
 from timebeam.transforms.readers.table_reader import scan_table
-from timebeam.transforms.store import merge
+from timebeam.transforms.store import merge_uids
 
 DAY = 1_767_225_600
 Expected = dict[Series, dict[int, float]]
@@ -247,7 +247,7 @@ def test_two_old_rows_of_one_new_key_keep_rollups_of_one_interval(
 
 def small_batches() -> None:
     """In a process to be killed: many requests."""
-    merge._ROWS_AT_ONCE = 1
+    merge_uids._ROWS_AT_ONCE = 1
 
 
 @pytest.mark.long

@@ -25,9 +25,9 @@ from timebeam.pipelines.store import copy
 from timebeam.schema.layouts import Name
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.trees.cells import LEAF
+from timebeam.schema.trees.tree_cells import LEAF
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.copy.translate import ComparedRows, compare_translated
+from timebeam.transforms.copy.rekeyed_rows import ComparedRows, compare_translated
 from timebeam.transforms.readers.table_reader import scan_table
 
 DAY = 1_767_225_600  # 2026-01-01

@@ -14,9 +14,9 @@ from tests.support.processes.killed import run_through_kills
 from tests.support.processes.uid_checks import ALL, assigned, check_bijection, uid_table
 from tests.support.stored import Store
 from timebeam.schema.layouts import Name
-from timebeam.schema.meta.limits import FAMILY, counts_table
-from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.store.names import read_use
+from timebeam.schema.meta.series_limits import FAMILY, counts_table
+from timebeam.transforms.bigtable.create_tables import create_tables
+from timebeam.transforms.store.rename_uids import read_use
 
 HOUR = 1_767_225_600 // 3600 * 3600
 CPU, LOAD, HOST, WEB1, WEB2 = (

@@ -28,9 +28,9 @@ from tests.support.inputs.opentsdb_columns import (
     versions,
 )
 from timebeam.schema.layouts import Cell, Row
-from timebeam.schema.layouts.opentsdb.delete import remove_annotations, remove_points
+from timebeam.schema.layouts.opentsdb.decode_row import Winner
+from timebeam.schema.layouts.opentsdb.delete_from_row import remove_annotations, remove_points
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.rows import Winner
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
 from timebeam.transforms.store.delete_log import log_files, logged_rows
 

@@ -35,26 +35,26 @@ from timebeam.schema.layouts import (
     SeriesKey,
     find_capability,
 )
-from timebeam.schema.layouts.archive import rows as archive_rows
+from timebeam.schema.layouts.archive import archive_rows as archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S, parse_key
 from timebeam.schema.points import PointBatch, Series
 from timebeam.schema.query.question import NONE, Question
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
-from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.copy.points import read_points
-from timebeam.transforms.query.points import find_series
+from timebeam.transforms.copy.copied_points import read_points
+from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.touched import TouchedMarker
-from timebeam.transforms.store import delete as delete_module
-from timebeam.transforms.store import sealable, sealing
-from timebeam.transforms.store.delete import DeleteChunk, DeleteJob, DeleteTask
+from timebeam.transforms.rollup.changed_hours import TouchedMarker
+from timebeam.transforms.store import archive_hours, closed_rows
+from timebeam.transforms.store import delete_points as delete_module
+from timebeam.transforms.store.archive_hours import SealTally, VerifyError, seal_metric
+from timebeam.transforms.store.closed_rows import SealJob
+from timebeam.transforms.store.delete_archived import SealedRemovals
 from timebeam.transforms.store.delete_log import interrupted_logs
+from timebeam.transforms.store.delete_points import DeleteChunk, DeleteJob, DeleteTask
 from timebeam.transforms.store.leases import Leases
 from timebeam.transforms.store.removals import PendingRemovals
-from timebeam.transforms.store.sealable import SealJob
-from timebeam.transforms.store.sealed_removals import SealedRemovals
-from timebeam.transforms.store.sealing import SealTally, VerifyError, seal_metric
 
 START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025
 HOUR_MS, DAY_S = 3_600_000, 86_400
@@ -232,7 +232,7 @@ def test_archive_rows_of_few_series_are_in_memory_together(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though rows are read hour by hour, of all series."""
-    read_rows, most = sealing.read_rows, 0
+    read_rows, most = archive_hours.read_rows, 0
 
     def noted(target: Any, table: str, keys: list[bytes], *columns: Any) -> dict[bytes, Row]:
         nonlocal most
@@ -240,8 +240,8 @@ def test_archive_rows_of_few_series_are_in_memory_together(
         return read_rows(target, table, keys, *columns)
 
     put(store, {series("c"): gauge(START_S + 29 * DAY_S, 300, 100)})
-    monkeypatch.setattr(sealing, "read_rows", noted)
-    monkeypatch.setattr(sealable, "SERIES_AT_ONCE", 1)
+    monkeypatch.setattr(archive_hours, "read_rows", noted)
+    monkeypatch.setattr(closed_rows, "SERIES_AT_ONCE", 1)
     seal(store, delete_source=True)
     assert (most, store.rows()) == (1, [])
 
@@ -307,7 +307,7 @@ def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_sealed(
     elif why == "later":
         changes = {"end_s": START_S + 3600}
     else:
-        monkeypatch.setattr(sealable, "BUFFER_BYTES", 1)
+        monkeypatch.setattr(closed_rows, "BUFFER_BYTES", 1)
 
     def stored() -> Points:
         [found], _, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
@@ -327,13 +327,13 @@ def test_what_is_written_between_read_and_deletion_stays(
 ) -> None:
     at = min(points[series("a")])
     late: Points = {series("a"): {at: 1.25, at + 1: 2}}
-    delete = sealing._delete
+    delete = archive_hours._delete
 
     def late_delete(*args: Any) -> SealTally:
         put(store, late, ARRIVAL_MS + 1, Packing.POINTS)
         return delete(*args)
 
-    monkeypatch.setattr(sealing, "_delete", late_delete)
+    monkeypatch.setattr(archive_hours, "_delete", late_delete)
     seal(store, delete_source=True)
     expected = {**points, series("a"): {**points[series("a")], **late[series("a")]}}
     assert len(store.cells()) == 2
@@ -346,7 +346,7 @@ def test_two_seals_of_one_row_lose_nothing(
 ) -> None:
     at = min(points[series("a")])
     late: Points = {series("a"): {at + 1: 2}}
-    write, rounds = sealing._write, iter([True])
+    write, rounds = archive_hours._write, iter([True])
 
     def other_first(*args: Any) -> list[Row]:
         if next(rounds, False):  # another program seals more, and deletes it, before this one writes
@@ -354,7 +354,7 @@ def test_two_seals_of_one_row_lose_nothing(
             seal(store, delete_source=True)
         return write(*args)
 
-    monkeypatch.setattr(sealing, "_write", other_first)
+    monkeypatch.setattr(archive_hours, "_write", other_first)
     seal(store, delete_source=True)
     check_reads(store, {**points, series("a"): {**points[series("a")], **late[series("a")]}})
 
@@ -369,7 +369,7 @@ class KilledError(Exception):
 def test_a_seal_that_ends_at_any_step_is_completed_by_the_next(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
 ) -> None:
-    call = getattr(sealing, step)
+    call = getattr(archive_hours, step)
 
     def killed(*args: Any) -> Any:
         if is_done:
@@ -377,7 +377,7 @@ def test_a_seal_that_ends_at_any_step_is_completed_by_the_next(
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(sealing, step, killed)
+        patch.setattr(archive_hours, step, killed)
         with pytest.raises(KilledError):
             seal(store, delete_source=True)
     check_reads(store, points)
@@ -462,7 +462,7 @@ def test_a_damaged_archive_row_stops_the_seal_and_is_said_by_queries(store: Stor
 def test_what_differs_when_it_is_read_back_stops_the_seal(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_rows = sealing.read_rows
+    read_rows = archive_hours.read_rows
 
     def wrong(*args: Any) -> dict[bytes, Row]:
         rows = read_rows(*args)
@@ -475,7 +475,7 @@ def test_what_differs_when_it_is_read_back_stops_the_seal(
             for key, row in rows.items()
         }
 
-    monkeypatch.setattr(sealing, "read_rows", wrong)
+    monkeypatch.setattr(archive_hours, "read_rows", wrong)
     with pytest.raises(VerifyError, match="not those that were written"):
         seal(store, delete_source=True)
     assert store.rows()
@@ -670,14 +670,14 @@ def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_bac
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deletion runs again before the seal writes what it has read."""
-    write = sealing.replace_cells
+    write = archive_hours.replace_cells
 
     def paused(*args: Any) -> Any:
-        monkeypatch.setattr(sealing, "replace_cells", write)
+        monkeypatch.setattr(archive_hours, "replace_cells", write)
         delete_after_kill(store, "a", monkeypatch)
         return write(*args)
 
-    monkeypatch.setattr(sealing, "replace_cells", paused)
+    monkeypatch.setattr(archive_hours, "replace_cells", paused)
     seal(store)
     check_reads(store, {series("b"): points[series("b")]})
 
@@ -689,14 +689,14 @@ def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both
 
     The log stays until it is certain that the first run has ended: it could go on, and be killed then.
     """
-    write = sealing.replace_cells
+    write = archive_hours.replace_cells
     monkeypatch.chdir(tmp_path)
 
     def killed(*_: object) -> None:
         raise OSError("killed")
 
     def paused(*args: Any) -> Any:
-        monkeypatch.setattr(sealing, "replace_cells", write)
+        monkeypatch.setattr(archive_hours, "replace_cells", write)
         command = ("delete", *store.flags, "--keep_days=30", "--unattended")
         with monkeypatch.context() as patch:
             patch.setattr(SealedRemovals, "carry_out", killed)
@@ -711,7 +711,7 @@ def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both
         assert {path.name[-10:] for path in tmp_path.glob("*.json")} == {"-done.json"}
         return write(*args)
 
-    monkeypatch.setattr(sealing, "replace_cells", paused)
+    monkeypatch.setattr(archive_hours, "replace_cells", paused)
     seal(store)
     check_reads(store, {})
 
@@ -722,7 +722,7 @@ def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both
 def test_points_that_are_deleted_while_they_are_sealed_do_not_come_back(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, step: str, is_first: bool
 ) -> None:
-    call, edge = getattr(sealing, step), START_S * 1000 + 30 * DAY_S * 1000
+    call, edge = getattr(archive_hours, step), START_S * 1000 + 30 * DAY_S * 1000
 
     def paused(*args: Any) -> Any:
         result = None if is_first else call(*args)
@@ -731,7 +731,7 @@ def test_points_that_are_deleted_while_they_are_sealed_do_not_come_back(
         return call(*args) if is_first else result
 
     with monkeypatch.context() as patch:
-        patch.setattr(sealing, step, paused)
+        patch.setattr(archive_hours, step, paused)
         seal(store, delete_source=True)
     values = points[series("a")]
     expected = {
@@ -755,7 +755,7 @@ def test_a_correction_of_old_arrival_wins_whenever_it_is_stored(
     start_ms = START_S * 1000
     hour_of(store, 0, {0: 1, 1000: 1}, 0)
     hour_of(store, 0, {2000: 1}, 100)
-    call, values = getattr(sealing, step), itertools.count(2)
+    call, values = getattr(archive_hours, step), itertools.count(2)
 
     def paused(*args: Any) -> Any:
         result = None if is_first else call(*args)
@@ -765,7 +765,7 @@ def test_a_correction_of_old_arrival_wins_whenever_it_is_stored(
         return call(*args) if is_first else result
 
     with monkeypatch.context() as patch:
-        patch.setattr(sealing, step, paused)
+        patch.setattr(archive_hours, step, paused)
         seal(store, delete_source=True)
     latest = next(values) - 1
     assert latest > 1
@@ -829,10 +829,10 @@ class _History:
 
     def killed_delete(self) -> None:
         """Between both tables, while `seal` runs; the same deletion runs again before the seal goes on."""
-        write, host = sealing.replace_cells, self.rng.choice("ab")
+        write, host = archive_hours.replace_cells, self.rng.choice("ab")
 
         def beside(*args: Any) -> Any:
-            self.monkeypatch.setattr(sealing, "replace_cells", write)
+            self.monkeypatch.setattr(archive_hours, "replace_cells", write)
             delete_after_kill(self.store, host, self.monkeypatch)
             for name, time_ms in [*self.arrivals]:
                 if name == series(host):
@@ -840,9 +840,9 @@ class _History:
             self.points.pop(series(host), None)
             return write(*args)
 
-        self.monkeypatch.setattr(sealing, "replace_cells", beside)
+        self.monkeypatch.setattr(archive_hours, "replace_cells", beside)
         self.seal()
-        self.monkeypatch.setattr(sealing, "replace_cells", write)
+        self.monkeypatch.setattr(archive_hours, "replace_cells", write)
 
     def seal(self) -> None:
         rng = self.rng
@@ -856,7 +856,11 @@ class _History:
 
     def killed_seal(self) -> None:
         step = self.rng.choice(STEPS)
-        call, is_done, calls_left = getattr(sealing, step), self.rng.random() < 0.5, [self.rng.randrange(4)]
+        call, is_done, calls_left = (
+            getattr(archive_hours, step),
+            self.rng.random() < 0.5,
+            [self.rng.randrange(4)],
+        )
 
         def killed(*args: Any) -> Any:
             calls_left[0] -= 1
@@ -867,12 +871,12 @@ class _History:
             raise KilledError
 
         with self.monkeypatch.context() as patch, contextlib.suppress(KilledError):
-            patch.setattr(sealing, step, killed)
+            patch.setattr(archive_hours, step, killed)
             self.seal()
 
     def seal_beside_other(self) -> None:
         step = self.rng.choice(STEPS)
-        call, is_first = getattr(sealing, step), self.rng.random() < 0.5
+        call, is_first = getattr(archive_hours, step), self.rng.random() < 0.5
         change = self.rng.choice([self.put, self.delete])
 
         def beside(*args: Any) -> Any:
@@ -884,7 +888,7 @@ class _History:
             return result
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(sealing, step, beside)
+            patch.setattr(archive_hours, step, beside)
             self.seal()
 
     def run(self, steps: int) -> None:
@@ -912,9 +916,9 @@ def test_every_random_history_reads_as_its_model(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(sealable, "BUFFER_BYTES", 1)
+        monkeypatch.setattr(closed_rows, "BUFFER_BYTES", 1)
     elif seed % 3:
-        monkeypatch.setattr(sealable, "SERIES_AT_ONCE", 1)
+        monkeypatch.setattr(closed_rows, "SERIES_AT_ONCE", 1)
     _History(store, seed, monkeypatch).run(12)
 
 

@@ -29,19 +29,19 @@ from timebeam.schema.layouts import (
     SeriesKey,
     find_capability,
 )
+from timebeam.schema.layouts.archive.archive_rows import decode_archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S
-from timebeam.schema.layouts.archive.rows import decode_archive_rows
 from timebeam.schema.points import PointBatch, Rejected, Series
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import ranges_between
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
-from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.copy.points import read_points
+from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.readers.table_reader import TableReader, scan_table, within
-from timebeam.transforms.rollup.touched import read_marks, touched_table
+from timebeam.transforms.rollup.changed_hours import read_marks, touched_table
+from timebeam.transforms.store.archive_hours import seal_metric
+from timebeam.transforms.store.closed_rows import SealJob
 from timebeam.transforms.store.leases import Leases
-from timebeam.transforms.store.sealable import SealJob
-from timebeam.transforms.store.sealing import seal_metric
 
 DAY_S, HOUR_MS = 86_400, 3_600_000
 BLOCK_START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025

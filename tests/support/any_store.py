@@ -11,7 +11,7 @@ from tests.support.model import Content, SeriesName
 from tests.support.stored import store_archive
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.schema.layouts import LAYOUTS, Layout, Row, Selected, Selection
-from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 

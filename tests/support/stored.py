@@ -14,8 +14,8 @@ from timebeam.schema.layouts.opentsdb import annotation_cells, select
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import Series
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import scan_table
 

@@ -37,7 +37,7 @@ from timebeam.schema.messages import AUTO, FORMATS
 from timebeam.schema.messages.base import RecordEncoding
 from timebeam.schema.points import PointBatch, Reason, Rejected
 from timebeam.transforms.dead_letters.rejected import REJECTED
-from timebeam.transforms.declared.records import RecordMessagesFn
+from timebeam.transforms.declared.store_records import RecordMessagesFn
 from timebeam.transforms.input.messages import ParseMessagesFn, pubsub_message
 from timebeam.transforms.input.parse import ANNOTATIONS
 

@@ -15,7 +15,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from timebeam.transforms.bigtable.merge import RowMerger
+from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import (
     MOST_SPLITS,

@@ -1,7 +1,8 @@
 """Writes rows: MutateRows with a result for each row, and ReadModifyWriteRow.
 
 The client's own bulk write makes two Python objects and their protobuf wrappers for every cell, ten times
-the work of a plain message. Encoded rows (`timebeam.transforms.bigtable.wire`) are only concatenated.
+the work of a plain message. Encoded rows (`timebeam.transforms.bigtable.mutation_bytes`) are only
+concatenated.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 import grpc
 from google.api_core import exceptions
 
-from timebeam.transforms.bigtable.message_classes import DATA_API
+from timebeam.transforms.bigtable.mutation_bytes import request_bytes
+from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff
 from timebeam.transforms.bigtable.rows import RowMutation, RowTuple
 from timebeam.transforms.bigtable.target import Target, call_headers, method
-from timebeam.transforms.bigtable.wire import request_bytes
 
 _ROWS_A_REQUEST = 10_000
 _RULE = DATA_API["ReadModifyWriteRule"]

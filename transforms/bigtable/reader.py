@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 
-from timebeam.transforms.bigtable.merge import Merged, Merger, QualifierMerger
-from timebeam.transforms.bigtable.message_classes import DATA_API
-from timebeam.transforms.bigtable.resumed import ReadRequest, read
+from timebeam.transforms.bigtable.chunk_rows import Merged, Merger, QualifierMerger
+from timebeam.transforms.bigtable.protobuf_classes import DATA_API
+from timebeam.transforms.bigtable.read_stream import ReadRequest, read
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target, call_headers, method
@@ -175,7 +175,7 @@ def read_ranges(
 
     The service sends the rows of all ranges of a request in the order of keys. So ranges that ascend without
     overlap share a request; others have one each. A read that breaks off is resumed behind its last complete
-    row (`timebeam.transforms.bigtable.resumed`).
+    row (`timebeam.transforms.bigtable.read_stream`).
 
     Args:
       row_filter: see `row_filter`.

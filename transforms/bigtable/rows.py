@@ -57,7 +57,7 @@ class BigtableRow(NamedTuple):
 
 
 class EncodedRow(NamedTuple):
-    """A row to be written, with serialized mutations (`timebeam.transforms.bigtable.wire`).
+    """A row to be written, with serialized mutations (`timebeam.transforms.bigtable.mutation_bytes`).
 
     Attributes:
       mutations: fields 2 of a MutateRowsRequest.Entry, concatenated.

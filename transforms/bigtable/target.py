@@ -92,7 +92,7 @@ def method(name: str, *options: tuple[str, Any]) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _method(emulator: str | None, name: str, *options: tuple[str, Any]) -> _ServiceMethod:
-    from timebeam.transforms.bigtable.message_classes import DATA_API
+    from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 
     channel = _channel(emulator, *options)
     call = channel.unary_stream if name in _STREAMS else channel.unary_unary

@@ -17,8 +17,8 @@ from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.schema.layouts import Cell, Deletion, Row
 from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.transforms.bigtable.mutation_bytes import decoded_row
 from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
-from timebeam.transforms.bigtable.wire import decoded_row
 
 REJECTED: Final = "rejected"
 

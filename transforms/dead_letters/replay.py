@@ -20,7 +20,7 @@ from apache_beam.transforms.window import GlobalWindow
 
 from timebeam.schema.common.decompress import DamagedError, TruncatedError, content
 from timebeam.schema.layouts import RefusedRows, Row
-from timebeam.schema.layouts.tables import ARRIVAL
+from timebeam.schema.layouts.table_rows import ARRIVAL
 from timebeam.schema.messages import Message
 from timebeam.schema.messages.base import line_spans
 from timebeam.schema.messages.rules import Refusals

@@ -18,7 +18,7 @@ from timebeam.schema.points import Int64s, PointBatch, RefusedError, Rejected, S
 from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
-from timebeam.transforms.ingest.limits import LimitState, SeriesLimiter
+from timebeam.transforms.ingest.limit_series import LimitState, SeriesLimiter
 from timebeam.transforms.ingest.uids import DryUidTable, UidPolicy, UidTable
 
 

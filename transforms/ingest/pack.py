@@ -12,12 +12,12 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
 from timebeam.schema.layouts import Cell, Deletion, Encoded, Layout, Packing, Replacing, Row, SeriesSpan
-from timebeam.schema.layouts.slots import CellColumns
-from timebeam.schema.layouts.tables import stored_bytes_of
+from timebeam.schema.layouts.cell_fragments import CellColumns
+from timebeam.schema.layouts.table_rows import stored_bytes_of
 from timebeam.transforms import metrics
+from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
 from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.bigtable.wire import encoded_mutations, set_cells
 from timebeam.transforms.dead_letters.rejected import (
     AnyRow,
     RejectedOutput,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from timebeam.schema.layouts import Layout, Name
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.points import Reason, RefusedError
-from timebeam.transforms.bigtable.conditional import CellColumn, Replacement, create_cells, replace_cells
+from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import increment
 from timebeam.transforms.bigtable.rows import BigtableCell, BigtableRow
 from timebeam.transforms.bigtable.target import BigtableError, Target

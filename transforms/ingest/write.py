@@ -19,7 +19,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.schema.layouts import Packing, Row, StoredLayout, TableSpec
-from timebeam.schema.layouts.opentsdb.rows import is_histogram
+from timebeam.schema.layouts.opentsdb.decode_row import is_histogram
 from timebeam.schema.points import Reason, Rejected, Stage
 from timebeam.transforms import bigtable, metrics
 from timebeam.transforms.bigtable.io import BUFFER_BYTES

@@ -22,8 +22,8 @@ from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Framing, Message
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import ContainerCutter
-from timebeam.schema.messages.parquet.columns import batch_bytes, cut
 from timebeam.schema.messages.parquet.footer import read_footer
+from timebeam.schema.messages.parquet.parquet_columns import batch_bytes, cut
 from timebeam.schema.messages.parquet.parquet_format import BATCH_ROWS
 from timebeam.schema.messages.parquet.row_groups import RowGroups
 from timebeam.schema.points import Reason, Rejected, Stage, source_checksum

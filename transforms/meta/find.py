@@ -22,15 +22,15 @@ from timebeam.schema.layouts import (
     find_capability,
 )
 from timebeam.schema.layouts.archive import keys as archive_keys
-from timebeam.schema.layouts.archive.rows import archive_table
+from timebeam.schema.layouts.archive.archive_rows import archive_table
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.layouts.reading import prefix_range
 from timebeam.schema.layouts.removal import deletions
-from timebeam.schema.meta import search
+from timebeam.schema.meta import search_series
 from timebeam.schema.meta.documents import FAMILY, meta_table
-from timebeam.schema.meta.search import CachedUidNames, Listed, SeriesQuery
+from timebeam.schema.meta.search_series import CachedUidNames, Listed, SeriesQuery
 from timebeam.schema.points import Series
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -57,7 +57,7 @@ def from_meta(
     ranges = [prefix_range(uid) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
-    return search.listed(with_meta, CachedUidNames(layout.options, layout.uid_table, reader), query)
+    return search_series.listed(with_meta, CachedUidNames(layout.options, layout.uid_table, reader), query)
 
 
 def from_data(
@@ -81,7 +81,7 @@ def from_data(
         for uid in _metrics(layout, query, reader)
         for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid, start_ms), meter), once)
     )
-    return search.listed(rows, CachedUidNames(layout.options, layout.uid_table, reader), query)
+    return search_series.listed(rows, CachedUidNames(layout.options, layout.uid_table, reader), query)
 
 
 def from_keys(
@@ -137,9 +137,9 @@ def has_rows(target: Target, table: str) -> bool:
 
 def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: Reader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
-    start = search.fixed_start(query.metric)
+    start = search_series.fixed_start(query.metric)
     names = uid_table.names_from(layout.options.names, layout.uid_table, "metrics", start, reader)
-    return sorted(uid for name, uid in names if search.matches(name, [query.metric]))
+    return sorted(uid for name, uid in names if search_series.matches(name, [query.metric]))
 
 
 def metric_keys(target: Target, layout: SeriesMeta, metric: bytes, start_ms: int = 0) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from timebeam.schema.layouts import Row, SeriesMeta
 from timebeam.schema.layouts.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.meta.documents import MetaMode, meta_table, series_row, uid_rows
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.conditional import create_cells
+from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row
 from timebeam.transforms.readers.table_reader import read_rows

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Reader, Row, Scan
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
-from timebeam.transforms.query.cache import Transcript, UidCache
+from timebeam.transforms.query.read_cache import Transcript, UidCache
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

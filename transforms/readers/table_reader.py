@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.layouts import Cell, Finding, ReadableLayout, Reader, Row, Scan, Selected
 from timebeam.schema.layouts.reading import ColumnRange
-from timebeam.transforms.bigtable.columns import ColumnMerger, MergedRows
-from timebeam.transforms.bigtable.merge import QualifierMerger, RowMerger
+from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows
+from timebeam.transforms.bigtable.chunk_rows import QualifierMerger, RowMerger
 from timebeam.transforms.bigtable.reader import common_range, read_keys, read_ranges, row_filter
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target

@@ -35,9 +35,9 @@ from typing import Any
 from google.api_core.exceptions import DeadlineExceeded, GoogleAPICallError
 
 from timebeam.schema.layouts import Cell, Deletion, Row, TableSpec
-from timebeam.transforms.bigtable.conditional import Replacement, replace_cells
-from timebeam.transforms.bigtable.existing import table_exists
+from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.table_list import table_exists
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.readers.table_reader import read_rows
 
@@ -156,7 +156,7 @@ class Leases:
         Raises:
           BigtableError: it may not be created.
         """
-        from timebeam.transforms.bigtable.tables import create_tables  # its client takes half a second
+        from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
 
         if not table_exists(self.target, self.table.name):
             yield from create_tables(self.target, [self.table], dry_run=False)

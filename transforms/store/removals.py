@@ -16,9 +16,9 @@ from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import marked
-from timebeam.transforms.rollup.touched import TouchedMarker
+from timebeam.transforms.rollup.changed_hours import TouchedMarker
+from timebeam.transforms.store.delete_archived import SealedRemovals
 from timebeam.transforms.store.delete_log import write_rows
-from timebeam.transforms.store.sealed_removals import SealedRemovals
 
 NAMESPACE = "timebeam-delete"
 """The namespace of this job's counters."""

@@ -17,21 +17,21 @@ from timebeam.schema.layouts.opentsdb.keys import tsuid_of_key
 from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
 from timebeam.schema.layouts.reading import ReadableLayout, Selection, prefix_range
 from timebeam.schema.layouts.removal import deletions
-from timebeam.schema.layouts.tables import stored_bytes
+from timebeam.schema.layouts.table_rows import stored_bytes
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.meta.documents import meta_table
-from timebeam.schema.meta.search import CachedUidNames
+from timebeam.schema.meta.search_series import CachedUidNames
 from timebeam.schema.points import RefusedError, Series
 from timebeam.schema.query.question import Question
-from timebeam.schema.trees import cells
+from timebeam.schema.trees import tree_cells
 from timebeam.schema.trees.definitions import Tree
-from timebeam.schema.trees.evaluate import TreeSeries, place
+from timebeam.schema.trees.place_series import TreeSeries, place
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.meta.find import metric_keys
 from timebeam.transforms.readers.table_reader import TableReader, scan_rows
-from timebeam.transforms.trees.series import UidNames
 from timebeam.transforms.trees.table import TreeTable, tree_table
+from timebeam.transforms.trees.tree_series import UidNames
 
 _ROWS_AT_ONCE = 1_000
 
@@ -88,7 +88,7 @@ def _stale_leaves(target: Target, table: str, is_stale: Callable[[bytes], bool])
     """The leaves of all trees whose series are stale."""
     with contextlib.suppress(NotFound):
         for row in scan_rows(target, Scan(table, [(b"", b"")])):
-            stale = [cell for cell in row.cells if (tsuid := cells.leaf_tsuid(cell)) and is_stale(tsuid)]
+            stale = [cell for cell in row.cells if (tsuid := tree_cells.leaf_tsuid(cell)) and is_stale(tsuid)]
             if stale:
                 yield row._replace(cells=stale)
 
@@ -100,22 +100,26 @@ def misplaced(target: Target, layout: Trees, tree: Tree) -> Iterator[Row]:
     """
     names = UidNames(layout, TableReader(target))
     table = TreeTable(target, layout.options.table_prefix).name
-    rows = scan_rows(target, Scan(table, [cells.tree_range(tree.tree_id)]))
+    rows = scan_rows(target, Scan(table, [tree_cells.tree_range(tree.tree_id)]))
     bare: dict[bytes, Row] = {}
     alive: set[bytes] = set()
     for row in rows:
-        if (len(row.key) - cells.ID_BYTES) % cells.HASH_BYTES:
+        if (len(row.key) - tree_cells.ID_BYTES) % tree_cells.HASH_BYTES:
             continue  # records of failures
-        leaves = [cell for cell in row.cells if cell.qualifier.startswith(cells.LEAF)]
-        readable = {cell: tsuid for cell in leaves if (tsuid := cells.leaf_tsuid(cell))}
+        leaves = [cell for cell in row.cells if cell.qualifier.startswith(tree_cells.LEAF)]
+        readable = {cell: tsuid for cell in leaves if (tsuid := tree_cells.leaf_tsuid(cell))}
         series = zip(readable, names.series([*readable.values()]), strict=True)
         wrong = [cell for cell, each in series if not _is_placed(tree, row.key, cell, each)]
         if wrong:
             yield row._replace(cells=wrong)
         if len(wrong) < len(leaves):
-            alive.update(row.key[:end] for end in range(cells.ID_BYTES, len(row.key) + 1, cells.HASH_BYTES))
-        bare[row.key] = row._replace(cells=[cell for cell in row.cells if cell.qualifier == cells.BRANCH])
-    root = cells.tree_key(tree.tree_id)
+            alive.update(
+                row.key[:end] for end in range(tree_cells.ID_BYTES, len(row.key) + 1, tree_cells.HASH_BYTES)
+            )
+        bare[row.key] = row._replace(
+            cells=[cell for cell in row.cells if cell.qualifier == tree_cells.BRANCH]
+        )
+    root = tree_cells.tree_key(tree.tree_id)
     yield from (row for key, row in bare.items() if key not in alive and key != root and row.cells)
 
 
@@ -126,8 +130,8 @@ def _is_placed(tree: Tree, key: bytes, cell: Cell, series: TreeSeries | RefusedE
     placement = place(tree, series)
     return (
         bool(placement.leaf)
-        and cells.branch_key(tree.tree_id, placement.path) == key
-        and cells.leaf_qualifier(placement.leaf) == cell.qualifier
+        and tree_cells.branch_key(tree.tree_id, placement.path) == key
+        and tree_cells.leaf_qualifier(placement.leaf) == cell.qualifier
     )
 
 

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from timebeam.schema.layouts import Cell, Row, Scan, TableSpec
 from timebeam.schema.points import Reason, RefusedError
-from timebeam.schema.trees import cells
-from timebeam.schema.trees.cells import Content, Leaf, read_content
+from timebeam.schema.trees import tree_cells
 from timebeam.schema.trees.definitions import LAST_TREE_ID, Tree, TreeError
-from timebeam.transforms.bigtable.conditional import Replacement, create_cells, replace_cells
+from timebeam.schema.trees.tree_cells import Content, Leaf, read_content
+from timebeam.transforms.bigtable.compare_and_set import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.readers.table_reader import read_rows, scan_rows
 
 
 def tree_table(prefix: str) -> TableSpec:
-    return TableSpec(prefix + cells.TABLE, {cells.FAMILY: 1}, holds_points=False)
+    return TableSpec(prefix + tree_cells.TABLE, {tree_cells.FAMILY: 1}, holds_points=False)
 
 
 class TreeTable:
@@ -35,7 +35,7 @@ class TreeTable:
         damage: list[str] = []
         for row in self._definitions():
             try:
-                tree = cells.read_tree(row)
+                tree = tree_cells.read_tree(row)
             except TreeError as error:
                 damage.append(str(error))
             else:
@@ -44,7 +44,7 @@ class TreeTable:
 
     def content(self, tree_id: int) -> Content:
         """The branches, leaves, collisions and series without match of a tree."""
-        ranges = (cells.tree_range(tree_id),)
+        ranges = (tree_cells.tree_range(tree_id),)
         return read_content(tree_id, scan_rows(self._target, Scan(self.name, ranges)))
 
     def store(self, tree: Tree, *, exact: bool, dry_run: bool = False) -> tuple[int, list[str]]:
@@ -70,7 +70,7 @@ class TreeTable:
         stored = _columns(rows[tree_id]) if tree_id in rows else {}
         lines = [f"tree {tree_id}, {tree.name!r}: new"] if is_new else []
         lines += self._store_rules(tree, stored, exact=exact, dry_run=dry_run)
-        if lines and not is_new and cells.BRANCH in stored:
+        if lines and not is_new and tree_cells.BRANCH in stored:
             lines.append("existing branches and leaves stay: a sync only adds")
         lines += self._store_definition(tree, stored, dry_run=dry_run)
         return tree_id, lines
@@ -78,15 +78,15 @@ class TreeTable:
     def _store_rules(self, tree: Tree, stored: dict[bytes, Cell], *, exact: bool, dry_run: bool) -> list[str]:
         """Adds and changes rules, and deletes others if `exact`; a line for each change."""
         lines = []
-        rules = {cells.rule_qualifier(rule): rule for rule in tree.rules}
+        rules = {tree_cells.rule_qualifier(rule): rule for rule in tree.rules}
         for qualifier, rule in rules.items():
-            old, new = stored.get(qualifier), cells.rule_json(rule)
+            old, new = stored.get(qualifier), tree_cells.rule_json(rule)
             if old is None or old.value != new:
                 self._replace(tree, qualifier, old, new, dry_run)
                 lines.append(f"rule {rule}: {'new' if old is None else 'changed'}")
         for qualifier, cell in stored.items():
-            if qualifier.startswith(cells.RULE) and qualifier not in rules:
-                rule_text = qualifier.removeprefix(cells.RULE).decode("iso-8859-1")
+            if qualifier.startswith(tree_cells.RULE) and qualifier not in rules:
+                rule_text = qualifier.removeprefix(tree_cells.RULE).decode("iso-8859-1")
                 if exact:
                     self._replace(tree, qualifier, cell, None, dry_run)
                 lines.append(f"rule {rule_text}: {'deleted' if exact else 'not in the file, stays'}")
@@ -94,23 +94,23 @@ class TreeTable:
 
     def _store_definition(self, tree: Tree, stored: dict[bytes, Cell], *, dry_run: bool) -> list[str]:
         """Stores the definition if it differs; a line for each change."""
-        old = stored.get(cells.TREE)
-        new = cells.tree_json(tree)
+        old = stored.get(tree_cells.TREE)
+        new = tree_cells.tree_json(tree)
         if old is not None:
             before = _definition(old)
             if before is not None:
-                new = cells.tree_json(dataclasses.replace(tree, created=before.created))
+                new = tree_cells.tree_json(dataclasses.replace(tree, created=before.created))
             if old.value == new:
                 return []
-        self._replace(tree, cells.TREE, old, new, dry_run)
+        self._replace(tree, tree_cells.TREE, old, new, dry_run)
         return [f"definition: {new.decode()}"]
 
     def _claim(self, tree: Tree, tree_id: int, *, dry_run: bool) -> int:
         """Takes an id for a new tree: `tree_id` or, if the tree names none, the next free one."""
         for number in range(tree_id, LAST_TREE_ID + 1):
-            new = cells.tree_json(dataclasses.replace(tree, enabled=False))
-            key = cells.tree_key(number)
-            if dry_run or self._replaces(key, cells.TREE, None, new):
+            new = tree_cells.tree_json(dataclasses.replace(tree, enabled=False))
+            key = tree_cells.tree_key(number)
+            if dry_run or self._replaces(key, tree_cells.TREE, None, new):
                 return number
             if tree.tree_id:
                 return number  # another writer took it: its definition is changed like any other
@@ -119,7 +119,7 @@ class TreeTable:
     def _replace(
         self, tree: Tree, qualifier: bytes, old: Cell | None, new: bytes | None, dry_run: bool
     ) -> None:
-        key = cells.tree_key(tree.tree_id)
+        key = tree_cells.tree_key(tree.tree_id)
         if dry_run or self._replaces(key, qualifier, old, new):
             return
         raise BigtableError(f"tree {tree.tree_id} was changed by another writer just now: run it again")
@@ -130,14 +130,14 @@ class TreeTable:
         The timestamp depends on the old cell alone, so that no clock matters.
         """
         timestamp_ms = 0 if old is None else old.timestamp_ms + 1
-        cell = None if new is None else Cell(cells.FAMILY, qualifier, timestamp_ms, new)
+        cell = None if new is None else Cell(tree_cells.FAMILY, qualifier, timestamp_ms, new)
         return replace_cells(self._target, self.name, [Replacement(key, old, cell)])[0]
 
     def _definitions(self) -> list[Row]:
         return list(scan_rows(self._target, Scan(self.name, ((b"", b""),), key_pattern=rb"^\C{2}$")))
 
     def _row(self, tree_id: int) -> dict[int, Row]:
-        key = cells.tree_key(tree_id)
+        key = tree_cells.tree_key(tree_id)
         rows = read_rows(self._target, self.name, [key])
         return {tree_id: rows[key]} if key in rows else {}
 
@@ -149,14 +149,14 @@ def _columns(row: Row) -> dict[bytes, Cell]:
 def _definition(cell: Cell) -> Tree | None:
     """The tree of a definition, without rules and id; None if it cannot be read."""
     try:
-        return cells.read_tree(Row("", b"", [cell]))
+        return tree_cells.read_tree(Row("", b"", [cell]))
     except TreeError:
         return None
 
 
 def _id_of(name: str, rows: dict[int, Row]) -> int:
     """The id of the one tree of that name; 0 if there is none."""
-    definitions = {number: _columns(row).get(cells.TREE) for number, row in rows.items()}
+    definitions = {number: _columns(row).get(tree_cells.TREE) for number, row in rows.items()}
     same_name = [
         number
         for number, cell in definitions.items()
@@ -226,19 +226,23 @@ def complete_row(
     completed = CompletedRow(collections.Counter(), [], [])
     values = {cell.qualifier: cell.value for cell in existing.cells} if existing else {}
     try:
-        path = cells.read_branch(values[cells.BRANCH]) if cells.BRANCH in values else entries[0].path
+        path = (
+            tree_cells.read_branch(values[tree_cells.BRANCH])
+            if tree_cells.BRANCH in values
+            else entries[0].path
+        )
         missing = _missing(entries, path, values)
         if dry_run:
             values |= dict(missing)
             written = {column.qualifier for column in missing}
         else:
             # The timestamp of a new cell is 0, so that no clock matters.
-            new_cells = [Cell(cells.FAMILY, qualifier, 0, value) for qualifier, value in sorted(missing)]
+            new_cells = [Cell(tree_cells.FAMILY, qualifier, 0, value) for qualifier, value in sorted(missing)]
             existing_rows = {} if existing is None else {key: existing}
             result = create_cells(target, table, [Row(table, key, new_cells)], existing_rows)
             values = {column.qualifier: value for column, value in result.values.items()}
             written = {column.qualifier for column in result.created | result.uncertain}
-        path = cells.read_branch(values[cells.BRANCH])
+        path = tree_cells.read_branch(values[tree_cells.BRANCH])
         _count(completed, key, entries, path, values, written)
     except TreeError as error:
         why = RefusedError(Reason.BAD_SYNTAX, f"row {key.hex()} of table {table} cannot be read: {error}")
@@ -255,14 +259,14 @@ def _missing(
       values: of the existing cells, by qualifier.
     """
     missing = {}
-    if cells.BRANCH not in values:
-        missing[cells.BRANCH] = ColumnValue(cells.BRANCH, cells.branch_json(path))
+    if tree_cells.BRANCH not in values:
+        missing[tree_cells.BRANCH] = ColumnValue(tree_cells.BRANCH, tree_cells.branch_json(path))
     for entry in entries:
         if entry.leaf and entry.path == path:
-            qualifier = cells.leaf_qualifier(entry.leaf)
+            qualifier = tree_cells.leaf_qualifier(entry.leaf)
             if qualifier not in values and qualifier not in missing:
-                leaf = Leaf(entry.leaf, cells.hex_text(entry.tsuid))
-                missing[qualifier] = ColumnValue(qualifier, cells.leaf_json(leaf))
+                leaf = Leaf(entry.leaf, tree_cells.hex_text(entry.tsuid))
+                missing[qualifier] = ColumnValue(qualifier, tree_cells.leaf_json(leaf))
     return list(missing.values())
 
 
@@ -280,14 +284,14 @@ def _count(
       values: of all cells of the row, by qualifier.
       written: the qualifiers of new cells.
     """
-    completed.counts["branches_written" if cells.BRANCH in written else "branches_there"] += 1
+    completed.counts["branches_written" if tree_cells.BRANCH in written else "branches_there"] += 1
     for entry in entries:
         if entry.path != path:
             completed.refused.append(SeriesRefusal(entry.tsuid, _same_hash(key, entry, path)))
         elif entry.leaf:
-            qualifier = cells.leaf_qualifier(entry.leaf)
-            leaf_tsuid = cells.read_leaf(values[qualifier]).tsuid.upper()
-            if leaf_tsuid != cells.hex_text(entry.tsuid):
+            qualifier = tree_cells.leaf_qualifier(entry.leaf)
+            leaf_tsuid = tree_cells.read_leaf(values[qualifier]).tsuid.upper()
+            if leaf_tsuid != tree_cells.hex_text(entry.tsuid):
                 completed.collisions.append((entry.tsuid, leaf_tsuid))
                 completed.counts["collisions"] += 1
             else:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from timebeam.schema.common.times import DAY_MS, first_instant
-from timebeam.schema.declared.codec import keys, times
+from timebeam.schema.declared.codec import read_keys, time_parts
 from timebeam.schema.declared.model import DayTables, TableLayout
 
 _DAY = re.compile(r"\{day:([^{}]*)\}")
@@ -89,10 +89,10 @@ def day_piece(source: TableLayout, day: datetime.date) -> bytes:
     assert time is not None
     midnight = datetime.datetime(day.year, day.month, day.day, tzinfo=datetime.UTC)
     local = np.array([int(midnight.timestamp()) * 1000], np.int64)
-    numbers, good = times.numbers(time, times.from_ms(first_instant(local, time.zone), time.unit))
+    numbers, good = time_parts.numbers(time, time_parts.from_ms(first_instant(local, time.zone), time.unit))
     if not good[0]:
         raise ValueError(f"the day {day} does not fit the key of {source.table}")
-    piece: bytes = times.render(time, numbers)[0].as_py()
+    piece: bytes = time_parts.render(time, numbers)[0].as_py()
     return piece
 
 
@@ -133,7 +133,7 @@ def tables_within(
 def day_pattern(source: TableLayout, piece: bytes) -> bytes:
     """RE2 for the keys that may be of the day with this piece; `is_of_day` tells for certain."""
     assert source.time is not None
-    return keys.pattern(source, {source.time: piece})
+    return read_keys.pattern(source, {source.time: piece})
 
 
 def is_of_day(source: TableLayout, key: bytes, piece: bytes) -> bool:
@@ -143,4 +143,4 @@ def is_of_day(source: TableLayout, key: bytes, piece: bytes) -> bool:
       ValueError: it is not a key of this layout.
     """
     assert source.time is not None
-    return keys.split(source, key)[source.key.index(source.time)] == piece
+    return read_keys.split(source, key)[source.key.index(source.time)] == piece

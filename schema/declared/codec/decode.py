@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from timebeam.schema.common.times import bucket_starts
-from timebeam.schema.declared.codec import keys, qualifiers, times, values
-from timebeam.schema.declared.codec.values import Value
+from timebeam.schema.declared.codec import cell_values, read_keys, record_qualifiers, time_parts
+from timebeam.schema.declared.codec.cell_values import Value
 from timebeam.schema.declared.model import CellTime, Column, SeriesColumn, TableLayout, TimeQualifier
-from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.layouts.table_rows import Cell, Row
 from timebeam.schema.points import Int64s
 
 Record = dict[str, "Value | dict[str, Value]"]
@@ -26,7 +26,7 @@ def decode(layout: TableLayout, row: Row) -> list[Record]:
     Raises:
       ValueError: the key or a cell is none of this layout.
     """
-    texts, key_time = keys.fields(layout, row.key)
+    texts, key_time = read_keys.fields(layout, row.key)
     base: Record = dict(texts)
     fixed = {column.qualifier: column for column in layout.columns}
     entries: dict[str, Value] = {}
@@ -43,12 +43,14 @@ def decode(layout: TableLayout, row: Row) -> list[Record]:
         if column is not None:
             is_time = layout.event is not None and column.field == layout.event[0]
             value = (
-                event_time(layout, column, cell) if is_time else values.decode(cell.value, column.encoding)
+                event_time(layout, column, cell)
+                if is_time
+                else cell_values.decode(cell.value, column.encoding)
             )
             base[column.field] = value
         elif layout.map is not None:
-            qualifiers.entry_names(layout.map, cell.qualifier)
-            entries[cell.qualifier.decode()] = values.decode(cell.value, layout.map.encoding)
+            record_qualifiers.entry_names(layout.map, cell.qualifier)
+            entries[cell.qualifier.decode()] = cell_values.decode(cell.value, layout.map.encoding)
         else:
             raise ValueError(f"{layout.table} has no column {cell.qualifier!r}")
     if layout.map is not None and entries:
@@ -65,8 +67,8 @@ def event_time(layout: TableLayout, column: Column, cell: Cell) -> int:
       ValueError: it is not a time from 1970 to the year 9999.
     """
     assert layout.event is not None
-    time = values.whole_number(values.decode(cell.value, column.encoding))
-    if not 0 <= time <= times.last(layout.event[1]):
+    time = cell_values.whole_number(cell_values.decode(cell.value, column.encoding))
+    if not 0 <= time <= time_parts.last(layout.event[1]):
         raise ValueError(f"{column.field} {time} is not a time from 1970 to the year 9999")
     return time
 
@@ -87,7 +89,7 @@ def has_exact_time(layout: TableLayout) -> bool:
     """
     if layout.event is None:
         return False
-    in_key = layout.time is not None and times.is_exact(layout.time)
+    in_key = layout.time is not None and time_parts.is_exact(layout.time)
     has_column = any(column.field == layout.event[0] for column in layout.columns)
     in_column = has_column and layout.time_qualifier is None
     return in_key or in_column or (layout.cell_time is CellTime.EVENT and layout.event[1] != "us")
@@ -96,18 +98,18 @@ def has_exact_time(layout: TableLayout) -> bool:
 def _exact(layout: TableLayout, key_time: int | None, timestamp_ms: int) -> int | None:
     """The event time itself, from the key or the timestamp of a cell; None if neither has it."""
     assert layout.event is not None
-    if layout.time is not None and times.is_exact(layout.time):
+    if layout.time is not None and time_parts.is_exact(layout.time):
         return key_time
     unit = layout.event[1]
     if layout.cell_time is CellTime.EVENT and unit != "us":
-        return int(times.from_ms(np.array([timestamp_ms], np.int64), unit)[0])
+        return int(time_parts.from_ms(np.array([timestamp_ms], np.int64), unit)[0])
     return None
 
 
 def _reading(
     layout: TableLayout, series: SeriesColumn, base: Record, key_time: int | None, cell: Cell
 ) -> Record:
-    value = values.decode(cell.value, series.encoding)
+    value = cell_values.decode(cell.value, series.encoding)
     if not isinstance(series.qualifier, TimeQualifier):
         record = {**base, series.qualifier: cell.qualifier.decode(), series.field: value}
         return _timed(layout, record, key_time, cell.timestamp_ms)
@@ -115,7 +117,7 @@ def _reading(
     assert key_time is not None
     assert layout.time is not None
     assert layout.time.bucket is not None
-    steps = qualifiers.steps_within(series.qualifier, layout.time.bucket, cell.qualifier)
+    steps = record_qualifiers.steps_within(series.qualifier, layout.time.bucket, cell.qualifier)
     exact_ms = _exact(layout, key_time, cell.timestamp_ms)
     if exact_ms is None:
         exact_ms = _after(layout, series.qualifier, key_time, steps)
@@ -127,9 +129,11 @@ def _after(layout: TableLayout, form: TimeQualifier, key_time: int, steps: int) 
     time = layout.time
     assert time is not None
     assert time.bucket is not None
-    start_ms = bucket_starts(times.to_ms(np.array([key_time], np.int64), time.unit), time.bucket, time.zone)
-    times_ms = qualifiers.times_after(form, start_ms, np.array([steps], np.int64), time.zone)
-    return int(times.from_ms(times_ms, time.unit)[0])
+    start_ms = bucket_starts(
+        time_parts.to_ms(np.array([key_time], np.int64), time.unit), time.bucket, time.zone
+    )
+    times_ms = record_qualifiers.times_after(form, start_ms, np.array([steps], np.int64), time.zone)
+    return int(time_parts.from_ms(times_ms, time.unit)[0])
 
 
 def remembered_times(layout: TableLayout, times_ms: Int64s) -> Int64s | None:
@@ -146,9 +150,9 @@ def remembered_times(layout: TableLayout, times_ms: Int64s) -> Int64s | None:
         return times_ms
     if time is None:
         return None
-    if times.is_exact(time) or form is None:
-        return times.cut(time, times_ms)
+    if time_parts.is_exact(time) or form is None:
+        return time_parts.cut(time, times_ms)
     assert time.bucket is not None
     starts_ms = bucket_starts(times_ms, time.bucket, time.zone)
-    steps = qualifiers.steps_between(form, times_ms, starts_ms, time.zone)
-    return qualifiers.times_after(form, starts_ms, steps, time.zone)
+    steps = record_qualifiers.steps_between(form, times_ms, starts_ms, time.zone)
+    return record_qualifiers.times_after(form, starts_ms, steps, time.zone)

@@ -16,14 +16,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.declared.codec import keys, times
+from timebeam.schema.declared.codec import read_keys, time_parts
 from timebeam.schema.declared.codec.decode import Record, decode
-from timebeam.schema.declared.codec.rendered_keys import in_case
-from timebeam.schema.declared.codec.times import LAST_MS
+from timebeam.schema.declared.codec.time_parts import LAST_MS
+from timebeam.schema.declared.codec.write_keys import in_case
 from timebeam.schema.declared.model import UNIT_PER_MS, Encoding, TableLayout
 from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Time, follows, inputs
 from timebeam.schema.layouts.reading import UnknownNameError
-from timebeam.schema.layouts.tables import Row
+from timebeam.schema.layouts.table_rows import Row
 
 MOST_COMBINATIONS = 1000
 """Combinations of values that become ranges; fields that would make more are compared row by row."""
@@ -40,7 +40,7 @@ class ReadPlan:
       refused: why values that are asked for can be in no row; such values are in no range.
     """
 
-    ranges: Sequence[keys.Range]
+    ranges: Sequence[read_keys.Range]
     key_pattern: bytes | None
     served: frozenset[str]
     refused: Sequence[str] = ()
@@ -65,19 +65,19 @@ def plan(
             return ReadPlan((), None, frozenset())
         values = {**values, **_instant(layout, interval)}
     fields, is_timed = _prefix(layout, values, interval is not None)
-    key_ranges: list[keys.Range] = []
+    key_ranges: list[read_keys.Range] = []
     refused: dict[str, None] = {}
     for combination in itertools.product(*(values[name] for name in fields)):
         fixed = dict(zip(fields, combination, strict=True))
         try:
-            key_ranges += keys.ranges(layout, fixed, interval if is_timed else None)
+            key_ranges += read_keys.ranges(layout, fixed, interval if is_timed else None)
         except ValueError as error:
             refused[str(error)] = None
     served = frozenset(fields)
     if is_timed and layout.time is not None:
         served |= {layout.time.name}
     pattern = _key_pattern(layout, values, served)
-    return ReadPlan(keys.merged(key_ranges), pattern, served, tuple(refused))
+    return ReadPlan(read_keys.merged(key_ranges), pattern, served, tuple(refused))
 
 
 def _instant(layout: TableLayout, interval: tuple[int, int]) -> dict[str, Sequence[str]]:
@@ -123,9 +123,9 @@ def _key_pattern(
         key_part: piece
         for key_part in layout.key
         if not isinstance(key_part, (Const, Salt)) and follows(key_part, fixed)
-        if (piece := keys.piece_of(layout, key_part, fixed)) is not None
+        if (piece := read_keys.piece_of(layout, key_part, fixed)) is not None
     }
-    return keys.pattern(layout, bytes_by_part) if bytes_by_part else None
+    return read_keys.pattern(layout, bytes_by_part) if bytes_by_part else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class RecordSelection:
             self._check_field(layout, name, sorted(hashed.union(layout.fields)))
         if layout.event is None and (self.start_ms, self.end_ms) != (None, None):
             raise ValueError(f"table {layout.table} has no time: leave out --start and --end")
-        in_key = {name: texts for name, texts in self.where.items() if name in keys.names(layout)}
+        in_key = {name: texts for name, texts in self.where.items() if name in read_keys.names(layout)}
         end_ms = None if self.end_ms is None else self.end_ms + 1
         table_plan = plan(layout, in_key, self.start_ms, end_ms)
         for name in self.where:
@@ -199,7 +199,7 @@ class RecordSelection:
         time = record.get(name)
         if not isinstance(time, int):
             return False
-        time_ms = int(times.to_ms(np.array([time], np.int64), unit)[0])
+        time_ms = int(time_parts.to_ms(np.array([time], np.int64), unit)[0])
         return (self.start_ms or 0) <= time_ms and (self.end_ms is None or time_ms <= self.end_ms)
 
 

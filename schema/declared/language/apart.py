@@ -5,13 +5,13 @@ A reading is the value that a record has for a column. It is *of* the fields tha
 place is the row key and the qualifier; with several versions also the timestamp. A layout is proved if
 all that a reading is of follows from its place:
 
-- The bytes of each part follow from the key (`checks` and `rendered_keys`: widths, padding, separators).
+- The bytes of each part follow from the key (`checks` and `write_keys`: widths, padding, separators).
 - A field follows from a `field` part, from the qualifier, or from a hash of `SAFE_BITS` of it.
 - A bucket follows from the text of its start, and the step in it from the qualifier; a time from a part
   that holds it exactly, or from the timestamps of cells. A layout without time in key and qualifier keeps
   the latest record.
 - The column follows from the qualifier: no fixed column is called like a step. Entries of maps and
-  readings by field are refused one by one (`qualifiers.entries`, `cells`).
+  readings by field are refused one by one (`record_qualifiers.entries`, `cells`).
 
 For what does not follow, records that differ in it are encoded until two share a cell. Without such a
 pair the layout is "not proved", and is refused too. `allow_overwrite` allows records of one row to
@@ -28,11 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.common.times import DAY_MS, bucket_starts, sample_starts
-from timebeam.schema.declared.codec import qualifiers, times
-from timebeam.schema.declared.codec.cells import layout_rows
+from timebeam.schema.declared.codec import record_qualifiers, time_parts
 from timebeam.schema.declared.codec.records import RecordBatch
-from timebeam.schema.declared.codec.rendered_keys import joined_fields
-from timebeam.schema.declared.language.explain import example_record
+from timebeam.schema.declared.codec.write_cells import layout_rows
+from timebeam.schema.declared.codec.write_keys import joined_fields
+from timebeam.schema.declared.language.explain_layout import example_record
 from timebeam.schema.declared.language.sections import Path
 from timebeam.schema.declared.model import CellTime, Column, TableLayout, TimeQualifier
 from timebeam.schema.declared.parts import Field, Hash, Salt, Suffix, Time, inputs
@@ -68,7 +68,7 @@ def ambiguities(layout: TableLayout, is_rollup: bool = False) -> Iterator[Ambigu
 
     Args:
       is_rollup: it is filled by a job, so that no two records of one row come; how its key tells intervals
-        apart is checked by `timebeam.schema.declared.codec.rollups.problems`.
+        apart is checked by `timebeam.schema.declared.codec.declared_rollups.problems`.
     """
     yield from _buckets(layout)
     form = layout.time_qualifier
@@ -84,9 +84,9 @@ def _buckets(layout: TableLayout) -> Iterator[Ambiguity]:
     """Times in the key whose text is coarser than their bucket; `allow_overwrite` does not speak of these."""
     for number, key_part in enumerate(layout.key):
         for time in [key_part] if isinstance(key_part, Time) else _sources(key_part):
-            if isinstance(time, Time) and time.bucket is not None and not times.tells_buckets(time):
+            if isinstance(time, Time) and time.bucket is not None and not time_parts.tells_buckets(time):
                 starts_ms = sample_starts(time.bucket, time.zone)[:_TRIED]
-                pair = _shared(layout, _at(layout, times.from_ms(starts_ms, time.unit)))
+                pair = _shared(layout, _at(layout, time_parts.from_ms(starts_ms, time.unit)))
                 yield _ambiguity(
                     (*_path(layout, "key"), number),
                     f"{time.pattern!r} is coarser than the bucket of {time.bucket}, so that the key does not "
@@ -131,13 +131,13 @@ def _times_called(layout: TableLayout, form: TimeQualifier, qualifier: bytes) ->
     assert layout.time.bucket is not None
     zone = layout.time.zone
     try:
-        steps = qualifiers.steps_within(form, layout.time.bucket, qualifier)
+        steps = record_qualifiers.steps_within(form, layout.time.bucket, qualifier)
     except ValueError:
         return np.zeros(0, np.int64)
     starts_ms = sample_starts(layout.time.bucket, zone)
-    times_ms = qualifiers.times_after(form, starts_ms, np.full(len(starts_ms), steps, np.int64), zone)
+    times_ms = record_qualifiers.times_after(form, starts_ms, np.full(len(starts_ms), steps, np.int64), zone)
     inside = bucket_starts(times_ms, layout.time.bucket, zone) == starts_ms
-    names, good = qualifiers.of_times(form, times_ms, starts_ms, zone)
+    names, good = record_qualifiers.of_times(form, times_ms, starts_ms, zone)
     return times_ms[inside & good & np.array([name == qualifier for name in names], np.bool_)]
 
 
@@ -148,7 +148,7 @@ def _column_and_reading(
     assert layout.time is not None
     assert layout.series is not None
     needed = {name for key_part in layout.key for name in inputs(key_part)}
-    for record in _at(layout, times.from_ms(times_ms[:_TRIED:100], layout.time.unit)):
+    for record in _at(layout, time_parts.from_ms(times_ms[:_TRIED:100], layout.time.unit)):
         of_column = {name: text for name, text in record.items() if name != layout.series.field}
         of_reading = {name: text for name, text in record.items() if name != column.field or name in needed}
         pair = _shared(layout, [of_column, of_reading])
@@ -211,7 +211,7 @@ def _told_by_key(layout: TableLayout, name: str) -> _Told:
 
 def _is_held(key_part: Field | Time, name: str) -> bool:
     """Whether a part holds a field as it is; texts in the case of the part."""
-    return key_part.name == name and (isinstance(key_part, Field) or times.is_exact(key_part))
+    return key_part.name == name and (isinstance(key_part, Field) or time_parts.is_exact(key_part))
 
 
 def _in_qualifier(layout: TableLayout, name: str) -> bool:
@@ -293,19 +293,21 @@ def _resolution(layout: TableLayout) -> int:
     """How far times must be apart to be those of two readings: a step in the layout's unit, or 1."""
     assert layout.event is not None
     form = layout.time_qualifier
-    return 1 if form is None else max(1, int(times.from_ms(np.array([form.step.ms]), layout.event[1])[0]))
+    return (
+        1 if form is None else max(1, int(time_parts.from_ms(np.array([form.step.ms]), layout.event[1])[0]))
+    )
 
 
 def _at(layout: TableLayout, event_times: Int64s) -> list[Fields]:
     """Records of these event times; with revisions that make the timestamps of their cells equal."""
     assert layout.event is not None
     name, unit = layout.event
-    base, latest_ms = _base(layout), times.to_ms(event_times, unit).max(initial=0)
+    base, latest_ms = _base(layout), time_parts.to_ms(event_times, unit).max(initial=0)
     records: list[Fields] = []
     for time in event_times.tolist():
         revision = {}
         if layout.revision is not None:
-            time_ms = int(times.to_ms(np.array([time], np.int64), unit)[0])
+            time_ms = int(time_parts.to_ms(np.array([time], np.int64), unit)[0])
             revision = {layout.revision: str(latest_ms - time_ms)}
         records.append({**base, name: str(time), **revision})
     return records
@@ -317,9 +319,9 @@ def _base(layout: TableLayout) -> dict[str, str]:
     fields = {name: str(column[0].as_py()) for name, column in example.fields.items()}
     if layout.time_qualifier is not None and layout.time is not None and layout.time.bucket is not None:
         name, unit = layout.time.name, layout.time.unit
-        time_ms = times.to_ms(np.array([int(fields[name])], np.int64), unit)
+        time_ms = time_parts.to_ms(np.array([int(fields[name])], np.int64), unit)
         start_ms = bucket_starts(time_ms, layout.time.bucket, layout.time.zone)
-        fields[name] = str(max(0, int(times.from_ms(start_ms, unit)[0])))
+        fields[name] = str(max(0, int(time_parts.from_ms(start_ms, unit)[0])))
     return fields
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from timebeam.schema.common.times import DAY_MS
 from timebeam.schema.declared.codec import days
-from timebeam.schema.declared.codec.rollups import problems
+from timebeam.schema.declared.codec.declared_rollups import problems
 from timebeam.schema.declared.language.sections import ProblemError, Section
 from timebeam.schema.declared.model import DayTables, DeclaredRollup, TableLayout
 from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time, follows, inputs
@@ -87,7 +87,7 @@ def check_layout(layout: TableLayout, section: Section, is_rollup: bool) -> Iter
 
     Args:
       is_rollup: it is filled by a job, so that no two records of one row come; how its key tells intervals
-        apart is checked by `timebeam.schema.declared.codec.rollups.problems`.
+        apart is checked by `timebeam.schema.declared.codec.declared_rollups.problems`.
 
     Raises:
       ProblemError: it must not be used.

@@ -11,7 +11,7 @@ import hashlib
 from typing import Any
 
 from timebeam.schema.common.times import UTC, Span, span_of, zone_of
-from timebeam.schema.declared.codec.times import check_pattern
+from timebeam.schema.declared.codec.time_parts import check_pattern
 from timebeam.schema.declared.language.sections import Section
 from timebeam.schema.declared.model import UNIT_PER_MS
 from timebeam.schema.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time

@@ -16,10 +16,10 @@ from typing import Any
 
 from timebeam.schema.common.times import DAY_MS, UTC, WEEKDAYS, span_of, zone_of
 from timebeam.schema.declared.codec import days
-from timebeam.schema.declared.codec.rollups import kept_fields
+from timebeam.schema.declared.codec.declared_rollups import kept_fields
 from timebeam.schema.declared.language.apart import Ambiguity, ambiguities
 from timebeam.schema.declared.language.checks import check_declaration, check_layout
-from timebeam.schema.declared.language.columns import TableColumns, columns_of, overlaps, point_fields
+from timebeam.schema.declared.language.column_sections import TableColumns, columns_of, overlaps, point_fields
 from timebeam.schema.declared.language.key_parts import Times, parts_of
 from timebeam.schema.declared.language.sections import ProblemError, Section
 from timebeam.schema.declared.model import (

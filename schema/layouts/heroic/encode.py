@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from timebeam.schema.layouts import slots
+from timebeam.schema.layouts import cell_fragments
 from timebeam.schema.layouts.heroic.keys import PERIOD_MS, KeyForm
 from timebeam.schema.layouts.writing import Encoded, RowFragment, SeriesKey
 from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, RefusedError, Rejected, Stage
@@ -40,16 +40,16 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
         return Encoded([], rejected, 0)
     periods = batch.times_ms >> _PERIOD_BITS
     is_opaque = batch.kinds == Kind.OPAQUE
-    all_slots = (batch.times_ms & (PERIOD_MS - 1)) + slots.HIGH * is_opaque
-    order, bounds = slots.sorted_rows(_row_numbers(batch, periods), all_slots, batch.arrivals_ms)
+    all_slots = (batch.times_ms & (PERIOD_MS - 1)) + cell_fragments.HIGH * is_opaque
+    order, bounds = cell_fragments.sorted_rows(_row_numbers(batch, periods), all_slots, batch.arrivals_ms)
     values = _values(batch.take(order))
-    points = slots.SlotPoints(bounds, all_slots[order], batch.arrivals_ms[order], values)
+    points = cell_fragments.SlotPoints(bounds, all_slots[order], batch.arrivals_ms[order], values)
     first = order[bounds[:-1]]
     row_fragments = []
     for series, base_ms, packed in zip(
         batch.index[first].tolist(),
         (periods[first] << _PERIOD_BITS).tolist(),
-        points.fragments(*slots.origin_of(batch.origins)),
+        points.fragments(*cell_fragments.origin_of(batch.origins)),
         strict=True,
     ):
         key = keys[series]
@@ -58,11 +58,11 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
-def point_cells(rows: Iterable[Iterable[bytes]], form: KeyForm) -> slots.CellColumns:
+def point_cells(rows: Iterable[Iterable[bytes]], form: KeyForm) -> cell_fragments.CellColumns:
     """The cells of the fragments of each row: one for each point, with its arrival as timestamp."""
-    points = slots.SlotPoints.of(rows).newest()
+    points = cell_fragments.SlotPoints.of(rows).newest()
     width = form.qualifier_bytes
-    return slots.CellColumns(
+    return cell_fragments.CellColumns(
         points.bounds,
         (POINTS, DISTRIBUTIONS),
         points.slots >> _PERIOD_BITS,
@@ -104,7 +104,7 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     return batch.take(np.flatnonzero(is_storable)), rejected
 
 
-def _values(batch: PointBatch) -> slots.Strings:
+def _values(batch: PointBatch) -> cell_fragments.Strings:
     """The stored values: a double on 8 bytes, with canonical NaN; or a payload."""
     doubles = np.where(
         batch.kinds == Kind.INTEGER, batch.bits.astype(np.float64), batch.bits.view(np.float64)
@@ -117,7 +117,7 @@ def _values(batch: PointBatch) -> slots.Strings:
     values = [content[start : start + 8] for start in starts[:-1].tolist()]
     for point, number in zip(opaque.tolist(), batch.bits[opaque].tolist(), strict=True):
         values[point] = batch.payloads[number]
-    return b"".join(values), slots.starts_of(np.fromiter(map(len, values), np.int64, len(values)))
+    return b"".join(values), cell_fragments.starts_of(np.fromiter(map(len, values), np.int64, len(values)))
 
 
 def _row_numbers(batch: PointBatch, periods: Int64s) -> Int64s:

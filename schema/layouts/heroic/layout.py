@@ -19,10 +19,10 @@ import numpy as np
 
 from timebeam.schema.common.batches import distinct
 from timebeam.schema.common.option import Option, OptionKind
+from timebeam.schema.layouts.archive.archive_rows import archive_findings, archive_table, decode_with_archive
+from timebeam.schema.layouts.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.layouts.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.layouts.archive.keys import ArchiveKey
-from timebeam.schema.layouts.archive.rows import archive_findings, archive_table, decode_with_archive
-from timebeam.schema.layouts.archive.rows import remove_points as remove_archived
 from timebeam.schema.layouts.capabilities import (
     Archive,
     DataRow,
@@ -32,8 +32,9 @@ from timebeam.schema.layouts.capabilities import (
     RollupSeries,
     SeriesIndex,
 )
-from timebeam.schema.layouts.heroic import audit, encode, sealed, select, series_table
-from timebeam.schema.layouts.heroic.audit import SeriesTable
+from timebeam.schema.layouts.cell_fragments import CellColumns
+from timebeam.schema.layouts.heroic import archived, decode, encode, select, series_table
+from timebeam.schema.layouts.heroic.decode import SeriesTable
 from timebeam.schema.layouts.heroic.keys import (
     KEY_LIMIT,
     LAST_BASE_MS,
@@ -57,8 +58,7 @@ from timebeam.schema.layouts.reading import (
     Severity,
 )
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
-from timebeam.schema.layouts.slots import CellColumns
-from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.layouts.table_rows import ARRIVAL, Cell, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey, restored_points
 from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, RefusedError, Series
 
@@ -148,7 +148,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
         tables = self.data_table, self.series_table
-        return sealed.closed(self.form, tables, metric.decode(), start_ms, end_ms, reader)
+        return archived.closed(self.form, tables, metric.decode(), start_ms, end_ms, reader)
 
     def data_row(self, key: bytes) -> DataRow:
         row_key = self.form.parse(key)
@@ -158,7 +158,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
     def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
         """See `Archive.sealable`: the doubles."""
         cells = [cell for cell in row.cells if cell.family == encode.POINTS]
-        times_ms = audit.cell_times(cells, self.form.parse(row.key).base_ms, self.form)
+        times_ms = decode.cell_times(cells, self.form.parse(row.key).base_ms, self.form)
         return cells, times_ms
 
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
@@ -218,7 +218,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         """See `Layout.select`; without distributions, which only their producer understands."""
         if self.archive:
             tables = self.data_table, self.series_table, self.archive_table
-            return sealed.select(self.form, tables, selection, reader)
+            return archived.select(self.form, tables, selection, reader)
         return select.select(self.form, self.data_table, self.series_table, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
@@ -246,14 +246,14 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return hours_of(metrics, bases_ms, counts, self.form.offsets(qualifiers))
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        table = audit.SeriesTable.of(read(self.series_table))
+        table = decode.SeriesTable.of(read(self.series_table))
         yield from table.findings(self.series_table)
         sealed_series = set[Series]()
         if self.archive:
             check = functools.partial(self._archive_findings, table, table.names(self.form), sealed_series)
             yield from archive_findings(self.form, read(self.archive_table), check)
         data = read(self.data_table)
-        yield from audit.data_findings(data, table, self.series_table, self.form, sealed_series)
+        yield from decode.data_findings(data, table, self.series_table, self.form, sealed_series)
 
     def _archive_findings(
         self, table: SeriesTable, names: ResourceNames, sealed_series: set[Series], row: Row, key: ArchiveKey
@@ -270,7 +270,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
             yield Finding(Severity.DAMAGE, row.table, row.key, text)
 
     def decode(self, row: Row, series: Series) -> Decoded:
-        return audit.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
+        return decode.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         form = self.form
@@ -279,7 +279,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return decode_together(
             rows,
             lambda row: RowKind(form.parse(row.key).base_ms, Kind.FLOAT),
-            lambda cells: audit.read_cells(cells, form),
+            lambda cells: decode.read_cells(cells, form),
             self.decode,
         )
 
@@ -288,7 +288,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         if row.table == self.archive_table:
             return remove_archived(self.form, row, deleted)
         return remove_cells(
-            row, audit.cell_times(row.cells, self.form.parse(row.key).base_ms, self.form), deleted
+            row, decode.cell_times(row.cells, self.form.parse(row.key).base_ms, self.form), deleted
         )
 
     def restore(self, row: Row, reader: Reader) -> Restored:
@@ -300,7 +300,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         if row.table != self.data_table:
             raise ValueError(f"layout {self.name} has no table {row.table!r}")
         key = self.form.parse(row.key)
-        decoded = audit.read_row(row.cells, key.base_ms, key.series, self.form)
+        decoded = decode.read_row(row.cells, key.base_ms, key.series, self.form)
         if decoded.skipped or not row.cells:
             raise ValueError("a row of points must have only cells of points")
         points = restored_points(self, row, decoded, SeriesKey(key.head, key.tail))

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from timebeam.schema.layouts.heroic.keys import PERIOD_MS, sorted_pairs
 from timebeam.schema.layouts.heroic.wire_key import WireKeys
 from timebeam.schema.layouts.reading import Reader, Scan, Selection, UnknownNameError
-from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.layouts.table_rows import Cell, Row
 from timebeam.schema.points import Series
 
 FAMILY = "series"

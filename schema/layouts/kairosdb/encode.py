@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from timebeam.schema.common.batches import run_starts
-from timebeam.schema.layouts import slots
+from timebeam.schema.layouts import cell_fragments
 from timebeam.schema.layouts.kairosdb import keys as row_keys
-from timebeam.schema.layouts.kairosdb import values
+from timebeam.schema.layouts.kairosdb import value_bytes
 from timebeam.schema.layouts.kairosdb.keys import RowSpec
 from timebeam.schema.layouts.writing import Encoded, RowFragment, SeriesKey
 from timebeam.schema.points import Bools, Int64s, Kind, PointBatch, Reason, RefusedError, Stage
@@ -47,14 +47,14 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     offsets = batch.times_ms - numbers * width
     order, bounds = sorted_rows(batch, numbers, offsets)
     columns, arrivals_ms = spec.columns(offsets[order]), batch.arrivals_ms[order]
-    points = slots.SlotPoints(bounds, columns, arrivals_ms, _values(batch.take(order)))
+    points = cell_fragments.SlotPoints(bounds, columns, arrivals_ms, _values(batch.take(order)))
     first = order[bounds[:-1]]
     row_fragments = []
     for series, number, kind, packed in zip(
         batch.index[first].tolist(),
         numbers[first].tolist(),
         batch.kinds[first].tolist(),
-        points.fragments(*slots.origin_of(batch.origins)),
+        points.fragments(*cell_fragments.origin_of(batch.origins)),
         strict=True,
     ):
         key = keys[series]
@@ -63,13 +63,13 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
-def point_cells(rows: Iterable[Iterable[bytes]], family: str) -> slots.CellColumns:
+def point_cells(rows: Iterable[Iterable[bytes]], family: str) -> cell_fragments.CellColumns:
     """The cells of the fragments of each row: one for each point, with its arrival as timestamp."""
-    points = slots.SlotPoints.of(rows).newest()
+    points = cell_fragments.SlotPoints.of(rows).newest()
     n = len(points.slots)
     qualifiers = points.slots.astype(">u4").tobytes(), np.arange(n + 1) * 4
     one_family = np.zeros(n, np.int64)
-    return slots.CellColumns(
+    return cell_fragments.CellColumns(
         points.bounds, (family,), one_family, qualifiers, points.arrivals_ms, points.values
     )
 
@@ -85,7 +85,10 @@ def storable(batch: PointBatch) -> Bools:
 
 def _fits(text: bytes) -> bool:
     """Whether the length of a string fits two bytes; a byte of UTF-8 becomes at most two."""
-    return 2 * len(text) <= values.STRING_BYTES or len(values.modified_utf8(text)) <= values.STRING_BYTES
+    return (
+        2 * len(text) <= value_bytes.STRING_BYTES
+        or len(value_bytes.modified_utf8(text)) <= value_bytes.STRING_BYTES
+    )
 
 
 def _why(batch: PointBatch, point: int) -> RefusedError:
@@ -101,7 +104,7 @@ def _why(batch: PointBatch, point: int) -> RefusedError:
         reason = Reason.NUMBER_OUT_OF_RANGE
         message = "value is NaN or Infinite: queries of KairosDB fail on it"
     elif kind == Kind.TEXT:
-        message = f"a string of more than {values.STRING_BYTES} bytes in Java's modified UTF-8"
+        message = f"a string of more than {value_bytes.STRING_BYTES} bytes in Java's modified UTF-8"
         reason = Reason.VALUE_NOT_STORABLE
     else:
         reason, message = Reason.VALUE_NOT_STORABLE, "KairosDB stores longs, doubles and strings"
@@ -119,7 +122,7 @@ def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[In
     """
     low, high = int(numbers.min()), int(numbers.max())
     rows = batch.index.astype(np.int64) * (high - low + 1) + (numbers - low)
-    order, bounds = slots.sorted_rows(rows, offsets, batch.arrivals_ms)
+    order, bounds = cell_fragments.sorted_rows(rows, offsets, batch.arrivals_ms)
     if (batch.kinds == batch.kinds[0]).all():
         return order, bounds
     rows = (rows * KINDS + batch.kinds)[order]
@@ -129,13 +132,13 @@ def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[In
     return order, np.append(run_starts(rows), len(rows))
 
 
-def _values(batch: PointBatch) -> slots.Strings:
+def _values(batch: PointBatch) -> cell_fragments.Strings:
     sizes = np.full(len(batch), 8)
     is_long, is_text = batch.kinds == Kind.INTEGER, batch.kinds == Kind.TEXT
-    longs, sizes[is_long] = values.long_bytes(batch.bits[is_long])
-    strings = [values.string_bytes(batch.payloads[number]) for number in batch.bits[is_text].tolist()]
+    longs, sizes[is_long] = value_bytes.long_bytes(batch.bits[is_long])
+    strings = [value_bytes.string_bytes(batch.payloads[number]) for number in batch.bits[is_text].tolist()]
     sizes[is_text] = [len(string) for string in strings]
-    starts = slots.starts_of(sizes)
+    starts = cell_fragments.starts_of(sizes)
     content = np.empty(starts[-1], np.uint8)
     kind_of = np.repeat(batch.kinds, sizes)
     content[kind_of == Kind.INTEGER] = np.frombuffer(longs, np.uint8)

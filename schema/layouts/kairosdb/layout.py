@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from timebeam.schema.layouts.archive.archive_rows import archive_findings, archive_table, decode_with_archive
+from timebeam.schema.layouts.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.layouts.archive.keys import ArchiveKey
-from timebeam.schema.layouts.archive.rows import archive_findings, archive_table, decode_with_archive
-from timebeam.schema.layouts.archive.rows import remove_points as remove_archived
 from timebeam.schema.layouts.capabilities import (
     Archive,
     DataRow,
@@ -27,7 +27,8 @@ from timebeam.schema.layouts.capabilities import (
     RollupSeries,
     SeriesIndex,
 )
-from timebeam.schema.layouts.kairosdb import audit, encode, keys, sealed, select
+from timebeam.schema.layouts.cell_fragments import CellColumns
+from timebeam.schema.layouts.kairosdb import archived, decode, encode, keys, select
 from timebeam.schema.layouts.kairosdb.keys import (
     OPTIONS,
     KairosDbOptions,
@@ -49,8 +50,7 @@ from timebeam.schema.layouts.reading import (
     Severity,
 )
 from timebeam.schema.layouts.removal import Deleted, Removal, remove_cells
-from timebeam.schema.layouts.slots import CellColumns
-from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.layouts.table_rows import ARRIVAL, Cell, Row, TableSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey, restored_points
 from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, RefusedError, Series
 
@@ -142,7 +142,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return {name: name.encode() for name in select.metrics_from(self.table_names.strings, "", reader)}
 
     def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
-        return sealed.closed(self.options, self.table_names, metric.decode(), start_ms, end_ms, reader)
+        return archived.closed(self.options, self.table_names, metric.decode(), start_ms, end_ms, reader)
 
     def data_row(self, key: bytes) -> DataRow:
         row_ms = parse_key(key).row_ms
@@ -150,10 +150,10 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
         """See `Archive.sealable`: longs and doubles that are kept forever."""
-        if audit.kind_of(row) is None:
+        if decode.kind_of(row) is None:
             return (), np.zeros(0, np.int64)
         cells = [cell for cell in row.cells if cell.family == keys.FAMILY]
-        return cells, audit.cell_times(row._replace(cells=cells), self.options.row_spec)
+        return cells, decode.cell_times(row._replace(cells=cells), self.options.row_spec)
 
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
         spec = self.options.row_spec
@@ -247,7 +247,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         if self.options.archive:
-            return sealed.select(self.options, self.table_names, self.archive_table, selection, reader)
+            return archived.select(self.options, self.table_names, self.archive_table, selection, reader)
         return select.select(self.options, self.table_names, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
@@ -271,22 +271,24 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         if self.options.archive:
             check = functools.partial(_archive_findings, sealed_series)
             yield from archive_findings(self.options, read(self.archive_table), check)
-        yield from audit.findings(self.table_names, self.options.row_spec, read, sealed_series)
+        yield from decode.findings(self.table_names, self.options.row_spec, read, sealed_series)
 
     def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
         """See `Layout.remove`; in all retention classes."""
         if selected.row.table == self.archive_table:
             return remove_archived(self.options, selected.row, deleted)
-        return remove_cells(selected.row, audit.cell_times(selected.row, self.options.row_spec), deleted)
+        return remove_cells(selected.row, decode.cell_times(selected.row, self.options.row_spec), deleted)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         spec = self.options.row_spec
         if any(isinstance(selected, Archived) for selected in rows):
             return decode_with_archive(self.options, rows, self.decode_rows, by_kind=True)
-        return decode_together(rows, audit.kind_of, lambda cells: audit.read_cells(cells, spec), self.decode)
+        return decode_together(
+            rows, decode.kind_of, lambda cells: decode.read_cells(cells, spec), self.decode
+        )
 
     def decode(self, row: Row, series: Series) -> Decoded:
-        return audit.decode(self.options.row_spec, row, series)
+        return decode.decode(self.options.row_spec, row, series)
 
 
 def _archive_findings(sealed_series: set[SeriesKey], row: Row, key: ArchiveKey) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ from timebeam.schema.layouts.reading import (
     Severity,
     UnknownNameError,
 )
-from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.layouts.table_rows import Cell, Row
 from timebeam.schema.points import PointBatch, Series
 
 ROW_KEYS_FAMILY, NAMES_FAMILY = "k", "s"

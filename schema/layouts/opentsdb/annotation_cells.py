@@ -22,12 +22,12 @@ from timebeam.schema.annotations import (
     parse_stored,
 )
 from timebeam.schema.layouts.opentsdb import keys
-from timebeam.schema.layouts.opentsdb.fragments import FAMILY
+from timebeam.schema.layouts.opentsdb.decode_row import ANNOTATION
 from timebeam.schema.layouts.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.rows import ANNOTATION
+from timebeam.schema.layouts.opentsdb.pack_rows import FAMILY
 from timebeam.schema.layouts.reading import ColumnRange, Scan
-from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.layouts.table_rows import Cell, Row
 from timebeam.schema.points import Reason, RefusedError
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x02")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Iterator
 
-from timebeam.schema.layouts.archive import rows as archive_rows
+from timebeam.schema.layouts.archive import archive_rows as archive_rows
 from timebeam.schema.layouts.archive.keys import ArchiveKey
-from timebeam.schema.layouts.opentsdb import many_rows
+from timebeam.schema.layouts.opentsdb import decode_rows
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
+from timebeam.schema.layouts.opentsdb.decode_row import is_histogram, read_row
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, OpenTsdbRowKey, parse_key, row_key, salt
-from timebeam.schema.layouts.opentsdb.rows import is_histogram, read_row
 from timebeam.schema.layouts.opentsdb.uids.uid_maps import UidMaps
 from timebeam.schema.layouts.reading import Finding, Severity
-from timebeam.schema.layouts.tables import Row
+from timebeam.schema.layouts.table_rows import Row
 
 _ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000
 
@@ -45,7 +45,7 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
 
 
 def archive_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) -> Iterator[Finding]:
-    """See `timebeam.schema.layouts.archive.rows.archive_findings`; also rows whose UIDs have no names."""
+    """See `archive_findings` of `timebeam.schema.layouts.archive.archive_rows`; also UIDs without names."""
 
     def of_series(row: Row, key: ArchiveKey) -> Iterator[Finding]:
         key_fields = parse_key(options, row_key(key.series, key.base_s))
@@ -73,7 +73,7 @@ def _looked_through(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
     Reads many rows at once; each row alone would take a fifth of a millisecond.
     """
     for batch in _together(rows):
-        unread = set(many_rows.read_rows(batch).unread)
+        unread = set(decode_rows.read_rows(batch).unread)
         for number, row in enumerate(batch):
             yield row, number not in unread and len(row.cells[0].qualifier) % 2 == 0
 

@@ -1,4 +1,4 @@
-"""Encodes a batch of points into fragments of rows (`fragments`): the hot path, in numpy."""
+"""Encodes a batch of points into fragments of rows (`pack_rows`): the hot path, in numpy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from timebeam.schema.common.batches import run_starts
-from timebeam.schema.layouts import slots
-from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts import cell_fragments
 from timebeam.schema.layouts.opentsdb import histogram_cells
-from timebeam.schema.layouts.opentsdb.fragments import FAMILY, packed_rows, point_rows
+from timebeam.schema.layouts.opentsdb import qualifiers as el
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_keys
+from timebeam.schema.layouts.opentsdb.pack_rows import FAMILY, packed_rows, point_rows
 from timebeam.schema.layouts.writing import Encoded, Packing, RowFragment, SeriesKey
 from timebeam.schema.points import Int64s, Kind, PointBatch, Reason, RefusedError, Rejected, Stage
 
@@ -70,17 +70,19 @@ def encode(
     arrivals_ms = batch.arrivals_ms[order]
     if packing is Packing.POINTS or (arrivals_ms != arrivals_ms[0]).any():
         codes = elements.codes.astype(np.int64)
-        points = slots.SlotPoints(bounds, codes, arrivals_ms, el.value_bytes(elements)).newest()
+        points = cell_fragments.SlotPoints(bounds, codes, arrivals_ms, el.value_bytes(elements)).newest()
         packed = point_rows(points, batch.origins, packing)
     else:
-        packed = packed_rows(elements, bounds, arrivals_ms[bounds[:-1]], *slots.origin_of(batch.origins))
+        packed = packed_rows(
+            elements, bounds, arrivals_ms[bounds[:-1]], *cell_fragments.origin_of(batch.origins)
+        )
     series = [key for number in batch.index[first].tolist() if (key := keys[number]) is not None]
     stored_keys = row_keys(series, hours[first] * SPAN_S)
     row_fragments = list(map(RowFragment, itertools.repeat(table), stored_keys, packed))
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
-def point_cells(rows: Iterable[Iterable[bytes]], bases_ms: Int64s | None) -> slots.CellColumns:
+def point_cells(rows: Iterable[Iterable[bytes]], bases_ms: Int64s | None) -> cell_fragments.CellColumns:
     """The cells of the fragments of each row, one for each point.
 
     Of one arrival an instant has one cell. Two values of one instant with different arrivals and
@@ -93,13 +95,13 @@ def point_cells(rows: Iterable[Iterable[bytes]], bases_ms: Int64s | None) -> slo
     separate = [histogram_cells.split(packed, Packing.POINTS) for packed in rows]
     if any(histograms for _, histograms in separate):
         numbers = point_cells((packed for packed, _ in separate), bases_ms)
-        return slots.CellColumns.of(
+        return cell_fragments.CellColumns.of(
             [
                 numbers.cells(row) + histogram_cells.cells(histograms, FAMILY)
                 for row, (_, histograms) in enumerate(separate)
             ]
         )
-    points = slots.SlotPoints.of(packed for packed, _ in separate)
+    points = cell_fragments.SlotPoints.of(packed for packed, _ in separate)
     if bases_ms is None:
         points = _one_per_instant(points)
     points = points.newest()
@@ -108,10 +110,12 @@ def point_cells(rows: Iterable[Iterable[bytes]], bases_ms: Int64s | None) -> slo
         times_ms = bases_ms[points.rows] + el.offsets_ms(points.slots.astype(np.uint32))
     qualifiers = el.qualifier_bytes(points.slots.astype(np.uint32))
     one_family = np.zeros(len(times_ms), np.int64)
-    return slots.CellColumns(points.bounds, (FAMILY,), one_family, qualifiers, times_ms, points.values)
+    return cell_fragments.CellColumns(
+        points.bounds, (FAMILY,), one_family, qualifiers, times_ms, points.values
+    )
 
 
-def _one_per_instant(points: slots.SlotPoints) -> slots.SlotPoints:
+def _one_per_instant(points: cell_fragments.SlotPoints) -> cell_fragments.SlotPoints:
     """The points without those whose instant has a later point of the same arrival."""
     offsets = el.offsets_ms(points.slots.astype(np.uint32))
     instants = points.rows << _OFFSET_BITS | offsets

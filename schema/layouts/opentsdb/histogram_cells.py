@@ -19,10 +19,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from timebeam.schema.layouts import slots
+from timebeam.schema.layouts import cell_fragments
+from timebeam.schema.layouts.opentsdb.decode_row import HISTOGRAM
 from timebeam.schema.layouts.opentsdb.keys import SPAN_S, row_key
-from timebeam.schema.layouts.opentsdb.rows import HISTOGRAM
-from timebeam.schema.layouts.tables import Cell
+from timebeam.schema.layouts.table_rows import Cell
 from timebeam.schema.layouts.writing import Packing, RowFragment, SeriesKey
 from timebeam.schema.points import PointBatch
 
@@ -42,7 +42,7 @@ def fragments(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str) -
     >>> row.key.hex(), cells([row.packed], "t")[0].qualifier.hex()  # 7 s after the base time
     ('00000150e22700000001000001', '060007')
     """
-    checksum, offset = slots.origin_of(batch.origins)
+    checksum, offset = cell_fragments.origin_of(batch.origins)
     latest: dict[tuple[bytes, bytes, int], RowFragment] = {}
     for series, time_ms, in_ms, number, arrival_ms in zip(
         batch.index.tolist(),

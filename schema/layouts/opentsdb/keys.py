@@ -17,7 +17,7 @@ from typing import NamedTuple
 from timebeam.schema.common.option import Option, OptionKind, values_of
 from timebeam.schema.common.regex import of_bytes
 from timebeam.schema.layouts.archive.keys import OPTION as ARCHIVE_OPTION
-from timebeam.schema.layouts.opentsdb.uids.names import Names, Overflow
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names, Overflow
 from timebeam.schema.layouts.writing import SeriesKey
 from timebeam.schema.points import Int64s
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from timebeam.schema.common.batches import join
+from timebeam.schema.layouts.archive.archive_rows import archive_table, decode_with_archive
+from timebeam.schema.layouts.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.layouts.archive.keys import parse_key as parse_archive_key
-from timebeam.schema.layouts.archive.rows import archive_table, decode_with_archive
-from timebeam.schema.layouts.archive.rows import remove_points as remove_archived
 from timebeam.schema.layouts.capabilities import (
     Annotations,
     Archive,
@@ -30,18 +30,20 @@ from timebeam.schema.layouts.capabilities import (
     SeriesSpan,
     Trees,
 )
+from timebeam.schema.layouts.cell_fragments import CellColumns
 from timebeam.schema.layouts.opentsdb import (
     audit,
-    compact,
-    delete,
+    compaction,
+    decode_row,
+    decode_rows,
+    delete_from_row,
     encode,
-    fragments,
-    many_rows,
-    rows,
+    pack_rows,
     select,
 )
 from timebeam.schema.layouts.opentsdb import keys as row_keys
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation
+from timebeam.schema.layouts.opentsdb.decode_row import is_histogram, winner_of
 from timebeam.schema.layouts.opentsdb.key_ranges import LeadingTags, Wanted
 from timebeam.schema.layouts.opentsdb.keys import (
     MAX_TAGS,
@@ -51,9 +53,8 @@ from timebeam.schema.layouts.opentsdb.keys import (
     OpenTsdbCellTime,
     OpenTsdbOptions,
 )
-from timebeam.schema.layouts.opentsdb.rows import is_histogram, winner_of
 from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.layouts.opentsdb.uids.names import Names, Overflow
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names, Overflow
 from timebeam.schema.layouts.opentsdb.uids.uid_maps import UidMaps
 from timebeam.schema.layouts.reading import (
     Archived,
@@ -67,8 +68,7 @@ from timebeam.schema.layouts.reading import (
     join_decoded,
 )
 from timebeam.schema.layouts.removal import Deleted, Removal
-from timebeam.schema.layouts.slots import CellColumns
-from timebeam.schema.layouts.tables import ARRIVAL, Cell, Row, TableSpec, UidSpec
+from timebeam.schema.layouts.table_rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.layouts.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.points import Floats, Int64s, PointBatch, RefusedError, Series
 
@@ -203,7 +203,7 @@ class OpenTsdb(
         return (
             TableSpec(
                 self.data_table,
-                {fragments.FAMILY: 1},
+                {pack_rows.FAMILY: 1},
                 holds_points=True,
                 cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
             ),
@@ -250,7 +250,7 @@ class OpenTsdb(
     def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
         """See `Layout.packed_cells`."""
         if packing is not Packing.POINTS:
-            return fragments.cell_columns((packed for _, packed in rows), packing)
+            return pack_rows.cell_columns((packed for _, packed in rows), packing)
         bases_ms = None
         if self.options.is_event_time:
             bases = [row_keys.base_s_of(self.options, key) for key, _ in rows]
@@ -261,12 +261,12 @@ class OpenTsdb(
         """See `Layout.packs_together`."""
         if packing is not Packing.COMPACTED:
             return packing is Packing.POINTS
-        return any(map(fragments.has_several_arrivals, packed))
+        return any(map(pack_rows.has_several_arrivals, packed))
 
     def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
         """See `Layout.pack`."""
         if packing is Packing.COMPACTED:
-            cells = fragments.ascending_columns(packed)
+            cells = pack_rows.ascending_columns(packed)
             if cells is not None:
                 return Row(table, key, cells)
         return super().pack(table, key, packed, packing)
@@ -278,12 +278,12 @@ class OpenTsdb(
     def span(self, key: bytes, packed: Sequence[bytes], packing: Packing) -> SeriesSpan:
         base_at = self.options.salt_width + self.options.uid_width_metric
         base_ms = row_keys.base_s_of(self.options, key) * 1000
-        arrivals_ms, first_ms, last_ms = fragments.extent(packed, packing)
+        arrivals_ms, first_ms, last_ms = pack_rows.extent(packed, packing)
         series = key[:base_at] + key[base_at + row_keys.BASE_BYTES :]
         return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
 
     def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
-        return compact.replacing_row(row, existing, packing)
+        return compaction.replacing_row(row, existing, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         if self.options.archive:
@@ -344,7 +344,7 @@ class OpenTsdb(
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `RefusedRows.restore`; annotations and histograms stay cells."""
-        return compact.restore(self, row, reader)
+        return compaction.restore(self, row, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         maps = UidMaps(read(self.uid_table))
@@ -358,12 +358,12 @@ class OpenTsdb(
         if selected.row.table == self.archive_table:
             return remove_archived(self.options, selected.row, deleted)
         base_ms = row_keys.base_s_of(self.options, selected.row.key) * 1000
-        return delete.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
+        return delete_from_row.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
 
     def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
         if any(isinstance(selected, Archived) for selected in selected_rows):
             return decode_with_archive(self.options, selected_rows, self.decode_rows, by_kind=False)
-        together = many_rows.read_rows([selected.row for selected in selected_rows])
+        together = decode_rows.read_rows([selected.row for selected in selected_rows])
         unread = [selected_rows[number] for number in together.unread]
         decoded_singly = [self.decode(*selected) for selected in unread]
         singles = join_decoded(unread, decoded_singly)
@@ -404,7 +404,7 @@ class OpenTsdb(
         return row_keys.tsuid_of_key(self.options, key)[0]
 
     def decode(self, row: Row, series: Series) -> Decoded:
-        content = rows.read_row(row.cells, winner_of(self.options))
+        content = decode_row.read_row(row.cells, winner_of(self.options))
         base_ms = row_keys.parse_key(self.options, row.key).base_s * 1000
         bits, kinds, _ = content.elements.values()
         n = len(bits)

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from timebeam.schema.layouts.archive import keys as archive_keys
-from timebeam.schema.layouts.archive.rows import PARTS
-from timebeam.schema.layouts.archive.select import ReadRow, SealedSource, archived_of, archived_rows
+from timebeam.schema.layouts.archive.archive_rows import PARTS
+from timebeam.schema.layouts.archive.select_archived import ReadRow, SealedSource, archived_of, archived_rows
 from timebeam.schema.layouts.capabilities import UidTables
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.key_ranges import (
@@ -20,7 +20,7 @@ from timebeam.schema.layouts.opentsdb.key_ranges import (
 )
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
 from timebeam.schema.layouts.opentsdb.uids.uid_table import SeriesResolver
 from timebeam.schema.layouts.reading import (
     ColumnRange,
@@ -33,7 +33,7 @@ from timebeam.schema.layouts.reading import (
     UnknownNameError,
     prefix_range,
 )
-from timebeam.schema.layouts.tables import Row
+from timebeam.schema.layouts.table_rows import Row
 from timebeam.schema.layouts.writing import Name, SeriesKey
 from timebeam.schema.points import Series
 

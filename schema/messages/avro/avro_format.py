@@ -15,9 +15,9 @@ from typing import Any
 
 from timebeam.schema.common.lru import LruCache
 from timebeam.schema.common.option import Option, OptionKind, values_of
+from timebeam.schema.messages.avro.avro_points import AvroGatherer, default_fields
 from timebeam.schema.messages.avro.codecs import EarlyEndError
 from timebeam.schema.messages.avro.container import read_records, too_long, unpack
-from timebeam.schema.messages.avro.points import AvroGatherer, default_fields
 from timebeam.schema.messages.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
 from timebeam.schema.messages.base import (
     NAN_OPTION,

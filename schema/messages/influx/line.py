@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag, integer, short
-from timebeam.schema.messages.text import columns
+from timebeam.schema.messages.text import number_text
 from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError
 
 
@@ -256,7 +256,7 @@ def _skip_blanks(line: str, position: int) -> int:
 
 _RETURN, _BLANK, _HASH, _COMMA, _MINUS, _NINE, _EQUALS, _I, _U = b"\r #,-9=iu"
 _MARKED = bytes(byte < 32 or byte in b' ,="\\\x7f' for byte in range(256))
-_PLACES = np.arange(columns.WINDOW)
+_PLACES = np.arange(number_text.WINDOW)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -283,9 +283,9 @@ class PlainLines:
     @classmethod
     def of(cls, text: bytes, starts: Int64s, ends: Int64s) -> PlainLines:
         """The plain lines among the lines from `starts` to `ends`, int64[l]."""
-        padded = columns.padded(text)
-        view = columns.byte_view(padded)
-        marks = np.flatnonzero(columns.byte_view(padded.translate(_MARKED)).view(np.bool_))
+        padded = number_text.padded(text)
+        view = number_text.byte_view(padded)
+        marks = np.flatnonzero(number_text.byte_view(padded.translate(_MARKED)).view(np.bool_))
         kinds = view[marks]
         first, last = np.searchsorted(marks, starts), np.searchsorted(marks, ends)
         last -= view[ends - 1] == _RETURN
@@ -303,12 +303,14 @@ class PlainLines:
         """(timestamps int64[n], bool[n] whether each is an integer of 64 bits)."""
         starts = self.marks[self.times] + 1
         lengths = self.ends - starts
-        window = columns.windows(self.padded, starts)
+        window = number_text.windows(self.padded, starts)
         good = (((window - np.uint8(48)) < 10) | (lengths[:, None] <= _PLACES)).all(axis=1)
         # Any 18 digits fit 63 bits; 19 digits do if the first one is below 9.
         good &= (lengths > 0) & ((lengths < 19) | ((lengths == 19) & (window[:, 0] < _NINE)))
         times = np.zeros(len(starts), np.int64)
-        times[good], good[good] = columns.integers(_cut(self.padded, starts, self.ends, np.flatnonzero(good)))
+        times[good], good[good] = number_text.integers(
+            _cut(self.padded, starts, self.ends, np.flatnonzero(good))
+        )
         return times, good
 
     def distinct_heads(self) -> tuple[Int64s, list[bytes]]:
@@ -352,19 +354,19 @@ class PlainFields:
     def values(self) -> tuple[Int64s, Bytes, Bools]:
         """(bits int64[m], kinds uint8[m], good bool[m]) of the values; good for numbers."""
         starts = self.keys_end + 1
-        last = columns.byte_view(self.padded)[self.ends - 1]
+        last = number_text.byte_view(self.padded)[self.ends - 1]
         is_float = (last != _I) & (last != _U)
         ends = self.ends - ~is_float
         lengths = ends - starts
-        lengths[lengths > columns.WINDOW] = 0
-        window = columns.windows(self.padded, starts)
-        is_decimal, exponent = columns.decimals(window, lengths)
-        good = self.good & columns.regular(window, lengths, is_float, exponent)
+        lengths[lengths > number_text.WINDOW] = 0
+        window = number_text.windows(self.padded, starts)
+        is_decimal, exponent = number_text.decimals(window, lengths)
+        good = self.good & number_text.regular(window, lengths, is_float, exponent)
         good &= (is_float | ~is_decimal) & ((last != _U) | (window[:, 0] != _MINUS))
         bits, kinds = np.zeros(len(good), np.int64), np.zeros(len(good), np.uint8)
         numeric = np.flatnonzero(good)
-        read_numbers = columns.values(
-            columns.strings_between(self.padded, starts, ends), numeric * 2, is_float[numeric]
+        read_numbers = number_text.values(
+            number_text.strings_between(self.padded, starts, ends), numeric * 2, is_float[numeric]
         )
         bits[numeric], kinds[numeric], good[numeric] = read_numbers
         return bits, kinds, good
@@ -376,10 +378,10 @@ class PlainFields:
 
 def _cut(text: bytes, starts: Int64s, ends: Int64s, which: Int64s) -> pa.StringArray:
     """The strings number `which` of those from `starts` to `ends`, which ascend in the text."""
-    return columns.strings_between(text, starts, ends).take(columns.indices(which * 2))
+    return number_text.strings_between(text, starts, ends).take(number_text.indices(which * 2))
 
 
 def _distinct(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]]:
     """(int64[n], k strings): the number of each string from `starts` to `ends`, distinct strings."""
-    cut = columns.strings_between(text, starts, ends).view(pa.binary())
-    return columns.distinct(cut, np.arange(0, len(cut), 2))
+    cut = number_text.strings_between(text, starts, ends).view(pa.binary())
+    return number_text.distinct(cut, np.arange(0, len(cut), 2))

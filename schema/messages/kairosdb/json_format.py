@@ -22,8 +22,8 @@ from timebeam.schema.common.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, line_spans
 from timebeam.schema.messages.kairosdb.metric import TTL_OPTION, Ttl, Value, read_metric, ttl_option
 from timebeam.schema.messages.rules import Refusals
-from timebeam.schema.messages.text.columns import number_columns
 from timebeam.schema.messages.text.json_elements import DECODER, elements, is_json
+from timebeam.schema.messages.text.number_text import number_columns
 from timebeam.schema.points import Int64s, Origins, PointBatch, RefusedError, Series
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]

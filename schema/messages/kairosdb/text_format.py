@@ -25,7 +25,7 @@ from timebeam.schema.messages.kairosdb.metric import (
     ttl_option,
 )
 from timebeam.schema.messages.rules import short
-from timebeam.schema.messages.text import columns
+from timebeam.schema.messages.text import number_text
 from timebeam.schema.messages.text.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
 from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
 
@@ -35,7 +35,7 @@ FIRST_MILLISECOND = 3_000_000_000
 _COMMANDS = ("put", "putm", "puts")
 _TTL = "kairos_opt.ttl"
 _NO_TAGS = {"add": "tag"}
-_PUTM = columns.word(b"putm \0\0\0")
+_PUTM = number_text.word(b"putm \0\0\0")
 _FIVE_BYTES = (1 << 40) - 1
 _JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -66,11 +66,11 @@ class KairosDbText(LineFormat):
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """See `LineFormat.locate`: the third and fourth word; values with an exponent take the slow path."""
-        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - columns.WINDOW - 8))
+        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - number_text.WINDOW - 8))
         nth = np.minimum(np.searchsorted(blanks, starts) + 1, len(blanks) - 2)
         times, values = blanks[nth] + 1, blanks[nth + 1] + 1
-        window = columns.windows(text, np.minimum(values, len(text) - columns.WINDOW))
-        _, exponent = columns.decimals(window, columns.number_lengths(window))
+        window = number_text.windows(text, np.minimum(values, len(text) - number_text.WINDOW))
+        _, exponent = number_text.decimals(window, number_text.number_lengths(window))
         return Places(times, values, (values > times + 1) & (values < ends) & ~exponent)
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
@@ -78,7 +78,7 @@ class KairosDbText(LineFormat):
         read_columns, slow = super().columnar(text, starts, ends)
         if len(read_columns.starts) == 0:
             return read_columns, slow
-        is_putm = (columns.words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
+        is_putm = (number_text.words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
         raw = read_columns.times_ms // 1000
         is_different = ~read_columns.in_ms & (is_putm | (raw >= FIRST_MILLISECOND))
         read_columns.times_ms[is_different] = raw[is_different]

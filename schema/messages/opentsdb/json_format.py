@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.schema.messages.base import Framing, Point
 from timebeam.schema.messages.rules import LAST_MILLISECOND, add_tag, parse_time, parse_value
-from timebeam.schema.messages.text import columns
+from timebeam.schema.messages.text import number_text
 from timebeam.schema.messages.text.json_elements import DECODER, JsonPairs, NumberText, check_string, elements
 from timebeam.schema.messages.text.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.points import Bools, Bytes, Int64s, Reason, RefusedError, Series
@@ -111,7 +111,7 @@ class OpenTsdbJson(LineFormat):
 
     def split(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
         """See `LinewiseFormat.split`: an array of objects is a span for each."""
-        view = columns.byte_view(text)
+        view = number_text.byte_view(text)
         arrays = np.flatnonzero(view[starts] == ord("["))
         cuts = {
             number: cut for number in arrays.tolist() if (cut := _objects(text, starts[number], ends[number]))
@@ -132,8 +132,8 @@ class OpenTsdbJson(LineFormat):
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """See `LineFormat.locate`: after `"timestamp":` and `"value":`, anywhere in the line."""
-        times = columns.find(text, b'"timestamp":', starts, ends, starts)
-        values = columns.find(text, b'"value":', starts, ends, np.maximum(times, starts))
+        times = number_text.find(text, b'"timestamp":', starts, ends, starts)
+        values = number_text.find(text, b'"value":', starts, ends, np.maximum(times, starts))
         is_plain = (times >= 0) & (values >= 0)
         return Places(_number_start(view, times, is_plain), _number_start(view, values, is_plain), is_plain)
 
@@ -179,7 +179,7 @@ def _objects(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:
             position = starts[number] = text.index(element, position)
             position += len(element)
         ends = starts + lengths
-    is_object = columns.byte_view(text)[starts] == ord("{")
+    is_object = number_text.byte_view(text)[starts] == ord("{")
     return (starts, ends) if is_object.all() else None
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from timebeam.schema.messages.base import Point
 from timebeam.schema.messages.rules import add_tag, parse_time, parse_value
-from timebeam.schema.messages.text import columns
+from timebeam.schema.messages.text import number_text
 from timebeam.schema.messages.text.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.points import Bytes, Int64s, Reason, RefusedError, Series
 
-_PUT = columns.word(b"put \0\0\0\0")
+_PUT = number_text.word(b"put \0\0\0\0")
 _FOUR_BYTES = 0xFFFFFFFF
 
 
@@ -36,8 +36,8 @@ class OpenTsdbText(LineFormat):
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """See `LineFormat.locate`: the words after the first blank, or after the second in a `put` line."""
-        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - columns.WINDOW - 8))
-        is_put = (columns.words(text, starts) & _FOUR_BYTES) == _PUT
+        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - number_text.WINDOW - 8))
+        is_put = (number_text.words(text, starts) & _FOUR_BYTES) == _PUT
         nth = np.searchsorted(blanks, starts) + is_put
         nth = np.minimum(nth, len(blanks) - 2)
         times, values = blanks[nth] + 1, blanks[nth + 1] + 1

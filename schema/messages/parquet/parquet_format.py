@@ -29,8 +29,8 @@ from timebeam.schema.messages.base import (
     joined_of,
 )
 from timebeam.schema.messages.parquet.arrow_stream import read_stream
-from timebeam.schema.messages.parquet.columns import MAP, TAG, TIME, batch_bytes, row_bytes
 from timebeam.schema.messages.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
+from timebeam.schema.messages.parquet.parquet_columns import MAP, TAG, TIME, batch_bytes, row_bytes
 from timebeam.schema.messages.parquet.read_columns import (
     column_of,
     exported_values,

@@ -1,6 +1,7 @@
 """Reads rows of Parquet: their columns as series, times and values.
 
-The rows are those of `timebeam.schema.messages.parquet.columns`, or of other programs: types are checked.
+The rows are those of `timebeam.schema.messages.parquet.parquet_columns`, or of other programs: types are
+checked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from timebeam.schema.common.meter import charge_series
 from timebeam.schema.messages.base import RecordFields
-from timebeam.schema.messages.parquet.columns import KINDS
+from timebeam.schema.messages.parquet.parquet_columns import KINDS
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 from timebeam.schema.points import Bools, Int64s, Kind, Reason, RefusedError, Series
 

@@ -23,7 +23,7 @@ from timebeam.schema.common.lru import CACHED_BYTES, LruCache
 from timebeam.schema.common.meter import NoRoomError, charge_json
 from timebeam.schema.messages.base import Framing, Message, MessageFormat, Parsed, Point, joined_of, separated
 from timebeam.schema.messages.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
-from timebeam.schema.messages.text import columns, digits
+from timebeam.schema.messages.text import number_text, number_words
 from timebeam.schema.points import (
     Bools,
     Bytes,
@@ -101,7 +101,9 @@ class LinewiseFormat(MessageFormat):
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
         """(starts, ends) int64[n] of the lines that are not blank, without newlines; or one of a document."""
-        return columns.lines(text) if self.is_lines(text) else (np.zeros(1, np.int64), np.full(1, len(text)))
+        return (
+            number_text.lines(text) if self.is_lines(text) else (np.zeros(1, np.int64), np.full(1, len(text)))
+        )
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """(points of the lines that can be read in columns, int64[k] the numbers of the other lines).
@@ -148,7 +150,7 @@ class LinewiseFormat(MessageFormat):
         """The records of messages whose lines are records."""
         joined = joined_of(messages)
         text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
-        return separated(self._read_lines(text, *columns.lines(text.text), joined), joined)
+        return separated(self._read_lines(text, *number_text.lines(text.text), joined), joined)
 
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
@@ -258,11 +260,11 @@ class LineFormat(LinewiseFormat):
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """See `LinewiseFormat.columnar`; one point per line."""
-        padded = columns.padded(text)
-        view = columns.byte_view(padded)
+        padded = number_text.padded(text)
+        view = number_text.byte_view(padded)
         places = self.locate(padded, view, starts, ends)
-        values = digits.numbers(padded, places.values, places.is_located)
-        time_lengths, times = digits.timestamps(padded, places.times)
+        values = number_words.numbers(padded, places.values, places.is_located)
+        time_lengths, times = number_words.timestamps(padded, places.times)
         good = values.good & (time_lengths > 0) & (times <= LAST_MILLISECOND)
         time_first = places.times < places.values
         good &= places.times + time_lengths <= np.where(time_first, places.values, ends)
@@ -296,13 +298,13 @@ class LineFormat(LinewiseFormat):
           cuts: six int64[n]: start of line, start and end of the first and second number, end of line.
         """
         # The string between two lines holds the newline, and all lines that were not located.
-        cut = columns.strings_between(text, *cuts).view(pa.binary())
+        cut = number_text.strings_between(text, *cuts).view(pa.binary())
         indexes = np.arange(0, len(cut), len(cuts))
-        between = columns.first_if_same(padded, cuts[2], cuts[3])
+        between = number_text.first_if_same(padded, cuts[2], cuts[3])
         return [
-            columns.distinct(cut, indexes),
-            between or columns.distinct(cut, indexes + 2),
-            columns.distinct(cut, indexes + 4),
+            number_text.distinct(cut, indexes),
+            between or number_text.distinct(cut, indexes + 2),
+            number_text.distinct(cut, indexes + 4),
         ]
 
     def _resolve(

@@ -15,7 +15,7 @@ from timebeam.schema.annotations import Annotation
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.messages import Message, message_format
 from timebeam.schema.points import Reason
-from timebeam.transforms.annotations import AddressedEdit, store
+from timebeam.transforms.edit_annotations import AddressedEdit, store
 
 NOTES = [{"startTime": BASE_S, "description": "a"}, {"startTime": BASE_S, "notes": "b"}]
 DELETE = {"startTime": BASE_S, "method": "DELETE"}

@@ -16,8 +16,8 @@ from tests.support.stored import Store
 from timebeam.schema.annotations import Annotation
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.messages import Message, message_format
-from timebeam.transforms.annotations import AddressedEdit
-from timebeam.transforms.annotations import store as store_annotations
+from timebeam.transforms.edit_annotations import AddressedEdit
+from timebeam.transforms.edit_annotations import store as store_annotations
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from timebeam.schema.layouts.heroic.layout import Heroic
 from timebeam.schema.layouts.opentsdb import annotation_cells as cells
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Envelope
-from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest import coders
 from timebeam.transforms.ingest.assign import UidOptions

@@ -27,8 +27,8 @@ from tests.support.inputs.opentsdb_columns import (
     versions,
 )
 from timebeam.schema.layouts import Cell, Deletion, Packing, Row
-from timebeam.schema.layouts.opentsdb import compact
-from timebeam.schema.layouts.opentsdb.compact import compact_row
+from timebeam.schema.layouts.opentsdb import compaction
+from timebeam.schema.layouts.opentsdb.compaction import compact_row
 
 NEVER = 1 << 40
 FORMS = st.sampled_from((Packing.COMPACTED, Packing.APPEND))
@@ -231,7 +231,7 @@ def test_a_column_has_at_most_16_kib_of_qualifier() -> None:
 
 
 def test_a_row_of_very_many_cells_is_compacted_in_several_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compact, "COLUMNS", 500)
+    monkeypatch.setattr(compaction, "COLUMNS", 500)
     row = many(510)
     held = versions(row)
     made = compact_row(row, Packing.COMPACTED, NEVER)

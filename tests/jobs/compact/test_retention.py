@@ -17,7 +17,7 @@ from google.cloud.bigtable.column_family import (
 from google.cloud.bigtable.table import Table
 
 from tests.support.commands import Ran, timebeam
-from timebeam.transforms.bigtable.tables import rule_text, with_max_age, with_versions
+from timebeam.transforms.bigtable.create_tables import rule_text, with_max_age, with_versions
 
 DAY = datetime.timedelta(days=1)
 NEWEST, THREE = MaxVersionsGCRule(1), MaxVersionsGCRule(3)

@@ -19,7 +19,7 @@ from timebeam.schema.common.simple_histogram import (
     merged,
 )
 from timebeam.schema.points import Series
-from timebeam.schema.query.histograms import answer_histograms, check_percentiles
+from timebeam.schema.query.histogram_answer import answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question
 
 floats = st.floats(width=32, allow_nan=False)

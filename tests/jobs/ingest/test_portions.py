@@ -32,7 +32,7 @@ from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from tests.support.workload import Workload, check_equal, run
 from timebeam.pipelines.jobs import portions as portions_of_files
-from timebeam.schema.layouts.opentsdb.elements import split_qualifiers
+from timebeam.schema.layouts.opentsdb.qualifiers import split_qualifiers
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Rejected
 

@@ -15,10 +15,10 @@ from tests.support.points import BASE_S
 from tests.support.processes.streams import letters, stream
 from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
-from timebeam.schema.meta.limits import MetricLimit, SeriesLimits, counts_table
+from timebeam.schema.meta.series_limits import MetricLimit, SeriesLimits, counts_table
 from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
-from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.ingest.limits import LimitState, SeriesLimiter
+from timebeam.transforms.bigtable.create_tables import create_tables
+from timebeam.transforms.ingest.limit_series import LimitState, SeriesLimiter
 
 
 def lines(metric: str, values: Iterable[object], time_s: int = BASE_S, key: str = "user") -> list[str]:

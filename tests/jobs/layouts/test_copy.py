@@ -21,7 +21,7 @@ from tests.support.workload import random_points
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.messages import FORMATS, Message
 from timebeam.schema.points import PointBatch
-from timebeam.transforms.copy.points import read_points
+from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.readers.table_reader import TableReader
 
 START, END = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

@@ -29,7 +29,7 @@ from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, r
 from tests.support.processes.children import start_command
 from tests.support.stored import Store
 from timebeam.schema.points import Series
-from timebeam.transforms.copy import export as export_transform
+from timebeam.transforms.copy import export_days as export_transform
 from timebeam.transforms.copy import sorted_runs
 
 RANGE = ("--start=2013-01-01", "--end=2013-01-02T05:00:00Z")
@@ -40,7 +40,7 @@ COLUMNS = ["metric", "tag_host", "tag_mode", "time", "kind", "int_value", "doubl
 @pytest.fixture(autouse=True)
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several runs, row groups and files for a few hundred points."""
-    monkeypatch.setattr("timebeam.transforms.query.points.BATCH_POINTS", 50)
+    monkeypatch.setattr("timebeam.transforms.query.read_points.BATCH_POINTS", 50)
     monkeypatch.setattr(sorted_runs, "RUN_POINTS", 150)
     monkeypatch.setattr(sorted_runs, "RANGE_POINTS", 100)
 

@@ -14,7 +14,7 @@ from tests.support.model import SeriesName
 from tests.support.stored import Store
 from timebeam.schema.layouts import Name
 from timebeam.schema.meta.documents import meta_table
-from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.create_tables import create_tables
 
 
 class MetaCell(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
-from timebeam.schema.meta.cardinality import Cardinality, Rank
+from timebeam.schema.meta.count_series import Cardinality, Rank
 from timebeam.schema.points import Envelope, Reason, Rejected, Series, Stage
 from timebeam.transforms.dead_letters.letter import to_json
 

@@ -24,10 +24,10 @@ from tests.support.plain.rolled import (
 )
 from tests.support.stored import Store
 from timebeam.schema.points import Series
-from timebeam.schema.query.rollups import overlapping
+from timebeam.schema.query.choose_rollups import overlapping
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.lease import LeaseRow, claim, release
-from timebeam.transforms.rollup.touched import day_key, hours_note, read_days, touched_table
+from timebeam.transforms.rollup.changed_hours import day_key, hours_note, read_days, touched_table
+from timebeam.transforms.rollup.hour_leases import LeaseRow, claim, release
 
 END = DAY + 24 * HOUR - 1
 FLAGS = ("--aggregator=none", "--downsample=1h-sum")

@@ -27,7 +27,7 @@ from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.layouts.opentsdb.keys import row_key
 from timebeam.schema.points import Series
 from timebeam.transforms.readers.table_reader import scan_table
-from timebeam.transforms.rollup.touched import TouchedMarker, read_marks
+from timebeam.transforms.rollup.changed_hours import TouchedMarker, read_marks
 
 HOUR, DAY = 3600, 86_400
 FIRST_DAYS = {  # clocks change in some of these histories, months end in others

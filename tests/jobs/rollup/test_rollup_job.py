@@ -41,14 +41,14 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.schema.layouts.opentsdb import keys
 from timebeam.schema.layouts.opentsdb.keys import parse_key
-from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers import chunks
 from timebeam.transforms.readers.table_reader import scan_table
-from timebeam.transforms.rollup import accumulate
-from timebeam.transforms.rollup.job import rollup_tables
+from timebeam.transforms.rollup import accumulate_chunks
+from timebeam.transforms.rollup.rollup_job import rollup_tables
 
 
 def expected_groups(points: Points) -> Numbers:
@@ -127,7 +127,7 @@ def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             return []
         return [(row.key, 64) for row in scan_table(target, table)][::2]
 
-    monkeypatch.setattr(accumulate, "sampled", sampled)
+    monkeypatch.setattr(accumulate_chunks, "sampled", sampled)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 640 if request.param == "by hours" else 100)
 
 

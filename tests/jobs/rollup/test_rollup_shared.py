@@ -15,11 +15,11 @@ from tests.support.plain.rolled import interval
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.plan import RollupPart, plan
+from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.rollup.accumulate import shared_intervals
-from timebeam.transforms.rollup.job import RollupJob
+from timebeam.transforms.rollup.accumulate_chunks import shared_intervals
+from timebeam.transforms.rollup.rollup_job import RollupJob
 
 GROUPS = [{"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]}]
 

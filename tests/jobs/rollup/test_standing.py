@@ -19,16 +19,16 @@ from tests.support.plain.rolled import interval
 from tests.support.stored import Store
 from timebeam.schema.rollup.config import COMPUTED
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.plan import RollupPart, plan
+from timebeam.schema.rollup.day_plan import RollupPart, plan
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
-from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.readers.chunks import Chunk
 from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.accumulate import SharedIntervals
-from timebeam.transforms.rollup.existing import ChunkExisting
-from timebeam.transforms.rollup.job import RollupJob, rollup_tables
-from timebeam.transforms.rollup.steps import EXISTING, LATER, ExistingQualifiersFn
+from timebeam.transforms.rollup.accumulate_chunks import SharedIntervals
+from timebeam.transforms.rollup.rollup_graph import EXISTING, LATER, ExistingQualifiersFn
+from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
+from timebeam.transforms.rollup.stale_cells import ChunkExisting
 
 DAY, HOUR = 1_772_236_800, 3600  # 2026-02-28
 METRIC = b"\0\0\1"

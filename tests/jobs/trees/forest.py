@@ -13,7 +13,7 @@ from tests.support.commands import Ran, timebeam
 from tests.support.data_client import open_table
 from tests.support.stored import Store
 from timebeam.schema.meta.documents import meta_table
-from timebeam.transforms.bigtable.tables import create_tables
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.readers.table_reader import scan_table
 from timebeam.transforms.trees.table import tree_table
 

@@ -24,8 +24,8 @@ from timebeam.schema.layouts import LAYOUTS, TableSpec
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms import metrics
-from timebeam.transforms.bigtable.tables import with_max_age, with_versions
-from timebeam.transforms.rollup.job import rollup_tables
+from timebeam.transforms.bigtable.create_tables import with_max_age, with_versions
+from timebeam.transforms.rollup.rollup_job import rollup_tables
 
 MODULE = ROOT / "templates" / "terraform"
 FILES = sorted(MODULE.rglob("*.tf"))

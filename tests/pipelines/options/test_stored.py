@@ -15,7 +15,7 @@ from timebeam.pipelines.options.command_line import DEFAULT
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.storing import store_new
-from timebeam.transforms.bigtable.tables import create_tables, drop_table
+from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target
 
 ROOT = Path(__file__).resolve().parents[3]

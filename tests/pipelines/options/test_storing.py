@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Bigtable
 from tests.support.place import OPENTSDB, Place, contradiction
 from timebeam.pipelines.options import storing
-from timebeam.transforms.bigtable.tables import drop_table
+from timebeam.transforms.bigtable.create_tables import drop_table
 from timebeam.transforms.bigtable.target import BigtableError
 
 ROOT = Path(__file__).resolve().parents[3]

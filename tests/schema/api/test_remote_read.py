@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.servers import remote_read as client
 from tests.support.servers.remote_read import EQ, NEQ, NRE, RE
-from timebeam.schema.api.remote_read import (
+from timebeam.schema.api.remote_read_messages import (
     LabelledPoints,
     label_name,
     metric_label,

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from memory_tables import MemoryTables
 
-from timebeam.schema.declared.codec.cells import rows
-from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.record_formats import read_json
+from timebeam.schema.declared.codec.write_cells import rows
 from timebeam.schema.declared.language.loader import load
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Finding, Selected, Selection

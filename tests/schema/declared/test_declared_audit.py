@@ -9,9 +9,9 @@ import pytest
 from memory_tables import MemoryTables
 from plain_points import PATTERNS, declared, stored
 
-from timebeam.schema.declared.codec.audit import audit_rows
-from timebeam.schema.declared.codec.cells import rows
-from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.audit_records import audit_rows
+from timebeam.schema.declared.codec.record_formats import read_json
+from timebeam.schema.declared.codec.write_cells import rows
 from timebeam.schema.declared.language.loader import load
 from timebeam.schema.declared.layout import DeclaredTables
 from timebeam.schema.layouts import Cell, Row, Severity

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timebeam.schema.declared.codec.cells import tables
-from timebeam.schema.declared.language.explain import create_commands, example_row, explain, heat
+from timebeam.schema.declared.codec.write_cells import tables
+from timebeam.schema.declared.language.explain_layout import create_commands, example_row, explain, heat
 from timebeam.schema.declared.language.loader import load
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples/tables"

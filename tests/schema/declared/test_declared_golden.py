@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from timebeam.schema.declared.codec.cells import rows, tables
 from timebeam.schema.declared.codec.days import day_piece, is_expired, is_of_day, table_of
-from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.record_formats import read_json
+from timebeam.schema.declared.codec.write_cells import rows, tables
 from timebeam.schema.declared.language.loader import load
 from timebeam.schema.declared.model import Declaration, TableLayout
 from timebeam.schema.layouts import Row, TableSpec

@@ -31,10 +31,10 @@ from random_tables import (
     toml,
 )
 
-from timebeam.schema.declared.codec.audit import audit_rows
-from timebeam.schema.declared.codec.cells import layout_rows
+from timebeam.schema.declared.codec.audit_records import audit_rows
 from timebeam.schema.declared.codec.decode import decode
-from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.record_formats import read_json
+from timebeam.schema.declared.codec.write_cells import layout_rows
 from timebeam.schema.declared.language.apart import Ambiguity, ambiguities
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import TableLayout

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.declared.codec.reading import read_avro, read_csv, read_json
+from timebeam.schema.declared.codec.record_formats import read_avro, read_csv, read_json
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.messages import Message
 from timebeam.schema.points import Reason

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from timebeam.schema.declared.codec.cells import rows
 from timebeam.schema.declared.codec.decode import decode
-from timebeam.schema.declared.codec.keys import ranges
-from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.read_keys import ranges
+from timebeam.schema.declared.codec.record_formats import read_json
 from timebeam.schema.declared.codec.records import of_points
+from timebeam.schema.declared.codec.write_cells import rows
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import Declaration
 from timebeam.schema.layouts import Row

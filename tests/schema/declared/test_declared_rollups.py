@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.support.plain.plain_rollups import Fraction, Table, midnight_ms, random_declared, random_points
 from timebeam.schema.common.batches import join
-from timebeam.schema.declared.codec.cells import rows
-from timebeam.schema.declared.codec.reading import read_json
-from timebeam.schema.declared.codec.rollups import rollup_rows, values_of
+from timebeam.schema.declared.codec.declared_rollups import rollup_rows, values_of
+from timebeam.schema.declared.codec.record_formats import read_json
+from timebeam.schema.declared.codec.write_cells import rows
 from timebeam.schema.declared.language.loader import DeclarationError, load
 from timebeam.schema.declared.model import Declaration, DeclaredRollup
 from timebeam.schema.layouts import Cell, Row

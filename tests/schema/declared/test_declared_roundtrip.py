@@ -15,13 +15,13 @@ from memory_tables import MemoryTables
 from plain_tables import bucket_start_ms, key, to_ms
 
 from tests.support.budget import examples
-from timebeam.schema.declared.codec.audit import audit_rows
-from timebeam.schema.declared.codec.cells import rows
+from timebeam.schema.declared.codec.audit_records import audit_rows
 from timebeam.schema.declared.codec.decode import decode, remembered_times
-from timebeam.schema.declared.codec.keys import ranges
-from timebeam.schema.declared.codec.reading import read_json
+from timebeam.schema.declared.codec.read_keys import ranges
+from timebeam.schema.declared.codec.record_formats import read_json
 from timebeam.schema.declared.codec.records import RecordBatch
 from timebeam.schema.declared.codec.selection import RecordSelection
+from timebeam.schema.declared.codec.write_cells import rows
 from timebeam.schema.declared.language.loader import load
 from timebeam.schema.declared.model import TableLayout
 from timebeam.schema.layouts import Row, Scan

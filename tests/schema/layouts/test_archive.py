@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.schema.layouts.plain_archive import PlainPoint, cell_of, points_of
 from timebeam.schema.layouts import LAYOUTS, Archive, Archived, Cell, Row, Selected
-from timebeam.schema.layouts.archive import keys, parts, rows
-from timebeam.schema.layouts.archive.columns import ArchiveError, DecimalForm
-from timebeam.schema.layouts.archive.parts import PartPlace, PartPoints
+from timebeam.schema.layouts.archive import archive_cell, archive_rows, keys
+from timebeam.schema.layouts.archive.archive_cell import PartPlace, PartPoints
+from timebeam.schema.layouts.archive.pcodec_columns import ArchiveError, DecimalForm
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, series_key
 from timebeam.schema.layouts.opentsdb.keys import row_key as data_row_key
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
@@ -58,11 +58,11 @@ def columns(batch: PointBatch) -> list[list[int]]:
 
 def stored(points: list[PlainPoint], code: int = 3) -> Row:
     key = archive_key(code=code)
-    return Row("archive", key, rows.archive_cells(OPTIONS, key, batch_of(points)))
+    return Row("archive", key, archive_rows.archive_cells(OPTIONS, key, batch_of(points)))
 
 
 def read(row: Row, options: OpenTsdbOptions = OPTIONS) -> Any:
-    return rows.decode_archive_rows(options, [Selected(row, SERIES)])
+    return archive_rows.decode_archive_rows(options, [Selected(row, SERIES)])
 
 
 def bits_of(number: float) -> int:
@@ -70,9 +70,9 @@ def bits_of(number: float) -> int:
 
 
 def decoded_part(place: PartPlace, value: bytes) -> PartPoints:
-    header = parts.header_of(value)
+    header = archive_cell.header_of(value)
     points = PartPoints.empty(header.points)
-    parts.decode_part(place, header, value, points)
+    archive_cell.decode_part(place, header, value, points)
     return points
 
 
@@ -91,7 +91,7 @@ def test_the_example_of_the_specification() -> None:
     assert not points.in_ms.any()
     assert not points.kinds.any()
     assert points.arrivals_ms.tolist() == [1_357_000_000_000] * 2
-    assert parts.encode_part(place, points)[:4] == value[:4]
+    assert archive_cell.encode_part(place, points)[:4] == value[:4]
 
 
 @pytest.mark.parametrize("vector", json.loads(VECTORS.read_text()), ids=lambda vector: vector["name"])
@@ -110,7 +110,10 @@ def test_vectors_read_as_they_say_and_as_the_specification_says(vector: dict[str
         points_of(
             key,
             base_at,
-            [(cell.qualifier, cell.value) for cell in rows.archive_cells(options, key, decoded.batch)],
+            [
+                (cell.qualifier, cell.value)
+                for cell in archive_rows.archive_cells(options, key, decoded.batch)
+            ],
         )
         == expected
     )
@@ -150,7 +153,7 @@ def test_every_point_comes_back_bit_for_bit(points: list[PlainPoint], lags: bool
     assert columns(decoded.batch) == columns(batch_of(points))
     assert points_of(row.key, 4, [(cell.qualifier, cell.value) for cell in row.cells]) == points
     if points:  # what another writer makes of the specification reads the same
-        decimals = parts.header_of(row.cells[0].value).decimals
+        decimals = archive_cell.header_of(row.cells[0].value).decimals
         plain = cell_of(row.key, 4, b"\0\0", points, lags=lags, decimals=decimals)
         assert columns(read(row._replace(cells=[Cell("t", b"\0\0", 0, plain)])).batch) == columns(
             batch_of(points)
@@ -180,9 +183,9 @@ def test_decimals_and_lags_are_stored_if_they_are_shorter() -> None:
             bits=floats.view(np.int64),
             arrivals_ms=arrivals_ms,
         )
-        (cell,) = rows.archive_cells(OPTIONS, archive_key(), batch)
+        (cell,) = archive_rows.archive_cells(OPTIONS, archive_key(), batch)
         assert columns(read(Row("archive", archive_key(), [cell])).batch) == columns(batch)
-        header = parts.header_of(cell.value)
+        header = archive_cell.header_of(cell.value)
         return header.decimals, header.time_form >= 16
 
     assert forms(numerators / 100, lags_ms) == ((2, False), True)
@@ -205,8 +208,8 @@ def test_a_row_is_cut_into_parts_of_at_most_20_000_points_and_a_mebibyte() -> No
         bits=bits,
         arrivals_ms=np.arange(n),
     )
-    row = Row("archive", archive_key(), rows.archive_cells(OPTIONS, archive_key(), batch))
-    headers = [parts.header_of(cell.value) for cell in row.cells]
+    row = Row("archive", archive_key(), archive_rows.archive_cells(OPTIONS, archive_key(), batch))
+    headers = [archive_cell.header_of(cell.value) for cell in row.cells]
     assert [cell.qualifier.hex() for cell in row.cells] == ["0000", "0001", "0002"]
     assert sum(header.points for header in headers) == n
     assert max(header.points for header in headers) <= 20_000
@@ -215,7 +218,7 @@ def test_a_row_is_cut_into_parts_of_at_most_20_000_points_and_a_mebibyte() -> No
     assert read(row).batch.bits.tolist() == bits.tolist()
     start_ms = BASE_S * 1000
     key = keys.parse_key(OPTIONS, row.key)
-    first = rows.within_parts(row, key, start_ms, start_ms + headers[0].last_ms)
+    first = archive_rows.within_parts(row, key, start_ms, start_ms + headers[0].last_ms)
     assert [cell.qualifier.hex() for cell in first.cells] == ["0000"]
 
 
@@ -232,7 +235,7 @@ def test_a_row_is_cut_into_parts_of_at_most_20_000_points_and_a_mebibyte() -> No
 def test_points_that_a_row_cannot_hold_are_refused(change: dict[str, Any], message: str) -> None:
     batch = dataclasses.replace(batch_of(ORDINARY[:2]), **change)
     with pytest.raises(ValueError, match=message):
-        rows.archive_cells(OPTIONS, archive_key(), batch)
+        archive_rows.archive_cells(OPTIONS, archive_key(), batch)
 
 
 def damaged(row: Row, position: int, byte: int) -> Row:
@@ -247,7 +250,7 @@ def test_a_newer_version_is_refused_politely_and_other_cells_are_read() -> None:
     row = stored(many)
     newer = row._replace(cells=[row.cells[0]._replace(value=b"\3" + row.cells[0].value[1:]), row.cells[1]])
     decoded = read(newer)
-    assert len(decoded.batch) == parts.header_of(row.cells[1].value).points
+    assert len(decoded.batch) == archive_cell.header_of(row.cells[1].value).points
     [(_, text)] = decoded.damage
     assert "version 3 with codec 1: this timebeam reads versions up to 2" in text
     assert "upgrade timebeam" in text
@@ -262,11 +265,11 @@ def test_forms_of_version_2_are_damage_in_version_1(position: int, form: int) ->
         header = bytes((version, *value[1:4]))
         changed = header[:position] + bytes((form,)) + header[position + 1 :] + value[4:]
         if version == 2:
-            assert parts.header_of(changed).version == 2
+            assert archive_cell.header_of(changed).version == 2
         else:
             with pytest.raises(ArchiveError, match="damaged header: forms of version 2 in version 1"):
-                parts.header_of(changed)
-    assert parts.header_of(b"\1" + value[1:2] + b"\2\2" + value[4:]).version == 1
+                archive_cell.header_of(changed)
+    assert archive_cell.header_of(b"\1" + value[1:2] + b"\2\2" + value[4:]).version == 1
 
 
 def test_damage_is_said_and_other_places_are_refused() -> None:
@@ -299,7 +302,7 @@ def test_hostile_bytes_never_crash_nor_bloat(
         value[position % max(1, len(value)) : position % max(1, len(value)) + 1] = bytes((byte,))
     place = PartPlace(archive_key(), b"\0\0", BASE_S * 1000, DAY_MS)
     if len(value) >= 40:  # a writer of hostile bytes makes the checksum right
-        value[4:8] = parts._checksum(place, bytes(value)).to_bytes(4, "big")
+        value[4:8] = archive_cell._checksum(place, bytes(value)).to_bytes(4, "big")
     try:
         points = decoded_part(place, bytes(value))
     except ArchiveError:
@@ -381,10 +384,10 @@ def test_of_equal_arrivals_the_later_kind_wins_where_kinds_are_in_different_rows
     at = BASE_S * 1000
     integer, number = (batch_of([(at, False, is_float, 1, 100)]) for is_float in (False, True))
     for late, archived in ((integer, number), (number, integer)):
-        points, from_source = rows.merged(late, archived, by_kind=True)
+        points, from_source = archive_rows.merged(late, archived, by_kind=True)
         assert points.kinds.tolist() == [Kind.FLOAT]
         assert from_source.tolist() == [late is number]
-    assert not rows.merged(number, number, by_kind=True)[1].any()
+    assert not archive_rows.merged(number, number, by_kind=True)[1].any()
 
 
 def test_the_later_arrival_of_each_instant_wins() -> None:
@@ -393,10 +396,10 @@ def test_the_later_arrival_of_each_instant_wins() -> None:
     late = batch_of(
         [(at, True, False, 10, 101), (at + 1000, False, False, 20, 5000), (at + 2000, False, False, 30, 1)]
     )
-    points, from_source = rows.merged(late, archived)
+    points, from_source = archive_rows.merged(late, archived)
     assert [int(bits) for bits in points.bits] == [10, 2, 30]
     assert from_source.tolist() == [True, False, True]
-    assert not rows.merged(late.take(slice(1, 2)), archived)[1].any()
+    assert not archive_rows.merged(late.take(slice(1, 2)), archived)[1].any()
 
 
 def test_late_rows_are_decoded_with_the_archive_and_rows_of_another_hour_are_told() -> None:

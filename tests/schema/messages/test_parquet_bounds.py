@@ -15,7 +15,7 @@ from timebeam.schema.common.encodings import LARGEST
 from timebeam.schema.messages import Framing, Message, message_format
 from timebeam.schema.messages.base import Parsed
 from timebeam.schema.messages.parquet import read_columns
-from timebeam.schema.messages.parquet.columns import TIME
+from timebeam.schema.messages.parquet.parquet_columns import TIME
 from timebeam.schema.messages.parquet.parquet_format import RowOrigins
 from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
 from timebeam.transforms.input.files import FileSpan, blocks, match, spans

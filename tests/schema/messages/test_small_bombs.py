@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.inputs.confined import Outcome, parsed
 from timebeam.schema.common.protobuf import encoded_bytes, encoded_varint
-from timebeam.schema.messages.parquet.columns import TIME, batch_bytes
+from timebeam.schema.messages.parquet.parquet_columns import TIME, batch_bytes
 
 MEMORY = 640 << 20
 """Beside the imports: what a message may become, itself twice (64 MiB), and as much to work with."""

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from timebeam.schema.layouts import Cell
-from timebeam.schema.meta.limits import (
+from timebeam.schema.meta.series_limits import (
     FAMILY,
     MOST_KEYS,
     SHOWN_VALUES,

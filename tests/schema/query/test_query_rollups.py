@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timebeam.schema.query.choose_rollups import SourceSpan, choose, gaps, is_covered, merged_spans
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.partials import NUMBERS, Partials, joined, of_points
 from timebeam.schema.query.question import Question
-from timebeam.schema.query.rollups import SourceSpan, choose, gaps, is_covered, merged_spans
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan
 

@@ -12,7 +12,7 @@ from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
 from tests.support.plain.bucket_columns import columns
 from timebeam.schema.points import PointBatch, Reason, Series, Stage
 from timebeam.schema.rollup.accumulate import accumulate, aggregatable, numbers
-from timebeam.schema.rollup.buckets import Buckets, Grouping, empty, merge
+from timebeam.schema.rollup.accumulators import Buckets, Grouping, empty, merge
 from timebeam.schema.rollup.config import COMPUTED
 
 

@@ -15,11 +15,11 @@ from timebeam.schema.layouts.opentsdb.keys import parse_key, row_key
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.points import PointBatch, Series
 from timebeam.schema.rollup.accumulate import Accumulator
-from timebeam.schema.rollup.buckets import Grouping
+from timebeam.schema.rollup.accumulators import Grouping
 from timebeam.schema.rollup.config import OF_GROUP
 from timebeam.schema.rollup.config_json import parse_config
+from timebeam.schema.rollup.day_plan import day_range, plan
 from timebeam.schema.rollup.opentsdb_rollup import Form, decode_rollups, encode_points, encode_rollups
-from timebeam.schema.rollup.plan import day_range, plan
 
 LAYOUT = OpenTsdb()
 SERIES = [Series.of("sys.cpu", {"host": host, "dc": dc}) for host, dc in ("ax", "bx", "cy")]

@@ -16,7 +16,7 @@ from tests.schema.rollup.plain_rollup import plain_base
 from tests.support.budget import examples
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.plan import day_range, last_complete_day, plan
+from timebeam.schema.rollup.day_plan import day_range, last_complete_day, plan
 from timebeam.schema.rollup.row_span import RowSpan
 
 DAY_MS = 86_400_000

@@ -11,8 +11,8 @@ import pytest
 from timebeam.schema.layouts import LAYOUTS, Packing
 from timebeam.schema.layouts.capabilities import Layout
 from timebeam.schema.points import RefusedError
+from timebeam.schema.sizing.estimate import COSTS, NODES, Costs, Sizes, SizingPlan, plan, row_writes
 from timebeam.schema.sizing.measure import START_MS, Case, SizingLoad, Values, measure, row_span
-from timebeam.schema.sizing.plan import COSTS, NODES, Costs, Sizes, SizingPlan, plan, row_writes
 
 LOAD = SizingLoad(
     series=1_000_000,

@@ -13,8 +13,8 @@ from tests.support.commands import Ran, ingest, timebeam
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.schema.points import Series
-from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.rollup.job import rollup_tables
+from timebeam.transforms.bigtable.create_tables import create_tables
+from timebeam.transforms.rollup.rollup_job import rollup_tables
 
 DAY = 1_709_078_400  # 2024-02-28, the day before a leap day
 HOUR = 3600

@@ -13,7 +13,7 @@ from tests.support.plain.rollup_day import Points, total
 from timebeam.schema.layouts import LAYOUTS, Layout
 from timebeam.schema.points import PointBatch, Series
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.copy.points import read_points
+from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.readers.table_reader import TableReader, scan_table
 
 HOUR = 3600

@@ -23,7 +23,7 @@ CONTEXT.set_forkserver_preload(
         "timebeam.pipelines.jobs.run",
         "timebeam.pipelines.commands.ingest",
         "timebeam.pipelines.store.compact",
-        "timebeam.transforms.bigtable.tables",
+        "timebeam.transforms.bigtable.create_tables",
         "google.cloud.bigtable.data",
         "google.cloud.bigtable_v2",
     ]

@@ -26,8 +26,8 @@ from timebeam.transforms.bigtable import (
     Target,
     WriteRows,
 )
-from timebeam.transforms.bigtable.tables import create_tables
-from timebeam.transforms.bigtable.wire import encoded_mutations
+from timebeam.transforms.bigtable.create_tables import create_tables
+from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "bigtableio.md"
 

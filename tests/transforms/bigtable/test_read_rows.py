@@ -31,8 +31,8 @@ from tests.support.servers.rows_server import (
     serving,
 )
 from timebeam.schema.layouts import ColumnRange, Row, Scan
-from timebeam.transforms.bigtable import resumed, retry
-from timebeam.transforms.bigtable.merge import InvalidChunkError, RowMerger
+from timebeam.transforms.bigtable import read_stream, retry
+from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError, RowMerger
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.readers.table_reader import read_rows as rows_of_keys
@@ -255,7 +255,7 @@ def test_errors_for_good(code: str, error: type[Exception], messages: int) -> No
 
 
 def test_an_error_that_stays_is_raised_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumed, "PROGRESS_SECONDS", 0.3)
+    monkeypatch.setattr(read_stream, "PROGRESS_SECONDS", 0.3)
     with (
         serving(breaking(1, calls=10_000, keys=[b"a"])) as server,
         pytest.raises(exceptions.ServiceUnavailable),
@@ -266,7 +266,7 @@ def test_an_error_that_stays_is_raised_in_the_end(monkeypatch: pytest.MonkeyPatc
 
 def test_only_the_time_without_progress_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call gives one row and breaks off; all together take longer, and so does the caller once."""
-    monkeypatch.setattr(resumed, "PROGRESS_SECONDS", 0.5)
+    monkeypatch.setattr(read_stream, "PROGRESS_SECONDS", 0.5)
     keys = [b"%02d" % number for number in range(20)]
 
     def answer(number: int, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
@@ -285,7 +285,7 @@ def test_only_the_time_without_progress_counts(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("messages", [0, 1])
 def test_a_server_that_falls_silent(monkeypatch: pytest.MonkeyPatch, messages: int) -> None:
-    monkeypatch.setattr(resumed, "ATTEMPT_SECONDS", 0.3)
+    monkeypatch.setattr(read_stream, "ATTEMPT_SECONDS", 0.3)
 
     def answer(number: int, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         for at, key in enumerate(key for key in KEYS if asked_for(request, key)):
@@ -299,8 +299,8 @@ def test_a_server_that_falls_silent(monkeypatch: pytest.MonkeyPatch, messages: i
 
 
 def test_a_server_that_is_silent_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumed, "ATTEMPT_SECONDS", 0.1)
-    monkeypatch.setattr(resumed, "PROGRESS_SECONDS", 0.6)
+    monkeypatch.setattr(read_stream, "ATTEMPT_SECONDS", 0.1)
+    monkeypatch.setattr(read_stream, "PROGRESS_SECONDS", 0.6)
 
     def answer(_: int, __: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         while context.is_active():
@@ -313,7 +313,7 @@ def test_a_server_that_is_silent_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_server_that_says_goaway_and_cuts_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumed, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(read_stream, "_LONGEST_PAUSE", 0.1)
 
     def silent_after_one(_: int, __: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         yield one_cell(b"a")
@@ -343,7 +343,7 @@ def _endless(_: int, __: Any, context: grpc.ServicerContext) -> Iterator[Any]:
 def test_a_read_that_is_left_is_cancelled(monkeypatch: pytest.MonkeyPatch, on_one_thread: bool) -> None:
     """Also by a gRPC that does not know the experimental option."""
     if not on_one_thread:
-        monkeypatch.setattr(resumed, "ON_ONE_THREAD", ("timebeam.unknown", 1))
+        monkeypatch.setattr(read_stream, "ON_ONE_THREAD", ("timebeam.unknown", 1))
     with serving(_endless) as server:
         reading = scan_table(TARGET, "table")
         assert isinstance(next(reading), Row)
@@ -357,13 +357,13 @@ def test_a_read_that_is_left_is_cancelled(monkeypatch: pytest.MonkeyPatch, on_on
 def test_grpc_keeps_nothing_of_a_read_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that nobody takes would be kept with their call until the channel ends, about 20 KB each."""
     calls: list[Any] = []
-    leave = resumed._leave
+    leave = read_stream._leave
 
     def noting(call: Any) -> None:
         calls.append(call)
         leave(call)
 
-    monkeypatch.setattr(resumed, "_leave", noting)
+    monkeypatch.setattr(read_stream, "_leave", noting)
     with serving(_endless):
         next(scan_table(TARGET, "table"))
         next(scan_keys(TARGET, "table"))
@@ -372,9 +372,9 @@ def test_grpc_keeps_nothing_of_a_read_that_is_left(monkeypatch: pytest.MonkeyPat
 
 def test_the_installed_grpc_has_what_the_reader_leans_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """An experimental option, and private members of a call: if this fails, reads still work, more slowly."""
-    assert experimental.ChannelOptions.SingleThreadedUnaryStream == resumed.ON_ONE_THREAD[0]
+    assert experimental.ChannelOptions.SingleThreadedUnaryStream == read_stream.ON_ONE_THREAD[0]
     calls: list[Any] = []
-    monkeypatch.setattr(resumed, "_leave", calls.append)
+    monkeypatch.setattr(read_stream, "_leave", calls.append)
     with serving(_endless):
         next(scan_table(TARGET, "table"))
         (call,) = calls
@@ -393,7 +393,7 @@ def test_a_call_without_private_members_is_cancelled(members: dict[str, Any]) ->
         cancelled.append(True)
         return True
 
-    resumed._leave(types.SimpleNamespace(cancel=cancel, **members))
+    read_stream._leave(types.SimpleNamespace(cancel=cancel, **members))
     assert cancelled == [True]
 
 
@@ -450,17 +450,17 @@ def test_responses_are_joined_but_for_last_scanned_row_keys() -> None:
         for key in sorted({*keys, *scanned})
     ]
     merger = RowMerger("table", Row)
-    responses = list(resumed._responses(serialized, merger.message))
+    responses = list(read_stream._responses(serialized, merger.message))
     assert [row.key for response in responses for row in merger.take(response)] == keys
     assert merger.last == max(scanned)
     assert len(responses) < len(serialized)
-    first = resumed._responses(iter([*serialized[:1], b"never asked for"]), merger.message)
+    first = read_stream._responses(iter([*serialized[:1], b"never asked for"]), merger.message)
     assert len(next(first).chunks) == 1
 
 
 def test_a_response_that_is_not_a_message() -> None:
     with pytest.raises(InvalidChunkError, match="not a message"):
-        list(resumed._responses([b"\xff"], RowMerger("table", Row).message))
+        list(read_stream._responses([b"\xff"], RowMerger("table", Row).message))
 
 
 def test_a_limit() -> None:
@@ -521,7 +521,7 @@ def test_requests_and_headers_are_those_of_the_data_client(
 
 
 def test_the_service_is_asked_for_last_scanned_row_keys() -> None:
-    features = dict(resumed._metadata(TARGET, "table", None))["bigtable-features"]
+    features = dict(read_stream._metadata(TARGET, "table", None))["bigtable-features"]
     assert FeatureFlags.deserialize(base64.urlsafe_b64decode(features)) == FeatureFlags(
         last_scanned_row_responses=True
     )

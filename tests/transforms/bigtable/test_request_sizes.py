@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from timebeam.schema.layouts.opentsdb.keys import MOST_VALUES, key_pattern
+from timebeam.transforms.bigtable.read_stream import ReadRequest, _request
 from timebeam.transforms.bigtable.reader import _key_requests, _requests, row_filter
-from timebeam.transforms.bigtable.resumed import ReadRequest, _request
 from timebeam.transforms.bigtable.target import Target
 
 REQUEST_BYTES, FILTER_BYTES = 512 << 10, 20 << 10

@@ -10,6 +10,7 @@ from timebeam.schema.layouts import Cell, Row, Scan, TableSpec
 from timebeam.schema.layouts.kairosdb import keys
 from timebeam.schema.layouts.kairosdb.layout import KairosDb
 from timebeam.schema.points import Kind, Series
+from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.reader import (
     ascend,
     cuts_within,
@@ -17,7 +18,6 @@ from timebeam.transforms.bigtable.reader import (
     sampled_bytes,
     split_keys,
 )
-from timebeam.transforms.bigtable.tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.readers.table_reader import RangeReader, TableReader, scan_within

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.servers.rows_server import RESPONSE, RowsServer, one_cell, serving
 from timebeam.schema.layouts import Scan
-from timebeam.transforms.bigtable import resumed
+from timebeam.transforms.bigtable import read_stream
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.bigtable.target import Target
@@ -67,7 +67,7 @@ def test_set_ends_a_read_that_gets_no_row(
     monkeypatch: pytest.MonkeyPatch, answer: Any, on_one_thread: bool
 ) -> None:
     if not on_one_thread:
-        monkeypatch.setattr(resumed, "ON_ONE_THREAD", ("timebeam.unknown", 1))
+        monkeypatch.setattr(read_stream, "ON_ONE_THREAD", ("timebeam.unknown", 1))
     stop = Stop(LONG_SECONDS)
     with serving(answer) as server:
         set_at_a_call(server, stop)
@@ -97,13 +97,13 @@ def test_set_ends_the_threads_of_a_scan() -> None:
 def test_grpc_keeps_nothing_of_a_read_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is stopped between two rows: see `test_grpc_keeps_nothing_of_a_read_that_is_left`."""
     calls: list[Any] = []
-    leave = resumed._leave
+    leave = read_stream._leave
 
     def noting(call: Any) -> None:
         calls.append(call)
         leave(call)
 
-    monkeypatch.setattr(resumed, "_leave", noting)
+    monkeypatch.setattr(read_stream, "_leave", noting)
     between, waiting = Stop(LONG_SECONDS), Stop(LONG_SECONDS)
     with serving(silent) as server:
         keys = scan_keys(stopped_by(between), "table")

@@ -18,7 +18,7 @@ from timebeam.schema.messages.parquet import footer as footers
 from timebeam.schema.messages.parquet.thrift import ThriftReader, written
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy import sorted_runs
-from timebeam.transforms.copy.export import ExportWork, _write_day, verify_day
+from timebeam.transforms.copy.export_days import ExportWork, _write_day, verify_day
 from timebeam.transforms.copy.sorted_runs import SortedRuns
 
 START_S = 1_356_998_400

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from timebeam.schema.layouts import Cell, Row
 from timebeam.schema.points import MOST_RECORDS, Envelope, Reason, Rejected, Stage
 from timebeam.transforms.dead_letters.letter import from_json, joined, letters, of_one_payload, to_json
+from timebeam.transforms.dead_letters.letter_files import _messages
 from timebeam.transforms.dead_letters.rejected import refused_row, row_of
-from timebeam.transforms.dead_letters.store import _messages
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ENVELOPES = st.builds(Envelope, TEXT, st.integers(0, 1 << 45), st.dictionaries(TEXT, TEXT, max_size=3))

@@ -20,7 +20,7 @@ ROOM = 512 * MIB
 PROLOGUE = f"""
 import bz2, gzip, json, re, resource, sys, zlib
 import zstandard
-import timebeam.transforms.input.messages, timebeam.transforms.declared.records
+import timebeam.transforms.input.messages, timebeam.transforms.declared.store_records
 from timebeam.schema.messages import FORMATS, Framing, Message, message_format
 from timebeam.schema.points import Envelope, PointBatch, Rejected
 from timebeam.transforms.input.files import blocks, match, spans

@@ -17,7 +17,7 @@ from timebeam.schema.layouts.opentsdb.keys import row_key, series_key
 from timebeam.schema.points import Series
 from timebeam.schema.query.question import Question, TagFilter, literals_of
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.query.attached import find_histograms, series_annotations
+from timebeam.transforms.query.query_annotations import find_histograms, series_annotations
 
 START_S, HOURS, QUESTIONS = 1_709_287_200, 30, 40
 VALUES = {"dc": ["x", "y"], "host": ["a", "b", "c"], "rack": ["1", "2"]}

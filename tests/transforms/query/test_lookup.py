@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.points import PointBatch, Series
-from timebeam.transforms.query.points import _by_series
+from timebeam.transforms.query.read_points import _by_series
 
 SERIES = [Series.of("cpu", {"host": host}) for host in "abc"]
 POINT = st.tuples(

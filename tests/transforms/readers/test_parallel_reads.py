@@ -29,7 +29,7 @@ from timebeam.schema.query.partials import Intervals
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget, Meter
-from timebeam.transforms.query.points import find_series
+from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.readers import parallel, table_reader
 from timebeam.transforms.readers.parallel import AT_ONCE, ParallelReader, in_turn
 from timebeam.transforms.readers.table_reader import TableReader, scan_table

@@ -15,7 +15,7 @@ from timebeam.schema.points import Series
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
-from timebeam.transforms.rollup.job import RollupJob, RollupSeriesKeys
+from timebeam.transforms.rollup.rollup_job import RollupJob, RollupSeriesKeys
 
 ALONE, TWICE = Series("m", (("host", "alone"),)), Series("m", (("host", "twice"),))
 BY_NAME = SeriesKey(b"\0\0\1", b"named")

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
 from timebeam.schema.layouts.reading import Finding, Severity
-from timebeam.schema.layouts.tables import Cell, Row
+from timebeam.schema.layouts.table_rows import Cell, Row
 
 _NEARLY_EXHAUSTED = 0.8
 _DAY_MS = 86_400_000

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
-from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
 from timebeam.schema.layouts.reading import (
     AmbiguousNameError,
     ColumnRange,
@@ -29,7 +29,7 @@ from timebeam.schema.layouts.reading import (
     Severity,
     prefix_range,
 )
-from timebeam.schema.layouts.tables import Row
+from timebeam.schema.layouts.table_rows import Row
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Reason, RefusedError, Series
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.schema.layouts import plain_kairosdb as plain
 from timebeam.schema.layouts import Cell, Packing, Row
-from timebeam.schema.layouts.kairosdb import keys, values
+from timebeam.schema.layouts.kairosdb import keys, value_bytes
 from timebeam.schema.layouts.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.layouts.kairosdb.layout import KairosDb
 from timebeam.schema.points import Kind, PointBatch, Reason, Series
@@ -181,4 +181,4 @@ def test_every_vector_is_met() -> None:
     kinds = {"row_key", "index_range", "column", "value", "legacy_cell_long", "legacy_cell_float"}
     assert sum(vector["kind"] in kinds for vector in VECTORS) == 111
     assert {vector["kind"] for vector in VECTORS} - kinds == {"rest_datapoints", "telnet"}  # tests of formats
-    assert values.STRING_BYTES == 65_535
+    assert value_bytes.STRING_BYTES == 65_535

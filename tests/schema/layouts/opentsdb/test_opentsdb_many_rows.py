@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.support.budget import examples
 from tests.support.inputs.opentsdb_columns import columns
 from timebeam.schema.layouts import Cell, DecodedRows, Row, Selected
+from timebeam.schema.layouts.opentsdb.decode_rows import read_rows
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.many_rows import read_rows
 from timebeam.schema.points import Series
 
 LAYOUT = OpenTsdb()

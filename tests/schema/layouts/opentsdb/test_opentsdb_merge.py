@@ -15,9 +15,9 @@ from tests.schema.layouts import plain_opentsdb as plain
 from tests.support.budget import examples
 from tests.support.inputs.opentsdb_columns import columns, elements, qualifier_of
 from timebeam.schema.layouts import Cell, Row
-from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb import qualifiers as el
+from timebeam.schema.layouts.opentsdb.decode_row import RowColumns, read_column, read_row
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.rows import RowColumns, read_column, read_row
 from timebeam.schema.points import Series
 
 KEY = bytes.fromhex("00000150e22700000001000001")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.uids.names import Names
+from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
 from timebeam.schema.layouts.writing import Name
 from timebeam.schema.points import Reason, RefusedError, Series
 

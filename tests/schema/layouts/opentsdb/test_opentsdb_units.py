@@ -10,11 +10,11 @@ import pytest
 
 from tests.golden.cases import HERE, units
 from tests.schema.layouts.opentsdb.unit_vectors import APPLIED, ELSEWHERE, NOT_APPLIED, unhex, vectors
-from timebeam.schema.layouts.opentsdb import elements as el
 from timebeam.schema.layouts.opentsdb import keys
+from timebeam.schema.layouts.opentsdb import qualifiers as el
+from timebeam.schema.layouts.opentsdb.decode_row import repaired
 from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.rows import repaired
 from timebeam.schema.layouts.opentsdb.uids import uid_table
 from timebeam.schema.messages import Message
 from timebeam.schema.messages.opentsdb.json_format import OpenTsdbJson

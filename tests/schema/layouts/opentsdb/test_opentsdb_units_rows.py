@@ -9,11 +9,11 @@ import pytest
 
 from tests.schema.layouts.opentsdb.unit_vectors import unhex, vectors
 from timebeam.schema.layouts import Cell, Packing, SeriesKey
-from timebeam.schema.layouts.opentsdb import elements as el
+from timebeam.schema.layouts.opentsdb import qualifiers as el
 from timebeam.schema.layouts.opentsdb import select
-from timebeam.schema.layouts.opentsdb.fragments import packed_rows
+from timebeam.schema.layouts.opentsdb.decode_row import read_column, read_row
 from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.rows import read_column, read_row
+from timebeam.schema.layouts.opentsdb.pack_rows import packed_rows
 from timebeam.schema.points import PointBatch, Series
 
 Facts = dict[str, Any]

@@ -1,0 +1,271 @@
+"""Refuses new series beyond limits: the metric that grows is refused, all others go on.
+
+A series is new if a name of it has no UID, or if it is in no index table. With OpenTSDB's metadata
+(`--meta`) it is also new if its names have UIDs, but it is not in the meta table.
+
+What is counted and where: `timebeam.schema.meta.series_limits`. A worker process adds what it has let in to
+the counts at the end of each bundle. Then, and before it decides on new series when `MERGE_SECONDS` have
+passed, it reads what others have added. The count of a metric that has none starts from its series in the
+meta table or index tables, or else in its data rows of the last two hours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from timebeam.schema.common.lru import LruCache
+from timebeam.schema.layouts import Cell, Layout, SeriesIndex, SeriesKey, SeriesMeta, find_capability
+from timebeam.schema.meta import series_limits
+from timebeam.schema.meta.documents import meta_table
+from timebeam.schema.meta.search_series import Listed, SeriesQuery
+from timebeam.schema.meta.series_limits import SeriesCount, SeriesLimits, limit_of
+from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
+from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
+from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.meta.find import from_data, from_meta
+from timebeam.transforms.readers.table_reader import TableReader, existing_keys, read_rows
+
+MERGE_SECONDS = 10.0
+REFUSED_SECONDS = 60.0
+"""A refused series is refused without a look into the tables for so long, unless its metric's limit rises."""
+
+MOST_METRICS = 2_000
+"""Metrics with new series whose counts are in memory."""
+
+MOST_REFUSED = 100_000
+"""Refused series in memory, about 1 KB each; others are looked up again."""
+
+MOST_SEEDS = 1_000_000
+"""Series of a metric that a count starts from."""
+
+_METRICS_AT_ONCE = MOST_METRICS // 4
+_MINUTE_MS = 60_000
+_SEED_MS = 2 * 3_600_000
+_TRIES = 20
+
+
+class LimitState:
+    """What a process remembers: counts by row key, new series by metric and minute, refused series."""
+
+    def __init__(self, cache_size: int) -> None:
+        self.counts: LruCache[bytes, SeriesCount] = LruCache(MOST_METRICS)
+        self.new: LruCache[tuple[str, int], int] = LruCache(10 * MOST_METRICS)
+        self.refused: LruCache[Series, tuple[float, RefusedError]] = LruCache(min(cache_size, MOST_REFUSED))
+        self.changed: dict[bytes, SeriesCount] = {}
+        self.merged_s = time.monotonic()
+
+
+class SeriesLimiter:
+    """Decides which of the series that a process sees for the first time are let in. It can be pickled."""
+
+    def __init__(
+        self,
+        target: Target,
+        layout: Layout,
+        series_limits: SeriesLimits,
+        table: str,
+        *,
+        with_meta: bool,
+        dry_run: bool,
+    ) -> None:
+        """Decides by the limits.
+
+        Args:
+          table: name of the table of counts.
+          with_meta: whether the ingest writes metadata, so that the meta table has all series.
+        """
+        self._target, self._limits = target, series_limits
+        self._indexed = find_capability(layout, SeriesIndex)
+        self._meta = find_capability(layout, SeriesMeta)
+        self._with_meta, self._dry_run = with_meta, dry_run
+        self._table = table
+
+    def refusals(
+        self, state: LimitState, candidates: Mapping[Series, SeriesKey | None], batch: PointBatch
+    ) -> dict[Series, RefusedError]:
+        """Why each of the series that are not let in is refused.
+
+        Args:
+          candidates: the key of each series that the process has not cached; None if a name has no UID.
+          batch: the points of the series.
+
+        Raises:
+          GoogleAPICallError: the counts cannot be read or written.
+        """
+        now = time.monotonic()
+        refused: dict[Series, RefusedError] = {}
+        for series in candidates:
+            if (before := state.refused.get(series)) is not None and before[0] > now:
+                refused[series] = before[1]
+        rest = {series: key for series, key in candidates.items() if series not in refused}
+        if not rest:
+            return refused
+        existing = self._existing(rest, batch)
+        minute = int(batch.arrivals_ms.max()) // _MINUTE_MS
+        by_metric: dict[str, list[Series]] = {}
+        for series in rest:
+            by_metric.setdefault(series.metric, []).append(series)
+        metrics = list(by_metric)
+        for start in range(0, len(metrics), _METRICS_AT_ONCE):
+            together = metrics[start : start + _METRICS_AT_ONCE]
+            self._load(state, together)
+            if now - state.merged_s > MERGE_SECONDS:
+                self.merge(state, map(series_limits.metric_row, together))
+            for series in itertools.chain.from_iterable(map(by_metric.__getitem__, together)):
+                error = None if series in existing else self._refusal(state, series, minute)
+                if error is None:
+                    self._count(state, series)
+                else:
+                    refused[series] = error
+                    state.refused[series] = (now + REFUSED_SECONDS, error)
+        return refused
+
+    def merge(self, state: LimitState, rows: Iterable[bytes] = ()) -> None:
+        """Adds what is new in the counts to those in the table, and takes over what others have added.
+
+        Args:
+          rows: more counts in memory that may have changed in the table.
+
+        Raises:
+          GoogleAPICallError: the counts cannot be read or written.
+        """
+        if not (state.changed or rows):
+            return
+        state.merged_s = time.monotonic()
+        pending, state.changed = state.changed, {}
+        others = {key: state.counts.get(key) for key in (*rows, series_limits.ALL_ROW)}
+        pending |= {key: count for key, count in others.items() if count is not None}
+        for _ in range(_TRIES):
+            if not pending or self._dry_run:
+                break
+            stored = read_rows(self._target, self._table, list(pending))
+            replacements = []
+            for key, count in pending.items():
+                old = stored[key].cells if key in stored else ()
+                self._add(count, key, old)
+                replacements += [Replacement(key, *cells) for cells in count.cells(old)]
+            replaced = replace_cells(self._target, self._table, replacements)
+            lost = {
+                replacement.key
+                for replacement, is_done in zip(replacements, replaced, strict=True)
+                if not is_done
+            }
+            pending = {key: count for key, count in pending.items() if key in lost}
+        state.changed |= pending
+
+    def _existing(self, candidates: Mapping[Series, SeriesKey | None], batch: PointBatch) -> set[Series]:
+        """The series that are stored already."""
+        if self._indexed is not None:
+            numbers = {series: number for number, series in enumerate(batch.series)}
+            bases = dict(self._indexed.index_entries(batch))
+            keys_of: dict[Series, Sequence[bytes]] = {}
+            table = ""
+            for series in candidates:
+                if numbers[series] in bases:
+                    table, keys_of[series] = self._indexed.index_keys(series, bases[numbers[series]])
+            return _with_rows(self._target, table, keys_of)
+        named = {series: key for series, key in candidates.items() if key is not None}
+        if self._meta is None or not self._with_meta:
+            return set(named)
+        salt = self._meta.options.salt_width
+        tsuids = {series: [key.head[salt:] + key.tail] for series, key in named.items()}
+        return _with_rows(self._target, meta_table(self._meta.options.table_prefix).name, tsuids)
+
+    def _refusal(self, state: LimitState, series: Series, minute: int) -> RefusedError | None:
+        """Why a new series is not let in; None if it is."""
+        metric, chosen = series.metric, self._limits
+        count = state.counts.get(series_limits.metric_row(metric))
+        assert count is not None
+        most = limit_of(chosen.tag_values, metric)
+        for key, value in series.tags + series.resources:
+            values = count.values.get(key, set())
+            if most is not None and len(values) >= most and series_limits.hash_of(value) not in values:
+                return _refused(series, f"tag key {key} has {len(values):,} values", "max_tag_values", most)
+            if most is not None and not count.counts_key(key):
+                text = f"it has {series_limits.MOST_KEYS} tag keys, and {key} is another one"
+                return _refused(series, text, "max_tag_values", most)
+        most = limit_of(chosen.new_series, metric)
+        if most is not None and (new := state.new.get((metric, minute)) or 0) >= most:
+            grown = count.largest_key()
+            return _refused(
+                series, f"{new:,} new series arrived in this minute; {grown}", "max_new_series", most
+            )
+        most = limit_of(chosen.series, metric)
+        if most is not None and count.series >= most:
+            return _refused(
+                series, f"it has {count.series:,} series; {count.largest_key()}", "max_series", most
+            )
+        total = state.counts.get(series_limits.ALL_ROW)
+        most = chosen.all_series
+        if most is not None and total is not None and total.series >= most:
+            text = f"all metrics have {total.series:,} series, it has {count.series:,}; {count.largest_key()}"
+            return _refused(series, text, "max_all_series", most)
+        state.new[metric, minute] = (state.new.get((metric, minute)) or 0) + 1
+        return None
+
+    def _count(self, state: LimitState, series: Series) -> None:
+        """Counts a series that is stored, or is let in."""
+        for row, values in ((series_limits.metric_row(series.metric), True), (series_limits.ALL_ROW, False)):
+            count = state.counts.get(row)
+            if count is not None:
+                count.add(series, values=values)
+                state.changed[row] = count
+
+    def _load(self, state: LimitState, metrics: Iterable[str]) -> None:
+        """Reads the counts of metrics that are not in memory, or makes them from the tables."""
+        rows = {series_limits.metric_row(metric): metric for metric in metrics}
+        rows |= {} if self._limits.all_series is None else {series_limits.ALL_ROW: ""}
+        missing = [key for key in rows if state.counts.get(key) is None]
+        stored = read_rows(self._target, self._table, missing) if missing else {}
+        if len(missing) + len(state.changed) > _METRICS_AT_ONCE:
+            self.merge(state)  # before counts are dropped from memory
+        for key in missing:
+            most = limit_of(self._limits.tag_values, rows[key])
+            count = SeriesCount(series_limits.SHOWN_VALUES if most is None else series_limits.MOST_VALUES)
+            if key in stored:
+                self._add(count, key, stored[key].cells)
+            else:
+                for series in itertools.islice(self._seeds(rows[key]), MOST_SEEDS):
+                    count.add(series, values=key != series_limits.ALL_ROW)
+                    state.changed[key] = count
+            state.counts[key] = count
+
+    def _add(self, count: SeriesCount, key: bytes, cells: Sequence[Cell]) -> None:
+        """Adds what a row of the table has counted; raises BigtableError if it is damaged."""
+        try:
+            count.merge(cells)
+        except ValueError as error:
+            raise BigtableError(
+                f"table {self._table}, row {key[:80]!r}: {error}: delete the row, and it is made again"
+            ) from error
+
+    def _seeds(self, metric: str) -> Iterator[Series]:
+        """The stored series of a metric, or of all metrics for an empty one; each at least once."""
+        if self._indexed is not None:
+            entries = self._indexed.indexed(metric or None, TableReader(self._target))
+            return (series for series, _ in entries)
+        assert self._meta is not None
+        query = SeriesQuery(metric or "*", {})
+        if self._with_meta:
+            results = from_meta(self._target, self._meta, query)
+        else:
+            start_ms = int(time.time() * 1000) - _SEED_MS
+            results = from_data(self._target, self._meta, query, start_ms=start_ms)
+        return (result.series for result in results if isinstance(result, Listed))
+
+
+def _with_rows(target: Target, table: str, keys_of: Mapping[Series, Sequence[bytes]]) -> set[Series]:
+    """The series of which a row with one of their keys exists."""
+    all_keys = [key for series_keys in keys_of.values() for key in series_keys]
+    keys = existing_keys(target, table, all_keys) if all_keys else set()
+    return {series for series, series_keys in keys_of.items() if not keys.isdisjoint(series_keys)}
+
+
+def _refused(series: Series, grown: str, option: str, most: int) -> RefusedError:
+    return RefusedError(
+        Reason.SERIES_LIMIT,
+        f"new series of metric {series.metric[:200]!r}, beyond --{option} {most}: {grown}: stop what makes "
+        "new tag values, or raise the limit and replay",
+    )

@@ -1,0 +1,117 @@
+"""The steps of a rollup that read the marks that it covers, and clear them when its rows are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import AsIter, PCollection
+
+from timebeam.schema.layouts import StoredLayout, UidTables, find_capability
+from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.rollup.day_plan import RollupPart
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import row_of
+from timebeam.transforms.rollup.changed_hours import HOUR_S, HourMark, clear_marks, read_marks
+
+
+def is_covered(mark: HourMark, part: RollupPart, lengths: Sequence[int], complete_s: int) -> bool:
+    """Whether a part writes all intervals of a marked hour that are over.
+
+    Args:
+      lengths: of all intervals of the configuration that are written, in s.
+      complete_s: hours and intervals that end up to this time, in s, are over.
+    """
+    if mark.start_s + HOUR_S > complete_s or (part.metrics is not None and mark.metric not in part.metrics):
+        return False
+    planned = {plan.interval.seconds: plan for plan in part.plan.intervals}
+    for length in lengths:
+        first_s = mark.start_s // length * length
+        end_s = min(-(-(mark.start_s + HOUR_S) // length), complete_s // length) * length
+        plan = planned.get(length)
+        if first_s < end_s and not (plan and plan.start_s <= first_s and end_s <= plan.end_s):
+            return False
+    return True
+
+
+class CoveredMarksFn(beam.DoFn):
+    """Anything in; the `HourMark`s that a rollup covers out.
+
+    Args:
+      parts, lengths, complete_s: see `is_covered`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        layout: StoredLayout,
+        parts: Sequence[RollupPart],
+        lengths: Sequence[int],
+        complete_s: int,
+    ) -> None:
+        self._target, self._layout, self._parts = target, layout, parts
+        self._lengths, self._complete_s = lengths, complete_s
+
+    def process(self, _: object) -> Iterator[HourMark]:
+        for mark in read_marks(self._target, self._layout):
+            if any(is_covered(mark, part, self._lengths, self._complete_s) for part in self._parts):
+                yield mark
+
+
+def when_complete(once: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
+    """The same elements, after another collection is complete."""
+    return once | "AfterMarks" >> beam.Map(lambda element, _: element, AsIter(after))
+
+
+def unwritten_metrics(refused: Sequence[PCollection[Rejected]], layout: StoredLayout) -> PCollection[bytes]:
+    """The metrics of rows that Bigtable refused, by their UIDs; empty bytes for all metrics without UIDs."""
+    return (
+        refused
+        | "Refused" >> beam.Flatten()
+        | "Unwritten" >> beam.ParDo(_UnwrittenFn(layout)).with_output_types(bytes)
+        | "DistinctUnwritten" >> beam.Distinct()
+    )
+
+
+class _UnwrittenFn(beam.DoFn):
+    """`Rejected` in; see `unwritten_metrics`."""
+
+    def __init__(self, layout: StoredLayout) -> None:
+        self._with_uids = find_capability(layout, UidTables)
+
+    def process(self, rejected: Rejected) -> Iterator[bytes]:
+        if rejected.reason is not Reason.WRITE_REFUSED:
+            return
+        if self._with_uids is None:
+            yield b""
+            return
+        options, key = self._with_uids.options, row_of(rejected.payload).key
+        yield key[options.salt_width : options.salt_width + options.uid_width_metric]
+
+
+class ClearMarksFn(beam.DoFn):
+    """`HourMark` in; clears them before the bundle ends, but for those of metrics with unwritten rows."""
+
+    _MARKS_AT_ONCE = 10_000
+
+    def __init__(self, target: Target, layout: StoredLayout) -> None:
+        self._target, self._layout = target, layout
+        self._marks: list[HourMark] = []
+
+    def start_bundle(self) -> None:
+        self._marks = []
+
+    def process(self, mark: HourMark, unwritten: Sequence[bytes]) -> None:
+        if mark.metric in unwritten or b"" in unwritten:
+            return
+        self._marks.append(mark)
+        if len(self._marks) >= self._MARKS_AT_ONCE:
+            self._clear()
+
+    def finish_bundle(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        marks, self._marks = self._marks, []
+        clear_marks(self._target, self._layout, marks)
