@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.states.store_state import Document, Step, answer, save, state_of
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
@@ -32,6 +33,7 @@ OPENTSDB = ("--layout", "opentsdb")
 ROLLUPS = ("--rollup_config", "{folder}/rollups.json")
 ROUND = ("--follow", "--rounds", "1", "--quiet_seconds", "0")
 ARCHIVED = ("--layout", "opentsdb", "--table_prefix", "old-")
+REWRITTEN = ("--layout", "opentsdb", "--table_prefix", "rewritten-")
 DECLARED = ("--layout", "table", "--tables", "{folder}/metrics.toml")
 
 
@@ -75,7 +77,34 @@ def _files() -> Mapping[str, tuple[int, Sequence[str]]]:
         "names.json": (7 * 3600, [*_points(range(1), 600, metric="sys größe")]),
         "notes.jsonl": (7 * 3600, [json.dumps(note), json.dumps(second)]),
         "histograms.json": (7 * 3600, [json.dumps(histogram)]),
+        "otlp.json": (7 * 3600, [json.dumps(_otlp())]),
     }
+
+
+def _otlp() -> dict[str, Any]:
+    """A request with points of a known metric and of an unknown one, by turns."""
+    metrics = [
+        {
+            "name": f"sys.{name}",
+            "gauge": {
+                "dataPoints": [
+                    {
+                        "timeUnixNano": str((START_S + 7 * minute) * 10**9),
+                        "asDouble": minute + 0.5,
+                        "attributes": [{"key": "host", "value": {"stringValue": "web03"}}],
+                    }
+                    for minute in minutes
+                ]
+            },
+        }
+        for name, minutes in (
+            ("cpu", range(3)),
+            ("new", range(3, 5)),
+            ("cpu", range(5, 8)),
+            ("new", range(8, 9)),
+        )
+    ]
+    return {"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}
 
 
 def write_files(folder: Path) -> None:
@@ -258,6 +287,36 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
             Step("points after seal", query(ARCHIVED, "sys.cpu"), True),
         ],
     ),
+    # Since compact, delete, seal and merge take leases, and refused records of a message share a letter.
+    "rewritten": (
+        [
+            ("tables", "create", *REWRITTEN),
+            ingest(REWRITTEN, "first.json", "--auto_create_metrics", "--packing", "points"),
+            ("compact", *REWRITTEN, *RANGE[:2], "--end", str(END_S)),
+            ingest(REWRITTEN, "second.json", "--packing", "append"),
+            ("names", "merge", "metrics", "debug.x", "sys.cpu", *REWRITTEN, "--yes"),
+            ("ingest", *REWRITTEN, "--format", "otlp", "--input", "{folder}/otlp.json", *LETTERS),
+        ],
+        [
+            Step("points", query(REWRITTEN, "sys.cpu"), True),
+            Step(
+                "replay",
+                (
+                    "replay",
+                    *REWRITTEN,
+                    "{folder}/refused-*.jsonl",
+                    *("--format", "otlp"),
+                    "--auto_create_metrics",
+                    "--dead_letters",
+                    "{folder}/again",
+                ),
+            ),
+            Step("replayed points", query(REWRITTEN, "sys.new"), True),
+            Step("compact", ("compact", *REWRITTEN, *RANGE[:2], "--end", str(END_S))),
+            Step("points after compact", query(REWRITTEN, "sys.cpu"), True),
+            Step("check", ("check", *REWRITTEN)),
+        ],
+    ),
     "heroic": _heroic_like("heroic", "--table_prefix", "h-"),
     "heroic-readable": _heroic_like("heroic-readable"),
     "kairosdb": _heroic_like("kairosdb", "--row_spec", "milliseconds"),
@@ -288,6 +347,24 @@ def _killed_writer(target: Target) -> None:
     write_all(target, "tsdb-touched", [Row("tsdb-touched", row, cells)])
 
 
+def _killed_compaction(target: Target) -> None:
+    """The lease of a compaction that was killed long ago."""
+    ticket = {
+        "ticket": 9,
+        "run": "00" * 8,
+        "command": "compact",
+        "metrics": ["000001"],
+        "start_s": START_S,
+        "end_s": END_S,
+        "renewed_ms": START_S * 1000,
+    }
+    cells = [
+        Cell("settings", b"lease " + b"0" * 16, 0, json.dumps(ticket).encode()),
+        Cell("settings", b"ticket", 0, (9).to_bytes(8, "big")),
+    ]
+    write_all(target, "rewritten-timebeam", [Row("rewritten-timebeam", b"leases", cells)])
+
+
 def _record(name: str) -> Document:
     """Makes a state in the emulator of this process, takes the steps, and returns the state before them."""
     history, steps = HISTORIES[name]
@@ -300,6 +377,8 @@ def _record(name: str) -> Document:
             print(f"{name}: {' '.join(arguments)}: {code}", file=sys.stderr)
         if name == "opentsdb":
             _killed_writer(target)
+        if name == "rewritten":
+            _killed_compaction(target)
         for log in folder.glob("deleted-*-done.json"):
             log.rename(str(log).replace("-done.json", "-begun.json"))
         state = state_of(target, folder)
