@@ -41,8 +41,13 @@ KINDS = (
     Kind("kairosdb-milliseconds", archive=True, is_sealed=True),
 )
 _MOST_CHANGES = 12
-_LOSES_ITS_NAME = frozenset({("merge", "merge-back"), ("merge", "merge-on"), ("merge-back", "merge")})
-"""Merges of which a killed one cannot be run again after the other, which takes away its new name."""
+_LOSES_A_NAME = frozenset(
+    {
+        *(("merge", "merge-back"), ("merge", "merge-on"), ("merge-back", "merge")),
+        *(("merge-back", "merge-on"), ("merge-on", "merge-back")),
+    }
+)
+"""Merges of which a killed one cannot be run again after the other, which takes away one of its names."""
 _OF_EACH_SORT = (
     *("compact", "delete-early", "delete-late", "expire", "seal", "merge", "merge-too", "merge-back"),
     *("copy", "delete-other"),
@@ -59,7 +64,7 @@ def race_of(seed: int) -> Race:
         jobs for _ in itertools.count() if _is_decided(jobs := tuple(chance.choices(names, k=number)))
     )
     how = chance.choice(("hold", "hold-kill", "freeze", "kill", "kill", "together"))
-    if any((jobs[0], other) in _LOSES_ITS_NAME for other in jobs[1:]):
+    if any((jobs[0], other) in _LOSES_A_NAME for other in jobs[1:]):
         how = "hold"
     nth, when = min(int(chance.expovariate(0.6)) + 1, _MOST_CHANGES), chance.choice((BEFORE, AFTER))
     race = Race(kind, jobs, None, is_split=chance.random() < 0.5, delays=chance.randrange(1, 10**6))
