@@ -112,7 +112,8 @@ class OpenTsdbJson(LineFormat):
     def split(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
         """See `LinewiseFormat.split`: an array of objects is a span for each."""
         view = number_text.byte_view(text)
-        arrays = np.flatnonzero(view[starts] == ord("["))
+        # Shorter ones hold no point; their spans would need hundreds of times their bytes.
+        arrays = np.flatnonzero((view[starts] == ord("[")) & (ends - starts >= _BYTES_AN_OBJECT))
         cuts = {
             number: cut for number in arrays.tolist() if (cut := _objects(text, starts[number], ends[number]))
         }
