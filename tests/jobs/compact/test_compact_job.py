@@ -198,7 +198,7 @@ def test_points_written_between_reading_and_writing_survive(
 def test_killed_and_run_again(store: Store, tmp_path: Path, emulator: str, when: str) -> None:
     points = points_of(store, tmp_path)
     rows = len({cell.key for cell in versions(store)})
-    assert run_and_kill(emulator, ["compact", *store.flags, DAY], 1, when).ran.code == -signal.SIGKILL
+    assert run_and_kill(emulator, ["compact", *store.flags, DAY], 2, when).ran.code == -signal.SIGKILL
     check_equal(store, points, "append")
     compacted(store)
     assert len(versions(store)) == rows

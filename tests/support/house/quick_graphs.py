@@ -4,7 +4,7 @@ Beam inspects the signature of each function some thirty times per pipeline, and
 options for each look at one of them. The answers are remembered here. It pickles each function twice, once as
 an early check, measures what its cache of side inputs holds by looking at every loaded module, notes the
 stack of calls for each type hint, tries to import IPython at each step, and packs pickles as tightly as bzip2
-can. All this is left out. The pipelines are the same.
+can. All this is left out. The pipelines are the same. The lease of a killed process ends after seconds.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core, ptransform, userstate
 from apache_beam.typehints import decorators, trivial_inference
 from apache_beam.utils import interactive_utils
+
+from tests.support.processes.children import SHORT_LEASE_SECONDS
+from timebeam.transforms.store import leases
 
 _MOST_INFERENCES, _MOST_VIEWS = 500, 200
 
@@ -55,6 +58,7 @@ def quick_graphs() -> Iterator[None]:
         patch.setattr(
             PipelineOptions, "_visible_option_list", lambda self: sorted(vars(self._visible_options))
         )
+        patch.setattr(leases, "LEASE_SECONDS", SHORT_LEASE_SECONDS)
         patch.setattr(PipelineOptions, "view_as", _shared_views(_parsed_once(PipelineOptions.view_as)))
         yield
 

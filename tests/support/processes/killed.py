@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
@@ -74,7 +75,7 @@ def run_and_kill(
     def kill() -> None:
         started.wait()
         child[0].kill()
-        child[0].join()
+        connection.wait([child[0].sentinel])  # of two threads that join, one reads no exit code
 
     with (
         FaultProxy(emulator, changing_from(nth, Do(kill, when))) as proxy,
