@@ -63,7 +63,7 @@ def test_what_bigtable_said_to_a_worker_is_one_line(bigtable: tuple[str, str], p
 def test_a_worker_that_dies_is_one_line(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.chdir(Path(__file__).parents[3])  # from where workers import the layout
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))  # workers import the layout
     store = Store.create(bigtable, prefix)
     with pytest.raises(ChildProcessError, match="a worker process died"):
         run(store.target, Deadly(store.layout.options), tmp_path)

@@ -122,7 +122,7 @@ def test_both_processes_encode(
     pids = tmp_path / "pids"
     pids.mkdir()
     monkeypatch.setenv(FOLDER, str(pids))
-    monkeypatch.chdir(Path(__file__).parents[3])  # from where workers import the layout
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))  # workers import the layout
     store = Store.create(bigtable, prefix)
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
     layout = Tracked(store.layout.options)
