@@ -7,6 +7,7 @@ import random
 import string
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, ex
 from timebeam.schema.messages import Message, Parsed
 from timebeam.schema.messages.influx.influx_format import Influx
 from timebeam.schema.messages.influx.line import Booleans, Precision
+from timebeam.schema.messages.influx.long_records import joined_lines
 from timebeam.schema.messages.text.linewise import LineRecord
 from timebeam.schema.points import RefusedError, Series
 
@@ -29,9 +31,15 @@ NOW = {
 
 
 def check(form: Influx, text: bytes) -> Parsed:
-    """Parses a block, and asserts that the slow path line by line gives the same, in the same order."""
+    """Parses a block, and asserts that the slow path record by record gives the same, in the same order.
+
+    Which lines are one record, with a newline in a string, is the subject of test_influx_newlines.py.
+    """
     parsed = form.parse(Message(text, ARRIVAL, SOURCE, OFFSET))
-    assert (bits_of(parsed.batch), list(parsed.rejected)) == expected(form, text, line_spans(text))
+    starts, ends = np.array([*line_spans(text)], np.int64).reshape(-1, 2).T
+    starts, ends = joined_lines(text, starts, ends, np.zeros(1, np.int64))
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    assert (bits_of(parsed.batch), list(parsed.rejected)) == expected(form, text, spans)
     assert len(set(parsed.batch.series)) == len(parsed.batch.series)
     assert set(parsed.batch.index.tolist()) == set(range(len(parsed.batch.series)))
     origins = parsed.batch.origins
