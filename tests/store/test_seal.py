@@ -35,7 +35,7 @@ from timebeam.schema.layouts import (
     SeriesKey,
     find_capability,
 )
-from timebeam.schema.layouts.archive import archive_rows as archive_rows
+from timebeam.schema.layouts.archive import archive_rows
 from timebeam.schema.layouts.archive.keys import BLOCK_S, parse_key
 from timebeam.schema.points import PointBatch, Series
 from timebeam.schema.query.question import NONE, Question

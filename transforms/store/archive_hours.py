@@ -23,7 +23,7 @@ import numpy as np
 
 from timebeam.schema.common.batches import distinct
 from timebeam.schema.layouts import Archive, Row, Selected
-from timebeam.schema.layouts.archive import archive_rows as archive_rows
+from timebeam.schema.layouts.archive import archive_rows
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive.keys import HOUR_S
 from timebeam.schema.layouts.reading import ColumnRange

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.layouts import Archive, Row
-from timebeam.schema.layouts.archive import archive_rows as archive_rows
+from timebeam.schema.layouts.archive import archive_rows
 from timebeam.schema.layouts.archive import keys as archive_keys
 from timebeam.schema.layouts.archive.keys import BLOCK_S, HOUR_S, LAST_S
 from timebeam.schema.layouts.removal import Deleted, Removal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Iterator
 
-from timebeam.schema.layouts.archive import archive_rows as archive_rows
+from timebeam.schema.layouts.archive import archive_rows
 from timebeam.schema.layouts.archive.keys import ArchiveKey
 from timebeam.schema.layouts.opentsdb import decode_rows
 from timebeam.schema.layouts.opentsdb.annotation_cells import is_annotation, is_global, read_annotations
