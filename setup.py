@@ -100,8 +100,8 @@ setup(
         "timebeam": ["py.typed"],
         "timebeam.pipelines.local": ["flink-pom.xml"],
         "timebeam.pipelines.serve": ["page.html", "page.js"],
-        "timebeam.schema.sizing": ["costs.json"],
-        "timebeam.schema.messages.avro": ["*.avsc"],
+        "timebeam.pipelines.sizing": ["costs.json"],
+        "timebeam.schema.formats.avro": ["*.avsc"],
     },
     install_requires=REQUIRES,
     extras_require={

@@ -43,24 +43,25 @@ from benchmarks import bench
 from benchmarks.bench import TARGET
 from timebeam.pipelines import cli
 from timebeam.pipelines.options.stored import settings_table
-from timebeam.schema.layouts import Cell, Finding, Name, Packing, Reader, Row, Selected, Selection
-from timebeam.schema.layouts.archive import archive_cell, pcodec_columns
-from timebeam.schema.layouts.archive import keys as archive_keys
-from timebeam.schema.layouts.archive.archive_rows import archive_cells
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages import Message, message_format
-from timebeam.schema.points import Kind, PointBatch, Series
+from timebeam.schema.archive import archive_cell, pcodec_columns
+from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive.archive_rows import archive_cells
+from timebeam.schema.bits.arrays import Kind
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.formats import Message, message_format
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.rollup.accumulate import Accumulator
+from timebeam.schema.stores import Cell, Finding, Name, Packing, Reader, Row, Selected, Selection
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.care.archive_hours import seal_metric
+from timebeam.transforms.care.closed_rows import SealJob
+from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.query.read_points import find_series
-from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, scan_table
+from timebeam.transforms.read.table_reader import RememberingReader, TableReader, scan_table
 from timebeam.transforms.rollup.chunk_points import NumberReader
-from timebeam.transforms.store.archive_hours import seal_metric
-from timebeam.transforms.store.closed_rows import SealJob
-from timebeam.transforms.store.leases import Leases
 
 _SEAL = """\
 import sys

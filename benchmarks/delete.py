@@ -22,12 +22,12 @@ from pathlib import Path
 from benchmarks import bench
 from benchmarks.archive import START_S, Rows, generated
 from benchmarks.bench import TARGET
-from timebeam.schema.layouts import Packing
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores import Packing
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 _COMMAND = """\
 import sys

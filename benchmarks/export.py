@@ -31,13 +31,13 @@ import pyarrow.parquet as pq
 from benchmarks import bench
 from benchmarks.bench import TARGET, BenchmarkError, Child, run_child
 from benchmarks.rollup import START, configure, create, load, scan
-from timebeam.schema.layouts import Selection
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages.parquet.parquet_columns import written
-from timebeam.schema.points import PointBatch
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.formats.parquet.parquet_columns import written
+from timebeam.schema.stores import Selection
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.copy.copied_points import read_batches
-from timebeam.transforms.readers.parallel import ParallelReader
+from timebeam.transforms.read.parallel import ParallelReader
 
 _DAY_S = 86_400
 

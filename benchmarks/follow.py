@@ -30,15 +30,15 @@ from google.pubsub_v1.types import PubsubMessage
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
 from timebeam.pipelines.options.values import read_config
-from timebeam.schema.layouts import Row
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.stores import Row
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.evaluate import evaluate
-from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.changed_hours import read_days
 from timebeam.transforms.rollup.rollup_job import rollup_tables
 

@@ -44,12 +44,12 @@ from benchmarks.bench import ROOT, TARGET, BenchmarkError, log, open_table, run_
 from benchmarks.checkouts import Commands
 from benchmarks.generate import Load, write
 from benchmarks.table_content import named_cells
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 from timebeam.transforms.rollup.changed_hours import touched_table
 
 NAIVE_TARGET = Target("local", "benchmark")

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from benchmarks import bench, naive, producers
 from benchmarks.generate import FORMATS, Load, write
-from timebeam.schema.layouts import Name, Packing, Row, RowFragment, SeriesKey
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages import Message, message_format
-from timebeam.schema.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.formats import Message, message_format
+from timebeam.schema.stores import Name, Packing, Row, RowFragment, SeriesKey
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.input.files import blocks, match, spans
 
 _NAIVE_LINES = 20_000

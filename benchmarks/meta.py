@@ -27,9 +27,9 @@ from benchmarks import bench
 from benchmarks.bench import TARGET, BenchmarkError, log, run_child
 from benchmarks.generate import Load, write
 from benchmarks.ingest import count_points
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.meta.documents import meta_table
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.reader import scan_keys
 
 _FORM = "opentsdb-json"

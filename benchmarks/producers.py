@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from tests.support.inputs.prometheus_proto import message
-from timebeam.schema.messages import Message
+from timebeam.schema.formats import Message
 
 REQUESTS = 20
 FIRST_MS = 1_767_225_600_000

@@ -30,15 +30,15 @@ from benchmarks.bench import TARGET
 from benchmarks.checkouts import Queries
 from benchmarks.rollup import START, client_scan, configure, load, scan
 from timebeam.pipelines import cli
-from timebeam.schema.layouts import Selection
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores import Selection
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.read_stream import ON_ONE_THREAD
 from timebeam.transforms.bigtable.reader import row_filter
 from timebeam.transforms.bigtable.target import method
 from timebeam.transforms.query.read_points import find_series
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 
 def query(prefix: str, seconds: int) -> int:

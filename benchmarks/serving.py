@@ -37,9 +37,9 @@ from benchmarks.bench import ROOT, TARGET, BenchmarkError, log
 from benchmarks.checkouts import Commands
 from benchmarks.dashboards import HOSTS, HOUR_S, Query, load, queries
 from benchmarks.serving_processes import Server, Turn, clients, query_command
-from timebeam.schema.layouts import Finding, ReadableLayout, Reader, Row, Scan, Selected
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.transforms.readers.table_reader import TableReader, read_ahead, scan_rows
+from timebeam.schema.stores import Finding, ReadableLayout, Reader, Row, Scan, Selected
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.transforms.read.table_reader import TableReader, read_ahead, scan_rows
 
 
 def check(query: Query, column: str, expected: Turn, turn: Turn) -> None:

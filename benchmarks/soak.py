@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
-from timebeam.schema.layouts import LAYOUTS, Selected, Selection
+from timebeam.schema.stores import LAYOUTS, Selected, Selection
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 TOPIC = "projects/local-soak/topics/points"
 SUBSCRIPTION = "projects/local-soak/subscriptions/points"

@@ -51,16 +51,16 @@ from timebeam.pipelines.local.generator import Generator, Load
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
 from timebeam.pipelines.local.pubsub import publisher, subscriber
 from timebeam.pipelines.local.subscription import Subscription
-from timebeam.schema.layouts import Packing, Selected, Selection
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages import Message
+from timebeam.schema.formats import Message
+from timebeam.schema.stores import Packing, Selected, Selection
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.ingest import coders
+from timebeam.transforms.flow import coders
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.messages import pubsub_message
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
+from timebeam.transforms.read.table_reader import TableReader
 
 PROJECT = "projects/local-bench"
 SIZES = (1, 10, 1000)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from timebeam.schema.layouts.opentsdb.keys import parse_key
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.keys import parse_key
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 
 class NamedCell(NamedTuple):

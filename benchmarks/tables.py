@@ -20,7 +20,7 @@ from benchmarks.bench import ROOT, table
 from benchmarks.layouts import CASES
 
 FIGURES = ROOT / "benchmarks" / "figures.json"
-COSTS = ROOT / "schema" / "sizing" / "costs.json"
+COSTS = ROOT / "pipelines" / "sizing" / "costs.json"
 SIZING = ROOT / "docs" / "how-to" / "sizing.md"
 _COMMAND = re.compile(r"^```\n\$ (timebeam plan .*)\n(?:.*\n)*?```$", re.MULTILINE)
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
@@ -58,7 +58,7 @@ def _machine(report: dict[str, Any]) -> str:
 
 
 def costs(report: dict[str, Any]) -> dict[str, Any]:
-    """The document of `timebeam.schema.sizing.estimate`: processor seconds for a million points."""
+    """The document of `timebeam.pipelines.sizing.estimate`: processor seconds for a million points."""
 
     def median(benchmark: str, case: str, figure: str = "CPU s/M points") -> float:
         return round(statistics.median(report["benchmarks"][benchmark]["cases"][case][figure]), 2)

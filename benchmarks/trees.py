@@ -30,15 +30,15 @@ from google.cloud.bigtable.data import DeleteAllFromRow
 
 from benchmarks import bench
 from benchmarks.bench import ROOT, TARGET, BenchmarkError, log, open_table, run_child
-from timebeam.schema.layouts import Cell, Row
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.meta.documents import TsMeta, meta_table
-from timebeam.schema.trees.definitions import Tree, parse_trees
-from timebeam.schema.trees.place_series import TreeSeries, Uid, place
+from timebeam.schema.stores import Cell, Row
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.meta_documents import TsMeta, meta_table
+from timebeam.schema.stores.opentsdb.trees.definitions import Tree, parse_trees
+from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, place
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.trees.table import tree_table
+from timebeam.transforms.opentsdb.tree_table import tree_table
 
 _TREE = ROOT / "examples" / "trees" / "hosts.json"
 _ROWS = 10_000

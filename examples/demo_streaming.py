@@ -22,9 +22,9 @@ from google.pubsub_v1 import PublisherClient
 
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
-from timebeam.schema.layouts import LAYOUTS, Selected, Selection
+from timebeam.schema.stores import LAYOUTS, Selected, Selection
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".demo" / "streaming"

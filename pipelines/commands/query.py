@@ -17,7 +17,7 @@ from timebeam.pipelines.options.parameters import (
     positive,
     time_zone,
 )
-from timebeam.schema.layouts.opentsdb.uids.uid_table import KINDS
+from timebeam.schema.stores.opentsdb.uids.uid_table import KINDS
 
 SELECTION = (
     Parameter(

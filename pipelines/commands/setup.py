@@ -6,7 +6,7 @@ from timebeam.pipelines.local.generator import FORMATS
 from timebeam.pipelines.options.command_line import CONFIG, PROFILE, Argument, Command
 from timebeam.pipelines.options.parameters import SUMMARY, Parameter, boolean, not_negative, positive, whole
 from timebeam.pipelines.options.profiles import FILE
-from timebeam.schema.layouts import LAYOUTS
+from timebeam.schema.stores import LAYOUTS
 
 GENERATE_COMMAND = Command(
     "generate",

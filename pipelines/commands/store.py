@@ -24,7 +24,7 @@ from timebeam.pipelines.options.parameters import (
     not_negative,
 )
 from timebeam.pipelines.options.period import range_parameters
-from timebeam.schema.retention_rules import RULES, parse_rules
+from timebeam.schema.series.retention_rules import RULES, parse_rules
 
 
 def _rules_text(text: str) -> str:

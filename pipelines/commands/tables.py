@@ -20,9 +20,9 @@ from timebeam.pipelines.options.parameters import (
     whole,
 )
 from timebeam.pipelines.options.period import ZONE
-from timebeam.schema.common.times import parse_duration
-from timebeam.schema.sizing.estimate import NODES
-from timebeam.schema.sizing.measure import Values
+from timebeam.pipelines.sizing.estimate import NODES
+from timebeam.pipelines.sizing.measure import Values
+from timebeam.schema.bits.times import parse_duration
 
 TABLES_COMMAND = Command(
     "tables",

@@ -22,8 +22,8 @@ from typing import Any
 
 from timebeam.pipelines.deploy.templates import template_parameters, write_or_check
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT
-from timebeam.schema.layouts import LAYOUTS, Layout, TableSpec, UidTables, find_capability
-from timebeam.transforms.metrics import COUNTERS, DISTRIBUTIONS
+from timebeam.schema.stores import LAYOUTS, Layout, TableSpec, UidTables, find_capability
+from timebeam.transforms.flow.metrics import COUNTERS, DISTRIBUTIONS
 
 _JOB = 'resource.type="dataflow_job" AND resource.label.job_name="JOB_NAME"'
 _CLUSTER = 'resource.type="bigtable_cluster"'

@@ -24,7 +24,10 @@ from timebeam.pipelines.options.values import (
     required,
     target_of,
 )
-from timebeam.schema.layouts import (
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import FORMATS, Framing, Message
+from timebeam.schema.series.series_limits import SeriesLimits, parse_limits
+from timebeam.schema.stores import (
     Annotations,
     HourMarks,
     Layout,
@@ -32,14 +35,11 @@ from timebeam.schema.layouts import (
     SeriesMeta,
     find_capability,
 )
-from timebeam.schema.messages import FORMATS, Framing, Message
-from timebeam.schema.meta.documents import MetaMode
-from timebeam.schema.meta.series_limits import SeriesLimits, parse_limits
-from timebeam.schema.points import Rejected
+from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.rollup.changed_hours import TouchedMarker
 
 Graph = PointsGraph | RecordsGraph

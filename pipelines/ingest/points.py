@@ -12,22 +12,22 @@ same kinds.
 - `timebeam.transforms.input.json_cutter.JsonCutter.add`: is it one document, or lines?
 - `timebeam.transforms.input.cutters.LineCutter.add`: bytes to blocks of whole lines, as `Message`
 - `timebeam.transforms.input.parse.ParseFn.process`: the step that parses
-- `timebeam.schema.messages.base.MessageFormat.parse`: the door of all formats
-- `timebeam.schema.messages.text.linewise.LineFormat.columnar`: a block of lines at once
-- `timebeam.schema.messages.opentsdb.json_format.OpenTsdbJson.locate`: where time and value are in each line
-- `timebeam.schema.messages.text.number_words.numbers`: digits to numbers
-- `timebeam.schema.messages.opentsdb.json_format.OpenTsdbJson.records`: the first line of each series in full
+- `timebeam.schema.formats.base.MessageFormat.parse`: the door of all formats
+- `timebeam.schema.formats.linewise.LineFormat.columnar`: a block of lines at once
+- `timebeam.schema.formats.opentsdb.json_format.OpenTsdbJson.locate`: where time and value are in each line
+- `timebeam.schema.bits.number_words.numbers`: digits to numbers
+- `timebeam.schema.formats.opentsdb.json_format.OpenTsdbJson.records`: the first line of each series in full
 - `timebeam.transforms.ingest.assign.AssignFn.process`: the step that finds the key of each series
-- `timebeam.transforms.ingest.uids.UidTable.resolve`: names to UIDs, new ones assigned
-- `timebeam.schema.layouts.opentsdb.keys.series_key`: UIDs to the bytes before and after the base time
+- `timebeam.transforms.opentsdb.assign_uids.UidTable.resolve`: names to UIDs, new ones assigned
+- `timebeam.schema.stores.opentsdb.keys.series_key`: UIDs to the bytes before and after the base time
 - `timebeam.transforms.ingest.pack.EncodeFn.process`: the step that encodes
-- `timebeam.schema.layouts.opentsdb.encode.encode`: points to rows, sorted
-- `timebeam.schema.layouts.opentsdb.qualifiers.qualifier_codes`: offsets to qualifiers
-- `timebeam.schema.layouts.opentsdb.pack_rows.packed_rows`: the points of a row to one fragment
-- `timebeam.schema.layouts.opentsdb.keys.row_keys`: base times into the keys
+- `timebeam.schema.stores.opentsdb.encode.encode`: points to rows, sorted
+- `timebeam.schema.stores.opentsdb.columns.qualifiers.qualifier_codes`: offsets to qualifiers
+- `timebeam.schema.stores.opentsdb.columns.pack_rows.packed_rows`: the points of a row to one fragment
+- `timebeam.schema.stores.opentsdb.keys.row_keys`: base times into the keys
 - `timebeam.transforms.ingest.group._GroupFn.process`: the fragments of each row come together
 - `timebeam.transforms.ingest.pack.PackPortionFn.process`: the step that packs
-- `timebeam.schema.layouts.opentsdb.pack_rows.ascending_columns`: fragments to compacted columns
+- `timebeam.schema.stores.opentsdb.columns.pack_rows.ascending_columns`: fragments to compacted columns
 - `timebeam.transforms.bigtable.io.RowWriter.add`: the writer gathers rows to requests
 - `timebeam.transforms.ingest.write.marked`: the hours of the rows are marked, before and after
 - `timebeam.transforms.bigtable.mutate.mutate_rows`: sends a request, again where the service is busy
@@ -47,7 +47,10 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime
 from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.pipelines.jobs.job import Flow, Needs
-from timebeam.schema.layouts import (
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.series.series_limits import SeriesLimits, counts_table
+from timebeam.schema.stores import (
     Encoded,
     Layout,
     Packing,
@@ -59,13 +62,10 @@ from timebeam.schema.layouts import (
     capability,
     find_capability,
 )
-from timebeam.schema.meta.documents import MetaMode, meta_table
-from timebeam.schema.meta.series_limits import SeriesLimits, counts_table
-from timebeam.schema.points import PointBatch, Rejected
+from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
-from timebeam.transforms.edit_annotations import StoreAnnotations
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, SeriesKeys, UidOptions
 from timebeam.transforms.ingest.group import RowKey, grouping
 from timebeam.transforms.ingest.index import IndexFn
@@ -80,7 +80,8 @@ from timebeam.transforms.ingest.pack import (
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
 from timebeam.transforms.input.parse import ANNOTATIONS, JoinFn, ParseFn, parsing
-from timebeam.transforms.meta.track import TrackFn
+from timebeam.transforms.opentsdb.edit_annotations import StoreAnnotations
+from timebeam.transforms.opentsdb.track_meta import TrackFn
 
 _ONCE = Flow()
 """How a graph runs over all of its input."""

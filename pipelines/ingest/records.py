@@ -25,18 +25,19 @@ from timebeam.pipelines.options.values import (
     layout_with,
     target_of,
 )
-from timebeam.schema.declared.codec.write_cells import tables
-from timebeam.schema.declared.layout import DeclaredTables
-from timebeam.schema.declared.model import Declaration
-from timebeam.schema.layouts import Packing, Row, SeriesMeta, TableSpec
-from timebeam.schema.messages import Framing
-from timebeam.schema.messages.base import RecordEncoding
-from timebeam.schema.meta.documents import MetaMode
-from timebeam.schema.points import PointBatch, Rejected
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import Framing
+from timebeam.schema.formats.base import RecordEncoding
+from timebeam.schema.stores import Packing, Row, SeriesMeta, TableSpec
+from timebeam.schema.stores.declared.codec.write_cells import tables
+from timebeam.schema.stores.declared.layout import DeclaredTables
+from timebeam.schema.stores.declared.model import Declaration
+from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
-from timebeam.transforms.declared.store_records import PointRowsFn, RecordMessagesFn, RecordRowsFn
+from timebeam.transforms.ingest.store_records import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
 from timebeam.transforms.input.parse import ParseFn

@@ -13,8 +13,8 @@ from google.api_core import exceptions
 from google.cloud.bigtable import enums
 from google.cloud.bigtable.column_family import GarbageCollectionRule, MaxAgeGCRule
 
-from timebeam.schema.layouts import TableSpec, UidSpec
-from timebeam.schema.layouts.opentsdb.uids import uid_table
+from timebeam.schema.stores import TableSpec, UidSpec
+from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.create_tables import (
     admin_instance,
     family_rules,
@@ -23,7 +23,7 @@ from timebeam.transforms.bigtable.create_tables import (
     with_versions,
 )
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.readers.table_reader import read_rows
+from timebeam.transforms.read.table_reader import read_rows
 
 TABLE_PERMISSIONS = (
     "bigtable.tables.readRows",

@@ -16,13 +16,13 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
-from timebeam.schema.layouts import Row, SeriesMeta
-from timebeam.schema.meta.documents import DOCUMENT, TsMeta, meta_table
-from timebeam.schema.meta.search_series import CachedUidNames, SeriesQuery, listed
-from timebeam.schema.points import Rejected
-from timebeam.transforms.meta.find import orphans, remove
-from timebeam.transforms.meta.sync_meta import COUNTERS, MetaSyncJob, SyncMeta
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.series.search_series import CachedUidNames, SeriesQuery, listed
+from timebeam.schema.stores import Row, SeriesMeta
+from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, meta_table
+from timebeam.transforms.opentsdb.sync_meta import COUNTERS, MetaSyncJob, SyncMeta
+from timebeam.transforms.read.find_series import orphans, remove
+from timebeam.transforms.read.table_reader import TableReader
 
 _ROWS_AT_ONCE = 5_000
 

@@ -16,10 +16,9 @@ import apache_beam as beam
 
 from timebeam.pipelines.jobs.job import Flow, PortionedJob, Run, write_dead_letters
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch, TakeBlocks, repeated_graphs
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Rejected
-from timebeam.transforms import metrics
-from timebeam.transforms.ingest import coders
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import Message
+from timebeam.transforms.flow import coders, metrics
 from timebeam.transforms.input.files import counted
 
 PORTION_POINTS = 2_000_000

@@ -39,13 +39,12 @@ from timebeam.pipelines.jobs.stream import run_micro_batches
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import PointsSummary, Summary
-from timebeam.schema.layouts.archive.pcodec_columns import CodecMissingError
-from timebeam.transforms import metrics
+from timebeam.schema.archive.pcodec_columns import CodecMissingError
 from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.letter_files import TOPIC
-from timebeam.transforms.ingest import coders
+from timebeam.transforms.flow import coders, metrics
 from timebeam.transforms.input.files import match
 from timebeam.transforms.input.messages import ReadMessages
 

@@ -29,11 +29,11 @@ from timebeam.pipelines.local.micro_batches import (
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import UnderWay
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, RefusedError, Stage
-from timebeam.transforms import metrics
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.rejections import Stage
+from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter_files import write_letter
-from timebeam.transforms.ingest import coders
+from timebeam.transforms.flow import coders, metrics
 from timebeam.transforms.input.parse import refused_message
 
 _HELD_MESSAGES = 150_000

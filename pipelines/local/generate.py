@@ -20,7 +20,7 @@ from timebeam.pipelines.local.generator import Expected, Generator, Load
 from timebeam.pipelines.local.pubsub import SubscriptionError, publish_request, publisher
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
-from timebeam.schema.common.times import parse_time
+from timebeam.schema.bits.times import parse_time
 
 _BYTES_A_REQUEST = 4_000_000
 _MESSAGES_A_REQUEST = 1000

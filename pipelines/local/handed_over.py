@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from timebeam.schema.messages import Message
+from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.rejected import RejectedOutput
 
 messages: dict[int, Iterable[Message | RejectedOutput]] = {}

@@ -26,10 +26,10 @@ from google.api_core import exceptions
 from timebeam.pipelines.local import handed_over
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
-from timebeam.schema.messages import Message
-from timebeam.transforms import metrics
+from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refusing
+from timebeam.transforms.flow import metrics
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from google.api_core import exceptions
 from google.pubsub_v1.types import PullResponse
 
 from timebeam.pipelines.local.pubsub import LEASE_SECONDS, call, subscriber
-from timebeam.schema.messages import Message
+from timebeam.schema.formats import Message
 from timebeam.transforms.input.messages import pubsub_message
 
 _LOGGER = logging.getLogger(__name__)

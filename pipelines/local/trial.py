@@ -29,9 +29,8 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from timebeam.pipelines.local import handed_over
-from timebeam.schema.messages import Message
-from timebeam.transforms import metrics
-from timebeam.transforms.ingest import coders
+from timebeam.schema.formats import Message
+from timebeam.transforms.flow import coders, metrics
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from timebeam.pipelines.options.parameters import (
     declared_parameters,
     names,
 )
-from timebeam.schema.layouts import LAYOUTS
-from timebeam.schema.messages import AUTO, FORMATS, Framing, MessageFormat, message_format
-from timebeam.schema.messages.base import RecordEncoding
+from timebeam.schema.formats import AUTO, FORMATS, Framing, MessageFormat, message_format
+from timebeam.schema.formats.base import RecordEncoding
+from timebeam.schema.stores import LAYOUTS
 
 RECORDS = "records"
 """The format of records of named fields, which no `MessageFormat` reads."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebeam.schema.common.option import Option, OptionKind
-from timebeam.schema.layouts import LAYOUTS, Layout
+from timebeam.schema.core.option import Option, OptionKind
+from timebeam.schema.stores import LAYOUTS, Layout
 
 if TYPE_CHECKING:
-    from timebeam.schema.messages import MessageFormat
+    from timebeam.schema.formats import MessageFormat
 
 
 class UsageError(ValueError):
@@ -45,7 +45,7 @@ LETTERS = rf"{BUCKET_PATH}|{TOPIC}"
 
 DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 TIME = rf"now|[0-9]+(ms|[smhdwny])-ago|[0-9]+|{DAY}(T[0-9:.]+(Z|[-+][0-9:]+)?)?"
-"""Times as `timebeam.schema.common.times.parse_time` reads them."""
+"""Times as `timebeam.schema.bits.times.parse_time` reads them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from timebeam.pipelines.options.parameters import DAY, TIME, Parameter, UsageError
-from timebeam.schema.common.times import ends_before, parse_time, utc_text
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S
+from timebeam.schema.bits.times import ends_before, parse_time, utc_text
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.day_plan import LAST_MS, RollupPlan, day_range, last_complete_day, plan
+from timebeam.schema.stores.opentsdb.keys import SPAN_S
 
 SETTLED_MS = 60_000
 """More than the clocks of Bigtable and this machine differ."""

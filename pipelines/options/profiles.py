@@ -24,7 +24,7 @@ from typing import Any
 
 from timebeam.pipelines.options.parameters import Parameter, UsageError, read_text, reason_of
 from timebeam.pipelines.options.parsing import did_you_mean
-from timebeam.schema.retention_rules import rule_texts
+from timebeam.schema.series.retention_rules import rule_texts
 
 FILE = "timebeam.toml"
 """Read from the folder in which a command runs, if neither --config nor TIMEBEAM_CONFIG names a file."""

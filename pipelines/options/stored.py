@@ -9,7 +9,7 @@ command that opens tables reads it once. `cbt read PREFIXtimebeam` shows it.
 | | | a parameter with `stored`, as `salt_width` | as the option takes it, `0` |
 | `table` | `settings` | `table NAME`, a declared table without prefix | the text of its declaration, TOML |
 
-The row `leases` is that of `timebeam.transforms.store.leases`.
+The row `leases` is that of `timebeam.transforms.care.leases`.
 Cells have timestamp 0. A setting that a row lacks is not checked. Tables that other systems made have no row.
 """
 
@@ -29,13 +29,13 @@ from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, layout_named, target_of
-from timebeam.schema.layouts import LAYOUTS, Cell, Row, TableSpec
+from timebeam.schema.stores import LAYOUTS, Cell, Row, TableSpec
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.table_list import table_exists
 from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
-from timebeam.transforms.store.leases import LEASES
+from timebeam.transforms.care.leases import LEASES
 
 VERSION = "1"
 """Of the form of a row. A new setting needs no other version: an unknown column is refused too."""
@@ -204,8 +204,8 @@ def _use_stored_tables(
             options.stored_tables = distinct.pop()
             options.origins["tables"] = f"table {table}"
         return texts, []
-    from timebeam.schema.declared.language.checks import contradiction
-    from timebeam.schema.declared.language.loader import DeclarationError, load
+    from timebeam.schema.stores.declared.language.checks import contradiction
+    from timebeam.schema.stores.declared.language.loader import DeclarationError, load
 
     declared, contradictions = {}, []
     with contextlib.suppress(DeclarationError):  # the command reports it

@@ -35,7 +35,8 @@ from timebeam.pipelines.options.values import (
     tables_of,
     target_of,
 )
-from timebeam.schema.layouts import (
+from timebeam.schema.archive.keys import parse_key
+from timebeam.schema.stores import (
     LAYOUTS,
     Archive,
     Cell,
@@ -46,8 +47,7 @@ from timebeam.schema.layouts import (
     StoredLayout,
     find_capability,
 )
-from timebeam.schema.layouts.archive.keys import parse_key
-from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
+from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -64,7 +64,7 @@ def settings_of(options: argparse.Namespace, stored: Mapping[str, str] | None = 
       stored: the settings that they replace; a zone is stored with these, or if rollup tables are made.
     """
     if options.layout == DECLARED:
-        from timebeam.schema.declared.language.loader import load  # imports pyarrow
+        from timebeam.schema.stores.declared.language.loader import load  # imports pyarrow
 
         text, name = declaration_text(options)
         return {TABLE + layout.table: text for layout in load(text, name, reading=True).all_layouts}

@@ -21,7 +21,8 @@ from timebeam.pipelines.options.parameters import (
     reason_of,
 )
 from timebeam.pipelines.options.profiles import setting_text
-from timebeam.schema.layouts import (
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.stores import (
     LAYOUTS,
     Capability,
     Layout,
@@ -33,11 +34,10 @@ from timebeam.schema.layouts import (
     TableSpec,
     capability,
 )
-from timebeam.schema.rollup.config import RollupConfig
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 if TYPE_CHECKING:
-    from timebeam.schema.declared.model import Declaration
+    from timebeam.schema.stores.declared.model import Declaration
 
 C = TypeVar("C", bound=Capability)
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def declared_points(options: argparse.Namespace, declaration: Declaration) -> Re
     Raises:
       UsageError: the declaration says of no table how it reads as points.
     """
-    from timebeam.schema.declared.layout import DeclaredTables  # imports pyarrow
+    from timebeam.schema.stores.declared.layout import DeclaredTables  # imports pyarrow
     from timebeam.transforms.bigtable.table_list import recent_table_names  # imports Google's clients
 
     layout = DeclaredTables(declaration)
@@ -166,7 +166,7 @@ def declaration_of(options: argparse.Namespace, *, reading: bool = False) -> Dec
     Raises:
       UsageError: no file is given, or it is wrong.
     """
-    from timebeam.schema.declared.language.loader import DeclarationError, load
+    from timebeam.schema.stores.declared.language.loader import DeclarationError, load
 
     try:
         declaration = load(*declaration_text(options), reading=reading)
@@ -201,7 +201,7 @@ def tables_of(options: argparse.Namespace, *, reading: bool = False) -> Sequence
       UsageError: an option, or the declaration, is wrong.
     """
     if options.layout == DECLARED:
-        from timebeam.schema.declared.codec.write_cells import tables
+        from timebeam.schema.stores.declared.codec.write_cells import tables
 
         return tables(declaration_of(options, reading=reading))
     return layout_of(options).tables()

@@ -17,9 +17,9 @@ import numpy as np
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.printable import printable
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.common.times import UTC, local_ms
-from timebeam.schema.points import Int64s
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.times import UTC, local_ms
+from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Values, to_floats
 

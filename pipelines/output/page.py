@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.output.chart import Chart, ChartMark, dotted
-from timebeam.schema.common.times import local_ms
+from timebeam.schema.bits.times import local_ms
 from timebeam.schema.query.numbers import to_floats
 
 

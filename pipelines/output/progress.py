@@ -13,7 +13,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity
 from timebeam.pipelines.output.printable import PrintableStream
-from timebeam.transforms import metrics
+from timebeam.transforms.flow import metrics
 
 _TERMINAL_SECONDS, _LINES_SECONDS = 1.0, 10.0
 _LEAST_SHARE = 0.01

@@ -18,7 +18,7 @@ from timebeam.pipelines.output.chart import Chart, need_plots, table, value_text
 from timebeam.pipelines.output.page import chart_page
 from timebeam.pipelines.output.picture import chart_picture
 from timebeam.pipelines.output.printable import printable
-from timebeam.schema.common.times import UTC
+from timebeam.schema.bits.times import UTC
 from timebeam.schema.query.answer import Result, all_of, to_json
 
 _TEXTS = ("table", "table-all", "json", "json-ms", "csv", "annotations")

@@ -13,11 +13,11 @@ from typing import Any
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.options.parameters import Limit
-from timebeam.schema.points import Stage
-from timebeam.transforms import metrics
+from timebeam.schema.core.rejections import Stage
 from timebeam.transforms.dead_letters.letter import from_json
 from timebeam.transforms.dead_letters.letter_files import count_letters, letter_files
-from timebeam.transforms.metrics import KIND_OF, NAMESPACE, OF_ROWS
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.metrics import KIND_OF, NAMESPACE, OF_ROWS
 
 _SHOWN = 3  # files of dead letters named in the text
 _LOST = "this runner lost some counts, so other figures may be too low; tables and dead letters are complete"
@@ -271,7 +271,7 @@ class PointsSummary(Summary):
 
 def _likely_format(dead_letters: Sequence[str]) -> str:
     """The format that the first dead letter looks like, if it is not of the one that refused it."""
-    from timebeam.schema.messages import FORMATS, Message, message_format  # they take a tenth of a second
+    from timebeam.schema.formats import FORMATS, Message, message_format  # they take a tenth of a second
 
     for path in dead_letters[:1]:
         with open(path, "rb") as file:

@@ -20,11 +20,16 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import check_output, render
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.api.request import ApiError
-from timebeam.schema.api.uri_query import rate_options
-from timebeam.schema.common.times import parse_time
-from timebeam.schema.layouts import (
+from timebeam.schema.bits.times import parse_time
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import AmbiguousNameError
+from timebeam.schema.query.answer import all_of, by_start
+from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.query.histogram_answer import SUM
+from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.stores import (
     Annotations,
     Histograms,
     ReadableLayout,
@@ -32,13 +37,8 @@ from timebeam.schema.layouts import (
     Selection,
     UnknownNameError,
 )
-from timebeam.schema.layouts.reading import AmbiguousNameError
-from timebeam.schema.points import Series
-from timebeam.schema.query.answer import all_of, by_start
-from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.histogram_answer import SUM
-from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of
-from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.stores.opentsdb.http.request import ApiError
+from timebeam.schema.stores.opentsdb.http.uri_query import rate_options
 from timebeam.transforms.bigtable.retry import StoppedError
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
@@ -46,7 +46,7 @@ from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
 from timebeam.transforms.query.query_annotations import global_annotations, series_annotations
 from timebeam.transforms.query.read_points import why_nothing
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 
 def run(options: argparse.Namespace) -> int:

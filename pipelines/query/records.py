@@ -15,18 +15,18 @@ from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.values import create_command, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
-from timebeam.schema.common.times import ends_before
-from timebeam.schema.declared.codec.days import day_of, tables_within
-from timebeam.schema.declared.codec.decode import Record
-from timebeam.schema.declared.codec.selection import ReadPlan, RecordSelection, json_text
-from timebeam.schema.declared.codec.write_cells import tables as declared_tables
-from timebeam.schema.declared.layout import scan_reason
-from timebeam.schema.declared.model import DayTables, Declaration, TableLayout
-from timebeam.schema.layouts import Finding, Scan, Severity
+from timebeam.schema.bits.times import ends_before
+from timebeam.schema.stores import Finding, Scan, Severity
+from timebeam.schema.stores.declared.codec.days import day_of, tables_within
+from timebeam.schema.stores.declared.codec.decode import Record
+from timebeam.schema.stores.declared.codec.selection import ReadPlan, RecordSelection, json_text
+from timebeam.schema.stores.declared.codec.write_cells import tables as declared_tables
+from timebeam.schema.stores.declared.layout import scan_reason
+from timebeam.schema.stores.declared.model import DayTables, Declaration, TableLayout
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.table_list import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.parallel import ParallelReader
+from timebeam.transforms.read.parallel import ParallelReader
 
 OUTPUTS = ("table", "json", "csv")
 

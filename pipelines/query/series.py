@@ -14,7 +14,8 @@ from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.values import create_command, layout_of, layout_with, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
-from timebeam.schema.layouts import (
+from timebeam.schema.series.search_series import Listed, SeriesQuery
+from timebeam.schema.stores import (
     ReadableLayout,
     SeriesIndex,
     SeriesMeta,
@@ -22,17 +23,16 @@ from timebeam.schema.layouts import (
     capability,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
-from timebeam.schema.layouts.opentsdb.uids.uid_table import names_from
-from timebeam.schema.meta.documents import meta_table
-from timebeam.schema.meta.search_series import Listed, SeriesQuery
+from timebeam.schema.stores.opentsdb.meta_documents import meta_table
+from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
+from timebeam.schema.stores.opentsdb.uids.uid_table import names_from
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows
 from timebeam.transforms.query.read_points import why_nothing
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.find_series import Found, from_data, from_keys, from_meta, from_rows
+from timebeam.transforms.read.table_reader import TableReader
 
 _SHOWN = 10
 

@@ -18,18 +18,20 @@ from timebeam.pipelines.options.period import days_of, range_of_day
 from timebeam.pipelines.options.values import declaration_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
-from timebeam.schema.common.times import bucket_starts
-from timebeam.schema.declared.codec.days import day_of, is_expired
-from timebeam.schema.declared.codec.write_cells import tables
-from timebeam.schema.declared.model import Declaration, TableLayout
-from timebeam.schema.layouts import Cell, Packing, Row
-from timebeam.schema.points import Rejected
+from timebeam.schema.bits.times import bucket_starts
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import Cell, Packing, Row
+from timebeam.schema.stores.declared.codec.days import day_of, is_expired
+from timebeam.schema.stores.declared.codec.write_cells import tables
+from timebeam.schema.stores.declared.model import Declaration, TableLayout
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.table_list import table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
-from timebeam.transforms.declared.roll_up_records import (
+from timebeam.transforms.ingest.write import StoreRows
+from timebeam.transforms.read.chunks import RangesFn
+from timebeam.transforms.rollup.roll_up_records import (
     EXISTING,
     PIECES,
     AccumulateValuesFn,
@@ -40,8 +42,6 @@ from timebeam.transforms.declared.roll_up_records import (
     OverwriteFn,
     RollupRowsFn,
 )
-from timebeam.transforms.ingest.write import StoreRows
-from timebeam.transforms.readers.chunks import RangesFn
 from timebeam.transforms.rollup.rollup_series import SeriesText
 
 

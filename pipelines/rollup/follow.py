@@ -25,10 +25,10 @@ from timebeam.pipelines.jobs.stream import Signals
 from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
-from timebeam.schema.layouts import Cell, Deletion, HourMarks, UidTables, capability
-from timebeam.schema.meta.search_series import CachedUidNames
-from timebeam.transforms.metrics import counted
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.schema.series.search_series import CachedUidNames
+from timebeam.schema.stores import Cell, Deletion, HourMarks, UidTables, capability
+from timebeam.transforms.flow.metrics import counted
+from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import (
     HOUR_S,
     HourMark,

@@ -32,8 +32,11 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
 from timebeam.pipelines.rollup.follow import FollowedRollup, Rounds
 from timebeam.pipelines.rollup.layout import LayoutRollup
-from timebeam.schema.common.times import utc_text
-from timebeam.schema.layouts import (
+from timebeam.schema.bits.times import utc_text
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
+from timebeam.schema.rollup.day_plan import RollupPart
+from timebeam.schema.stores import (
     HourMarks,
     Layout,
     MissingCapabilityError,
@@ -43,17 +46,14 @@ from timebeam.schema.layouts import (
     TableSpec,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S
-from timebeam.schema.layouts.opentsdb.keys import ranges as key_ranges
-from timebeam.schema.points import Rejected
-from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
-from timebeam.schema.rollup.day_plan import RollupPart
+from timebeam.schema.stores.opentsdb.keys import SPAN_S
+from timebeam.schema.stores.opentsdb.keys import ranges as key_ranges
 from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.ingest.write import StoreRows, data_tables
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
+from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import DAY_S, touched_table
 from timebeam.transforms.rollup.clear_marks import when_complete
 from timebeam.transforms.rollup.rollup_graph import add_steps

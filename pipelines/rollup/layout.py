@@ -14,8 +14,8 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Needs, Run
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.common.times import utc_text
-from timebeam.schema.points import Rejected
+from timebeam.schema.bits.times import utc_text
+from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.rollup.changed_hours import (

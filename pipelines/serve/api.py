@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from timebeam.pipelines.serve.cache import Caches
-from timebeam.schema.layouts import ReadableLayout, Reader, RollupTables
-from timebeam.schema.layouts.reading import AmbiguousNameError
+from timebeam.schema.core.reading import AmbiguousNameError
 from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.stores import ReadableLayout, Reader, RollupTables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.evaluate import Evaluated
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from timebeam.pipelines.serve.hosts import KnownHosts, hosts_of
 from timebeam.pipelines.serve.page import PAGE, show_page
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, TakesWrites
 from timebeam.pipelines.serve.writes.influxdb_health import HEALTH
-from timebeam.schema.api.request import ApiError, Request, not_found
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter

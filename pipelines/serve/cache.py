@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
-from timebeam.schema.layouts import Row, StoredLayout, UidTables, find_capability
+from timebeam.schema.stores import Row, StoredLayout, UidTables, find_capability
 from timebeam.transforms.query.budget import MeteredReader
 from timebeam.transforms.query.evaluate import Evaluated
 from timebeam.transforms.query.read_cache import TimedCache, Transcript, UidCache

@@ -19,9 +19,9 @@ from timebeam.pipelines.serve.metadata import annotation, ts_meta, uid_meta
 from timebeam.pipelines.serve.queries import expressions, query
 from timebeam.pipelines.serve.remote_read import remote_read
 from timebeam.pipelines.serve.searches import last_points, lookup, suggest
-from timebeam.schema.api.request import ApiError, Request, not_found
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import NONE
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
 from timebeam.transforms.query.budget import OverBudgetError
 
 _LITERALS = (

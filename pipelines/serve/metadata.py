@@ -12,18 +12,16 @@ from typing import Any
 from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.schema.annotations import NotAnAnnotationError, parse_stored
-from timebeam.schema.api.query_answer import annotation_body
-from timebeam.schema.api.request import ApiError, Request, not_found
-from timebeam.schema.api.request_times import parse_time
-from timebeam.schema.api.search import metric_and_tags
-from timebeam.schema.layouts import Annotations, Name, Row, SeriesMeta, UidTables, find_capability
-from timebeam.schema.layouts.opentsdb import annotation_cells
-from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
-from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
-from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
-from timebeam.schema.meta.documents import (
+from timebeam.schema.core.annotations import NotAnAnnotationError, parse_stored
+from timebeam.schema.series.search_series import SeriesQuery
+from timebeam.schema.stores import Annotations, Name, Row, SeriesMeta, UidTables, find_capability
+from timebeam.schema.stores.opentsdb.columns import annotation_cells
+from timebeam.schema.stores.opentsdb.http.query_answer import annotation_body
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
+from timebeam.schema.stores.opentsdb.http.request_times import parse_time
+from timebeam.schema.stores.opentsdb.http.search import metric_and_tags
+from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
+from timebeam.schema.stores.opentsdb.meta_documents import (
     COUNTER,
     DOCUMENT,
     QUALIFIERS,
@@ -32,8 +30,10 @@ from timebeam.schema.meta.documents import (
     counter_value,
     meta_table,
 )
-from timebeam.schema.meta.search_series import SeriesQuery
-from timebeam.transforms.meta.find import from_meta
+from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
+from timebeam.transforms.read.find_series import from_meta
 
 _KINDS = {"metric": "metrics", "metrics": "metrics", "tagk": "tagk", "tagv": "tagv"}
 """Kinds of names by what requests call them."""

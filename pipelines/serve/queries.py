@@ -8,13 +8,11 @@ import time
 from typing import Any
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.api.gexp import MOST_ARGUMENTS, Indexed, parse_expression
-from timebeam.schema.api.query_answer import Answered, answer_body, check_finite
-from timebeam.schema.api.request import ApiError, Request
-from timebeam.schema.api.ts_query import SubQuery, TsQuery, checked, json_query
-from timebeam.schema.api.uri_query import metric_sub_query, uri_query
-from timebeam.schema.layouts import (
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.schema.query.choose_rollups import choose
+from timebeam.schema.query.question import Question
+from timebeam.schema.stores import (
     Annotations,
     Histograms,
     Name,
@@ -22,14 +20,16 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
-from timebeam.schema.query.aggregate import AGGREGATORS
-from timebeam.schema.query.choose_rollups import choose
-from timebeam.schema.query.question import Question
+from timebeam.schema.stores.opentsdb.http.gexp import MOST_ARGUMENTS, Indexed, parse_expression
+from timebeam.schema.stores.opentsdb.http.query_answer import Answered, answer_body, check_finite
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
+from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery, checked, json_query
+from timebeam.schema.stores.opentsdb.http.uri_query import metric_sub_query, uri_query
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.query.budget import MeteredReader
 from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
 from timebeam.transforms.query.query_annotations import global_annotations
-from timebeam.transforms.readers.parallel import ParallelReader
+from timebeam.transforms.read.parallel import ParallelReader
 
 ROLLUP_RAW = "ROLLUP_RAW"
 """What `rollupUsage` says to read points alone."""

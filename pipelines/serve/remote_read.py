@@ -8,12 +8,17 @@ from collections.abc import Iterator
 
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.searches import metric_names
-from timebeam.schema.api.query_answer import OBJECT_POINTS, POINT_BYTES
-from timebeam.schema.api.remote_read_messages import LabelledPoints, ReadQuery, read_request, read_response
-from timebeam.schema.api.request import ApiError, Request
-from timebeam.schema.layouts import UnknownNameError
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
+from timebeam.schema.stores import UnknownNameError
+from timebeam.schema.stores.opentsdb.http.query_answer import OBJECT_POINTS, POINT_BYTES
+from timebeam.schema.stores.opentsdb.http.remote_read_messages import (
+    LabelledPoints,
+    ReadQuery,
+    read_request,
+    read_response,
+)
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
 from timebeam.transforms.query.evaluate import evaluate
 
 _SHOWN = 3

@@ -10,17 +10,9 @@ from typing import Any, TypeVar
 from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.api import Api
-from timebeam.schema.api.request import ApiError, Request, not_found
-from timebeam.schema.api.search import (
-    LastQuery,
-    LookupQuery,
-    SuggestQuery,
-    last_query,
-    lookup_body,
-    lookup_query,
-    suggest_query,
-)
-from timebeam.schema.layouts import (
+from timebeam.schema.core.points import Series
+from timebeam.schema.series.search_series import Listed, SeriesQuery
+from timebeam.schema.stores import (
     Name,
     Scan,
     Selection,
@@ -30,13 +22,21 @@ from timebeam.schema.layouts import (
     UnknownNameError,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up, look_up_shown, names_from
-from timebeam.schema.meta.documents import COUNTER, FAMILY, meta_table
-from timebeam.schema.meta.search_series import Listed, SeriesQuery
-from timebeam.schema.points import Series
-from timebeam.transforms.meta.find import Found, from_data, from_keys, from_meta, from_rows, has_rows
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
+from timebeam.schema.stores.opentsdb.http.search import (
+    LastQuery,
+    LookupQuery,
+    SuggestQuery,
+    last_query,
+    lookup_body,
+    lookup_query,
+    suggest_query,
+)
+from timebeam.schema.stores.opentsdb.meta_documents import COUNTER, FAMILY, meta_table
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up, look_up_shown, names_from
 from timebeam.transforms.query.evaluate import series_of_tsuids, tsuids_of
 from timebeam.transforms.query.read_points import find_series
+from timebeam.transforms.read.find_series import Found, from_data, from_keys, from_meta, from_rows, has_rows
 
 _HOUR_MS = 3_600_000
 Element = TypeVar("Element")

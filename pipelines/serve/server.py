@@ -25,8 +25,8 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.cache import Caches
 from timebeam.pipelines.serve.writes import FORMATS
-from timebeam.schema.layouts import Archive
-from timebeam.schema.layouts.archive.pcodec_columns import codec
+from timebeam.schema.archive.pcodec_columns import codec
+from timebeam.schema.stores import Archive
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.query.budget import Budget
 

@@ -22,10 +22,11 @@ from timebeam.pipelines.output.chart import need_plots
 from timebeam.pipelines.output.picture import plain
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.query.series import find_series
-from timebeam.schema.common.times import parse_time
-from timebeam.schema.meta.count_series import Cardinality, Rank
-from timebeam.schema.meta.search_series import Listed, SeriesQuery
-from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.bits.times import parse_time
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.series.count_series import Cardinality, Rank
+from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.dead_letters.letter import from_json
 from timebeam.transforms.input.files import match

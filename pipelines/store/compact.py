@@ -26,11 +26,11 @@ from timebeam.pipelines.options.period import (
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
-from timebeam.schema.layouts import Compaction, Packing
-from timebeam.schema.points import Rejected
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import Compaction, Packing
+from timebeam.transforms.care.compact_rows import COUNTERS, CompactJob, CompactRows
+from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.query.read_points import why_nothing
-from timebeam.transforms.store.compact_rows import COUNTERS, CompactJob, CompactRows
-from timebeam.transforms.store.leases import Leases
 
 
 def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:

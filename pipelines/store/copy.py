@@ -22,8 +22,10 @@ from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.storing import NewSettings, settle_names
 from timebeam.pipelines.options.values import create_command, layout_named, read_config, readable_of, required
 from timebeam.pipelines.output.printable import printable
-from timebeam.schema.common.times import ends_before
-from timebeam.schema.layouts import (
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.bits.times import ends_before
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import (
     Annotations,
     Layout,
     MissingCapabilityError,
@@ -32,12 +34,10 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S
-from timebeam.schema.layouts.opentsdb.pack_rows import FAMILY
-from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
-from timebeam.schema.meta.documents import meta_table
-from timebeam.schema.points import Reason, Rejected
-from timebeam.transforms import metrics
+from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
+from timebeam.schema.stores.opentsdb.keys import SPAN_S
+from timebeam.schema.stores.opentsdb.meta_documents import meta_table
+from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.copy.attached_cells import (
     CarryAttached,
@@ -55,9 +55,10 @@ from timebeam.transforms.copy.rekeyed_rows import (
     compare_translated,
 )
 from timebeam.transforms.dead_letters.letter_files import count_letters, read_row_letters
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.opentsdb.tree_table import tree_table
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.rollup.rollup_job import outputs
-from timebeam.transforms.trees.table import tree_table
 
 _SHOWN = 10  # series of which points are missing
 

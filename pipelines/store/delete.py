@@ -28,9 +28,10 @@ from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
 from timebeam.pipelines.store.retention import old_points
-from timebeam.schema.common.times import utc_text
-from timebeam.schema.declared.layout import DeclaredTables
-from timebeam.schema.layouts import (
+from timebeam.schema.bits.times import utc_text
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.query.question import NONE, Question, literals_of
+from timebeam.schema.stores import (
     Annotations,
     Archive,
     Finding,
@@ -44,23 +45,22 @@ from timebeam.schema.layouts import (
     WritableLayout,
     find_capability,
 )
-from timebeam.schema.points import Rejected
-from timebeam.schema.query.question import NONE, Question, literals_of
-from timebeam.schema.rollup.opentsdb_rollup import FAMILY
+from timebeam.schema.stores.declared.layout import DeclaredTables
+from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.table_list import check_tables, table_exists
-from timebeam.transforms.query.evaluate import question_of_tsuids
-from timebeam.transforms.query.read_points import why_nothing
-from timebeam.transforms.readers.table_reader import TableReader
-from timebeam.transforms.rollup.changed_hours import TouchedMarker
-from timebeam.transforms.store.delete_log import interrupted_logs, used_s, write_done
-from timebeam.transforms.store.delete_points import (
+from timebeam.transforms.care.delete_log import interrupted_logs, used_s, write_done
+from timebeam.transforms.care.delete_points import (
     DeleteJob,
     DeletePoints,
     DeleteTask,
 )
-from timebeam.transforms.store.leases import Leases
-from timebeam.transforms.store.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
-from timebeam.transforms.store.stale import StaleFigures, delete_rows, stale_rows
+from timebeam.transforms.care.leases import Leases
+from timebeam.transforms.care.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
+from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, stale_rows
+from timebeam.transforms.query.evaluate import question_of_tsuids
+from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.table_reader import TableReader
+from timebeam.transforms.rollup.changed_hours import TouchedMarker
 
 _SELECTING = (
     "metric",

@@ -20,10 +20,10 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary, TallySummary
-from timebeam.schema.common.times import DAY_MS, ends_before
-from timebeam.schema.layouts import TableSpec
-from timebeam.schema.points import Rejected
-from timebeam.schema.rollup.opentsdb_rollup import FAMILY
+from timebeam.schema.bits.times import DAY_MS, ends_before
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import TableSpec
+from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.copy.export_days import COUNTERS, ExportPoints, ExportWork, verify_day
 from timebeam.transforms.copy.exported_rollups import RollupReader
 from timebeam.transforms.query.read_points import why_nothing

@@ -13,16 +13,15 @@ from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import create_command, layout_with, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
-from timebeam.schema.layouts import UidTables
-from timebeam.schema.layouts.opentsdb.keys import UidPair
-from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.layouts.opentsdb.uids.uid_maps import Repair, UidCapacity, UidMaps
+from timebeam.schema.stores import UidTables
+from timebeam.schema.stores.opentsdb.keys import UidPair
+from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.uids.uid_maps import Repair, UidCapacity, UidMaps
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.rollup.rollup_job import rollup_tables
-from timebeam.transforms.store.leases import Leases, RangeLease
-from timebeam.transforms.store.merge_uids import MergeTally, merge_uids
-from timebeam.transforms.store.rename_uids import (
+from timebeam.transforms.care.leases import Leases, RangeLease
+from timebeam.transforms.opentsdb.merge_uids import MergeTally, merge_uids
+from timebeam.transforms.opentsdb.rename_uids import (
     NameChangeError,
     UidUse,
     apply_changes,
@@ -32,6 +31,7 @@ from timebeam.transforms.store.rename_uids import (
     rename,
     uid_to_merge,
 )
+from timebeam.transforms.rollup.rollup_job import rollup_tables
 
 _HOUR_MS = 3_600_000
 _SOON_DAYS = 365

@@ -6,13 +6,13 @@ import argparse
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import rollups_of
-from timebeam.schema.common.times import DAY_MS
-from timebeam.schema.layouts import ReadableLayout, Reader, SeriesIndex, UidTables, find_capability
+from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.query.question import NONE, Question
-from timebeam.schema.retention_rules import parse_rules, rule_of
-from timebeam.schema.rollup.opentsdb_rollup import POINT_BYTES, ROLLUP_BYTES
+from timebeam.schema.series.retention_rules import parse_rules, rule_of
+from timebeam.schema.stores import ReadableLayout, Reader, SeriesIndex, UidTables, find_capability
+from timebeam.schema.stores.opentsdb.rollup_tables import POINT_BYTES, ROLLUP_BYTES
+from timebeam.transforms.care.delete_points import DeleteTask, RolledTable
 from timebeam.transforms.rollup.rollup_job import outputs
-from timebeam.transforms.store.delete_points import DeleteTask, RolledTable
 
 
 def old_points(

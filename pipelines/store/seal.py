@@ -19,15 +19,15 @@ from timebeam.pipelines.options.period import SETTLED_MS, time_of, whole_hours
 from timebeam.pipelines.options.stored import read_rows, settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
-from timebeam.schema.common.times import parse_duration, utc_text
-from timebeam.schema.layouts import Archive, UidTables, find_capability
-from timebeam.schema.layouts.archive.pcodec_columns import CodecMissingError, codec
-from timebeam.schema.points import Rejected
+from timebeam.schema.archive.pcodec_columns import CodecMissingError, codec
+from timebeam.schema.bits.times import parse_duration, utc_text
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import Archive, UidTables, find_capability
 from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.care.archive_graph import COUNTERS, SealRows
+from timebeam.transforms.care.closed_rows import SealJob
+from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.query.read_points import why_nothing
-from timebeam.transforms.store.archive_graph import COUNTERS, SealRows
-from timebeam.transforms.store.closed_rows import SealJob
-from timebeam.transforms.store.leases import Leases
 
 _HOUR_MS = 3_600_000
 

@@ -11,10 +11,10 @@ from typing import Any
 from timebeam.pipelines.commands.tables import RETENTION_CLASSES
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
 from timebeam.pipelines.options.values import layout_named
-from timebeam.schema.layouts import Layout
-from timebeam.schema.points import RefusedError
-from timebeam.schema.sizing.estimate import HEADROOM, NODES, Sizes, SizingPlan, plan
-from timebeam.schema.sizing.measure import SizingLoad, Values
+from timebeam.pipelines.sizing.estimate import HEADROOM, NODES, Sizes, SizingPlan, plan
+from timebeam.pipelines.sizing.measure import SizingLoad, Values
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.stores import Layout
 
 _MONTH_HOURS = 730
 

@@ -23,14 +23,14 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.pipelines.tables.check import audit_aloud
-from timebeam.schema.declared.layout import DeclaredTables
-from timebeam.schema.layouts import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
-from timebeam.schema.meta.documents import meta_table
-from timebeam.schema.meta.series_limits import counts_table
+from timebeam.schema.series.series_limits import counts_table
+from timebeam.schema.stores import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
+from timebeam.schema.stores.declared.layout import DeclaredTables
+from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.create_tables import create_tables, set_max_age, show_rules
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError
-from timebeam.transforms.trees.table import tree_table
+from timebeam.transforms.opentsdb.tree_table import tree_table
 
 _FINDINGS = 10
 

@@ -16,19 +16,19 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import create_command, layout_with, parsed_file, target_of
 from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
-from timebeam.schema.layouts import Trees
-from timebeam.schema.points import RefusedError
-from timebeam.schema.trees import tree_cells
-from timebeam.schema.trees.definitions import Tree, TreeError, parse_trees, warnings_of
-from timebeam.schema.trees.explain_rules import placement_lines, tree_lines
-from timebeam.schema.trees.place_series import TreeSeries, place
-from timebeam.schema.trees.tree_cells import Content
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.stores import Trees
+from timebeam.schema.stores.opentsdb.trees import tree_cells
+from timebeam.schema.stores.opentsdb.trees.definitions import Tree, TreeError, parse_trees, warnings_of
+from timebeam.schema.stores.opentsdb.trees.explain_rules import placement_lines, tree_lines
+from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
+from timebeam.schema.stores.opentsdb.trees.tree_cells import Content
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import TableReader, read_rows
-from timebeam.transforms.store.stale import StaleFigures, delete_rows, misplaced
-from timebeam.transforms.trees.table import TreeTable, tree_table
-from timebeam.transforms.trees.tree_series import UidNames, find_series
+from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, misplaced
+from timebeam.transforms.opentsdb.tree_series import UidNames, find_series
+from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
+from timebeam.transforms.read.table_reader import TableReader, read_rows
 
 
 def refuse_arguments(options: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from timebeam.pipelines.output.page import html_page
 from timebeam.pipelines.trees.text import ShownTree
-from timebeam.schema.trees.tree_cells import Branch
+from timebeam.schema.stores.opentsdb.trees.tree_cells import Branch
 
 
 def trees_page(trees: Sequence[ShownTree], title: str) -> str:

@@ -15,15 +15,15 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.pipelines.trees.actions import places_of, refuse_arguments, stored_trees
-from timebeam.schema.layouts import Trees
-from timebeam.schema.meta.documents import meta_table
-from timebeam.schema.points import Rejected
-from timebeam.schema.trees.definitions import Tree, warnings_of
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import Trees
+from timebeam.schema.stores.opentsdb.meta_documents import meta_table
+from timebeam.schema.stores.opentsdb.trees.definitions import Tree, warnings_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter_files import letter_files
-from timebeam.transforms.meta.find import has_rows
-from timebeam.transforms.trees.place_in_trees import COUNTERS, SyncTrees, TreeSyncJob
-from timebeam.transforms.trees.table import TreeTable, tree_table
+from timebeam.transforms.opentsdb.place_in_trees import COUNTERS, SyncTrees, TreeSyncJob
+from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
+from timebeam.transforms.read.find_series import has_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from timebeam.schema.trees.definitions import Rule, Tree
-from timebeam.schema.trees.explain_rules import shown, tree_lines
-from timebeam.schema.trees.place_series import TreeSeries
-from timebeam.schema.trees.tree_cells import Branch, Content, Leaf
+from timebeam.schema.stores.opentsdb.trees.definitions import Rule, Tree
+from timebeam.schema.stores.opentsdb.trees.explain_rules import shown, tree_lines
+from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries
+from timebeam.schema.stores.opentsdb.trees.tree_cells import Branch, Content, Leaf
 
 _SHOWN_FAILURES = 20
 

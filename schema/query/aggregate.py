@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.batches import distinct
-from timebeam.schema.points import Bools, Int64s
+from timebeam.schema.bits.arrays import Bools, Int64s
+from timebeam.schema.core.batches import distinct
 from timebeam.schema.query.folds import (
     OF_ONE_ITSELF,
     RANKED,

@@ -11,8 +11,9 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.points import Int64s, Series
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS, Gap, Member, Points, aggregate, never_stops
 from timebeam.schema.query.downsample import Fill, QueryRange, downsample, fill_gaps, first_whole_ms
 from timebeam.schema.query.numbers import Values, rates, to_floats

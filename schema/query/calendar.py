@@ -20,7 +20,7 @@ import zoneinfo
 
 import numpy as np
 
-from timebeam.schema.points import Int64s
+from timebeam.schema.bits.arrays import Int64s
 
 _FIXED_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _LARGER = {"ms": 1000, "s": 60, "m": 60, "h": 24}

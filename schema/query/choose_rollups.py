@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.batches import distinct
-from timebeam.schema.points import Bools, Int64s
+from timebeam.schema.bits.arrays import Bools, Int64s
+from timebeam.schema.core.batches import distinct
 from timebeam.schema.query.aggregate import AGGREGATORS, Gap
 from timebeam.schema.query.downsample import Downsampling, Fill
 from timebeam.schema.query.folds import Fold

@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from timebeam.schema.common.times import parse_duration
-from timebeam.schema.points import Floats, Int64s
+from timebeam.schema.bits.arrays import Floats, Int64s
+from timebeam.schema.bits.times import parse_duration
 from timebeam.schema.query.aggregate import PERCENTS
 from timebeam.schema.query.calendar import CalendarInterval
 from timebeam.schema.query.folds import Estimation, between, neighbours

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.points import Floats, Int64s
+from timebeam.schema.bits.arrays import Floats, Int64s
 
 
 class Estimation(enum.Enum):

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.points import Bools, Floats, Int64s
+from timebeam.schema.bits.arrays import Bools, Floats, Int64s
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

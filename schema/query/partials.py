@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.batches import latest_points, run_starts
-from timebeam.schema.points import Bools, Floats, Int64s, Kind, PointBatch, Series
+from timebeam.schema.bits.arrays import Bools, Floats, Int64s, Kind
+from timebeam.schema.core.batches import latest_points, run_starts
+from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.query.downsample import FUNCTIONS, Downsampling
 from timebeam.schema.query.numbers import Values, to_floats
 

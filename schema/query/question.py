@@ -7,7 +7,7 @@ Filters of tag values: query/filter/TagVFilter of OpenTSDB 2.4.1 and its seven k
 | literal_or, iliteral_or | is one of some, separated by `|`; the `i` kinds ignore case |
 | not_literal_or, not_iliteral_or | is none of them |
 | wildcard, iwildcard | has the texts between asterisks in it (`_passes_wildcard`) |
-| regexp | has a match of the pattern in it, in linear time (`timebeam.schema.common.regex`) |
+| regexp | has a match of the pattern in it, in linear time (`timebeam.schema.bits.regex`) |
 
 A series without the tag key of a filter does not pass, whatever the kind (core/TsdbQuery.findGroupBys).
 """
@@ -17,9 +17,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from timebeam.schema.common.regex import PatternError, compiled
-from timebeam.schema.common.times import ends_before
-from timebeam.schema.points import Series
+from timebeam.schema.bits.regex import PatternError, compiled
+from timebeam.schema.bits.times import ends_before
+from timebeam.schema.core.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
 from timebeam.schema.query.numbers import RateOptions

@@ -15,20 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.points import (
-    Bools,
-    Bytes,
-    Floats,
-    Int32s,
-    Int64s,
-    Kind,
-    PointBatch,
-    Reason,
-    RefusedError,
-    Rejected,
-    Series,
-    Stage,
-)
+from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s, Kind
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.accumulators import (
     NO_MAX,
     NO_MIN,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.accumulators import COLUMNS, Buckets, Edges, Ends, regrouped
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.exact_sum import Sums

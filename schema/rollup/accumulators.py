@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.points import Bools, Bytes, Floats, Int32s, Int64s, Series
+from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s
+from timebeam.schema.core.points import Series
 from timebeam.schema.rollup import exact_sum
 from timebeam.schema.rollup.exact_sum import Sums, reduced
 

@@ -6,19 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.schema.common.batches import join
-from timebeam.schema.layouts.capabilities import RollupNames
-from timebeam.schema.points import (
-    Floats,
-    Int64s,
-    Kind,
-    PointBatch,
-    Reason,
-    RefusedError,
-    Rejected,
-    Series,
-    Stage,
-)
+from timebeam.schema.bits.arrays import Floats, Int64s, Kind
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.batches import join
+from timebeam.schema.core.capabilities import RollupNames
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.accumulate import BucketNumbers, numbers
 from timebeam.schema.rollup.accumulators import Buckets
 

@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from timebeam.schema.common.times import parse_duration
-from timebeam.schema.points import Reason, RefusedError, Series
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.times import parse_duration
+from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.row_span import RowSpan
 
 FEWEST_INTERVALS, MOST_INTERVALS = 12, 3840

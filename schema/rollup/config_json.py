@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from timebeam.schema.common.strict_json import DuplicateKeyError, check_keys
-from timebeam.schema.common.times import parse_duration
+from timebeam.schema.bits.strict_json import DuplicateKeyError, check_keys
+from timebeam.schema.bits.times import parse_duration
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan
 

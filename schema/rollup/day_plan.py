@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.common.times import DAY_MS, UTC, first_instant, local_ms
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S
+from timebeam.schema.bits.times import DAY_MS, UTC, first_instant, local_ms
 from timebeam.schema.rollup.config import RollupConfig, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan
+from timebeam.schema.stores.opentsdb.keys import SPAN_S
 
 _EPOCH = datetime.date(1970, 1, 1)
 _LAST_S = 1 << 32

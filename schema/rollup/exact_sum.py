@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.schema.points import Bools, Floats, Int64s
+from timebeam.schema.bits.arrays import Bools, Floats, Int64s
 
 _BITS = 28
 _PLACES = 4

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.points import Int64s
+from timebeam.schema.bits.arrays import Int64s
 
 _SPAN = re.compile(r"([0-9]{1,9})([a-z]+)")
 _NOMINAL_S = {"h": 3600, "d": 86_400, "n": 32 * 86_400, "y": 366 * 86_400}

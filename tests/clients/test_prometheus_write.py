@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
 from tests.support.model import Content

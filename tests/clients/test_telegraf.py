@@ -25,8 +25,8 @@ from tests.support.commands import timebeam
 from tests.support.servers.front_door import front_door
 from timebeam.pipelines.local.emulator import EmulatorError
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
-from timebeam.schema.common.encodings import unpack
-from timebeam.schema.messages import Message, message_format
+from timebeam.schema.bits.encodings import unpack
+from timebeam.schema.formats import Message, message_format
 
 pytestmark = pytest.mark.clients
 

@@ -42,7 +42,7 @@ from timebeam.pipelines.local.emulator import HOST_VARIABLE
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 

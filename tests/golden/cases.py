@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from timebeam.schema.layouts import Name
-from timebeam.schema.layouts.opentsdb.keys import Decimals, OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores import Name
+from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 HERE = Path(__file__).parent / "opentsdb"
 

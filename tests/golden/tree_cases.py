@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.stores import Cell, Row
 
 _HERE = Path(__file__).parent / "opentsdb"
 

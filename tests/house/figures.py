@@ -30,7 +30,7 @@ FAMILIES = frozenset({"__init__", "keys", "encode", "decode", "layout"})
 """Base names of modules that each store may have."""
 CONTRACTS = ("schema/core/contract.py",)
 OLD_CONTRACTS = tuple(
-    f"schema/layouts/{name}.py" for name in ("__init__", "capabilities", "reading", "writing", "layout")
+    f"schema/stores/{name}.py" for name in ("__init__", "capabilities", "reading", "writing", "layout")
 )
 
 LAYOUT = ("--layout", "opentsdb")
@@ -150,7 +150,7 @@ def public_members(root: Path) -> dict[str, int]:
         "try:\n"
         "    from timebeam.schema.stores import STORES as registry\n"
         "except ImportError:\n"
-        "    from timebeam.schema.layouts import LAYOUTS as registry\n"
+        "    from timebeam.schema.stores import LAYOUTS as registry\n"
         "names = {name: registry[name] for name in registry}\n"
         "print(json.dumps({n: len([m for m in dir(c) if m[0] != '_']) for n, c in names.items()}))\n"
     )

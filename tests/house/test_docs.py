@@ -12,10 +12,10 @@ import pytest
 from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.deploy import options_page
 from timebeam.pipelines.options.parameters import DECLARED
-from timebeam.schema.layouts import LAYOUTS
-from timebeam.schema.messages import FORMATS
-from timebeam.schema.points import Reason
-from timebeam.transforms import metrics
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.formats import FORMATS
+from timebeam.schema.stores import LAYOUTS
+from timebeam.transforms.flow import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

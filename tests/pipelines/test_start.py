@@ -44,7 +44,7 @@ CLIENTS = {
 }
 """Google's clients, and what only they import; reads without an emulator need that of the data API."""
 
-FORMATS = {"fastavro", "pyarrow", "timebeam.schema.messages", "timebeam.schema.declared.model"}
+FORMATS = {"fastavro", "pyarrow", "timebeam.schema.formats", "timebeam.schema.stores.declared.model"}
 """Formats of messages, declared tables, and what only they import."""
 
 _PROGRAM = f"""\

@@ -24,7 +24,7 @@ from tests.support.workload import (
     read_letters,
     run,
 )
-from timebeam.schema.points import Reason
+from timebeam.schema.bits.reasons import Reason
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from tests.support.processes import uid_victim
 from tests.support.processes.uid_race import race
 from tests.support.stored import Store
 from tests.support.workload import Workload, check_equal, run
-from timebeam.schema.layouts import Name
-from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.schema.stores import Name
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 CREATE = UidPolicy(auto_create_metrics=True)
 METRICS = tuple(Name("metrics", f"sys.m{number}") for number in range(5))

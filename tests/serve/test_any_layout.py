@@ -28,14 +28,14 @@ from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.options.values import read_config, readable_of, target_of
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
-from timebeam.schema.layouts import ReadableLayout
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import Series as TimeSeries
+from timebeam.schema.core.points import Series as TimeSeries
 from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.schema.stores import ReadableLayout
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.query.evaluate import tsuids_of
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
 SPAN_S = 3 * 3600

@@ -23,12 +23,12 @@ from tests.support.stored import Store
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import Gate, ServerLimits
 from timebeam.pipelines.serve.endpoints import request_of, respond
-from timebeam.schema.api.request import ApiError
-from timebeam.schema.api.ts_query import checked
-from timebeam.schema.api.uri_query import uri_query
-from timebeam.schema.layouts import Row
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores import Row
+from timebeam.schema.stores.opentsdb.http.request import ApiError
+from timebeam.schema.stores.opentsdb.http.ts_query import checked
+from timebeam.schema.stores.opentsdb.http.uri_query import uri_query
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
 from timebeam.transforms.query.evaluate import evaluate
 

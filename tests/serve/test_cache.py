@@ -32,13 +32,13 @@ from timebeam.pipelines.serve import queries
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.cache import AnswerCache, Caches
 from timebeam.pipelines.serve.endpoints import request_of, respond
-from timebeam.schema.layouts import Cell, Deletion, Row, Scan
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores import Cell, Deletion, Row, Scan
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.query.budget import Budget, Meter, MeteredReader
 from timebeam.transforms.query.evaluate import Evaluated, evaluate
 from timebeam.transforms.query.read_cache import KEPT_SECONDS, TimedCache, Transcript
-from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.changed_hours import hours_note, read_days, touched_table
 from timebeam.transforms.rollup.hour_leases import claim, release
 

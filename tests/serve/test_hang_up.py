@@ -18,8 +18,8 @@ from tests.support.servers.running_server import running
 from timebeam.pipelines.serve import app
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 

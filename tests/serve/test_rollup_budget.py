@@ -9,7 +9,7 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.transforms.query.budget import Budget, Meter
 
 HOURS = 10

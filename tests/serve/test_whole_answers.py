@@ -19,9 +19,9 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.endpoints import Response, request_of, respond
-from timebeam.schema.layouts import Name
-from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
-from timebeam.schema.points import Series as TimeSeries
+from timebeam.schema.core.points import Series as TimeSeries
+from timebeam.schema.stores import Name
+from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 
 BASE_S = 1_709_251_200  # 2024-03-01
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.commands import timebeam
-from timebeam.schema.layouts import Cell, Row, TableSpec
+from timebeam.schema.stores import Cell, Row, TableSpec
 from timebeam.transforms.bigtable.create_tables import admin_instance, create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.table_list import table_names
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 FOLDER = Path(__file__).parents[1] / "golden" / "states"
 Document = dict[str, Any]

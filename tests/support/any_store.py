@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tests.schema.layouts.plain_opentsdb import Number, number
+from tests.schema.stores.plain_opentsdb import Number, number
 from tests.support.model import Content, SeriesName
 from tests.support.stored import store_archive
 from timebeam.pipelines.options.parameters import LAYOUT
-from timebeam.schema.layouts import LAYOUTS, Layout, Row, Selected, Selection
+from timebeam.schema.stores import LAYOUTS, Layout, Row, Selected, Selection
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.read.table_reader import TableReader, scan_table
 
 EVER_MS = 1 << 42
 """Behind every time of a test."""

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from tests.schema.layouts.plain_opentsdb import Number, java_bucket, number, read_row, read_value
-from timebeam.schema.layouts import Name
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
+from tests.schema.stores.plain_opentsdb import Number, java_bucket, number, read_row, read_value
+from timebeam.schema.stores import Name
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 
 SeriesName: TypeAlias = "tuple[str, tuple[tuple[str, str], ...]]"
 """(metric, tags sorted by key)."""

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.model import Content, Point, SeriesName
 from tests.support.stored import CellBytes, Store
 

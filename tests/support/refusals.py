@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected, Stage
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected, Stage
 
 
 def refused_point(

@@ -9,15 +9,16 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCe
 
 from tests.support.data_client import open_table
 from timebeam.pipelines.options.stored import FAMILY, VERSION, settings_table
-from timebeam.schema.layouts import Archive, Cell, Layout, Name, Row, find_capability
-from timebeam.schema.layouts.opentsdb import annotation_cells, select
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores import Archive, Cell, Layout, Name, Row, find_capability
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.columns import annotation_cells
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 CellBytes = tuple[bytes, bytes, int, bytes]
 """(row key, qualifier, timestamp in ms, value)."""

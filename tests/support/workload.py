@@ -21,7 +21,7 @@ from tests.support.data_client import open_table
 from tests.support.model import Point, SeriesName, StoredCell
 from tests.support.pubsub_server import Published
 from tests.support.stored import Store
-from timebeam.schema.points import Reason
+from timebeam.schema.bits.reasons import Reason
 from timebeam.transforms.dead_letters.letter import from_json
 
 HOUR_S = 3600

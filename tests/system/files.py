@@ -15,7 +15,7 @@ import fastavro
 import pyarrow.parquet as pq
 import zstandard
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.model import Content
 from tests.system.steps import SERIES, File, Point
 

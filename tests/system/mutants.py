@@ -32,12 +32,14 @@ import numpy as np
 
 from tests.support.inputs.mutants import Attributes, mutant
 from tests.support.inputs.samples import Form, forms
-from timebeam.schema.declared.language.loader import load
-from timebeam.schema.messages import AUTO, FORMATS
-from timebeam.schema.messages.base import RecordEncoding
-from timebeam.schema.points import PointBatch, Reason, Rejected
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import AUTO, FORMATS
+from timebeam.schema.formats.base import RecordEncoding
+from timebeam.schema.stores.declared.language.loader import load
 from timebeam.transforms.dead_letters.rejected import REJECTED
-from timebeam.transforms.declared.store_records import RecordMessagesFn
+from timebeam.transforms.ingest.store_records import RecordMessagesFn
 from timebeam.transforms.input.messages import ParseMessagesFn, pubsub_message
 from timebeam.transforms.input.parse import ANNOTATIONS
 

@@ -25,7 +25,7 @@ from tests.system.race_tables import settle_at_once
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 from timebeam.transforms.bigtable import reader
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.store import leases
+from timebeam.transforms.care import leases
 
 LEASE_SECONDS = 3.0
 """For which a range stays leased by a process that was killed."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.any_store import AnyStore
 from tests.support.model import Content, SeriesName
 from tests.system import steps

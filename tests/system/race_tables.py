@@ -14,7 +14,7 @@ from unittest import mock
 
 from google.cloud.bigtable.data import RowMutationEntry, SetCell
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
 from tests.support.data_client import open_table
@@ -23,8 +23,8 @@ from tests.system.model import as_stored
 from tests.system.race_jobs import HOURS, MAIN, OTHER, OTHERS, START_S, Contents, Filling, Stores, fillings
 from tests.system.steps import DAY_S, HOUR_S
 from timebeam.pipelines.store import compact, delete, seal
-from timebeam.schema.layouts import Row
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.schema.stores import Row
+from timebeam.transforms.read.table_reader import scan_table
 
 _NUMBERS = itertools.count(1)
 _ARRIVAL_S = START_S + 7 * DAY_S

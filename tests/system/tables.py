@@ -14,8 +14,8 @@ from google.cloud.bigtable.data import (
     Mutation,
 )
 
-from tests.schema.layouts import plain_heroic, plain_kairosdb
-from tests.schema.layouts.plain_opentsdb import java_bucket
+from tests.schema.stores import plain_heroic, plain_kairosdb
+from tests.schema.stores.plain_opentsdb import java_bucket
 from tests.support import model as opentsdb_model
 from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
@@ -26,11 +26,11 @@ from tests.system.files import CODEC
 from tests.system.model import PLAIN_GROUPS, STAT_IDS, STAT_OF_ID, RollupKey, hour_of, interval_text
 from tests.system.steps import HOUR_S, SERIES, START_S, Delete, Point, Setup
 from timebeam.pipelines.options.parameters import LAYOUT
-from timebeam.schema.layouts import LAYOUTS
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 _DATA = {"opentsdb": "tsdb", "heroic": "metrics", "heroic-readable": "metrics", "kairosdb": "data_points"}
 _SPANS = {600: "1d", 1800: "1d", 3600: "1n", 7200: "1n", 86_400: "1y"}

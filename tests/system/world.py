@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.commands import Ran, code_of, timebeam
 from tests.system import files, tables
 from tests.system.disagreement import DisagreementError, expect

@@ -18,7 +18,7 @@ import yaml
 from tests.support.servers.dataflow import ROOT
 from tests.support.stored import Store
 from timebeam.pipelines.deploy.jobs import JOBS
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 
 DOCKERFILE = (ROOT / "templates" / "Dockerfile").read_text()
 LOCK = (ROOT / "requirements-test.lock").read_text()
@@ -145,9 +145,7 @@ def test_the_wheel_has_all_that_the_packages_have(installed: Path) -> None:
 
 @pytest.mark.long
 def test_another_package_of_the_name_schema_works_beside_it(installed: Path, tmp_path: Path) -> None:
-    program = (
-        "from schema import Schema; from timebeam.schema.points import Series; print(Schema(int).validate(7))"
-    )
+    program = "from schema import Schema; import timebeam.schema.core.points; print(Schema(int).validate(7))"
     python = str(installed / "venv" / "bin" / "python")
     ran = subprocess.run([python, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert ran.stdout == "7\n", ran.stderr

@@ -13,8 +13,12 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
-from timebeam.schema.annotations import parse_stored
-from timebeam.schema.layouts import (
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.annotations import parse_stored
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import ColumnRange
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.stores import (
     Annotations,
     Cell,
     Finding,
@@ -25,17 +29,16 @@ from timebeam.schema.layouts import (
     SeriesKey,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb import annotation_cells, keys, select
-from timebeam.schema.layouts.opentsdb.decode_row import is_histogram
-from timebeam.schema.layouts.opentsdb.pack_rows import FAMILY
-from timebeam.schema.layouts.reading import ColumnRange
-from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
-from timebeam.transforms import metrics
+from timebeam.schema.stores.opentsdb import keys, select
+from timebeam.schema.stores.opentsdb.columns import annotation_cells
+from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
+from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import refused_row
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write import write_batch
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x07")
 """A range of columns with all annotations and histograms, and some points."""

@@ -11,29 +11,21 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
-from timebeam.schema.common.batches import join, latest_points
-from timebeam.schema.layouts import Finding, Layout, ReadableLayout, Reader, Selection, WritableLayout
-from timebeam.schema.points import (
-    Bools,
-    Bytes,
-    Floats,
-    Int64s,
-    Kind,
-    PointBatch,
-    Reason,
-    Rejected,
-    Series,
-    Stage,
-)
-from timebeam.transforms import metrics
+from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int64s, Kind
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.batches import join, latest_points
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.stores import Finding, Layout, ReadableLayout, Reader, Selection, WritableLayout
 from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row, refusing
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.query.read_points import read_decoded
-from timebeam.transforms.readers.chunks import RangesFn
-from timebeam.transforms.readers.parallel import ParallelReader
-from timebeam.transforms.readers.table_reader import within
+from timebeam.transforms.read.chunks import RangesFn
+from timebeam.transforms.read.parallel import ParallelReader
+from timebeam.transforms.read.table_reader import within
 
 BATCH_POINTS = 100_000
 

@@ -26,26 +26,28 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.common.times import DAY_MS
-from timebeam.schema.layouts import ReadableLayout, Selection
-from timebeam.schema.messages.parquet.footer import read_footer
-from timebeam.schema.messages.parquet.parquet_columns import (
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.bits.times import DAY_MS
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.formats.parquet.footer import read_footer
+from timebeam.schema.formats.parquet.parquet_columns import (
     columns_of,
     join_sums,
     sums_of,
     table_of,
     written,
 )
-from timebeam.schema.messages.parquet.row_groups import RowGroups
-from timebeam.schema.messages.parquet.statistics import wrong_statistics
-from timebeam.schema.points import PointBatch, Reason, Rejected, Stage
-from timebeam.transforms import metrics
+from timebeam.schema.formats.parquet.row_groups import RowGroups
+from timebeam.schema.formats.parquet.statistics import wrong_statistics
+from timebeam.schema.stores import ReadableLayout, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_batches
 from timebeam.transforms.copy.exported_rollups import RollupReader
 from timebeam.transforms.copy.sorted_runs import SortedRuns
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
-from timebeam.transforms.readers.parallel import ParallelReader
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.read.parallel import ParallelReader
 
 MANIFEST = "_manifest.json"
 """Engines ignore files whose names begin with `_`."""

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from timebeam.schema.layouts import Finding, Reader, RollupTables, Selection
-from timebeam.schema.layouts.opentsdb import keys, select
-from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.config import RollupConfig, RollupInterval
-from timebeam.schema.rollup.opentsdb_rollup import DecodedRollups, decode_rollups
+from timebeam.schema.stores import Finding, Reader, RollupTables, Selection
+from timebeam.schema.stores.opentsdb import keys, select
+from timebeam.schema.stores.opentsdb.rollup_tables import DecodedRollups, decode_rollups
 from timebeam.transforms.copy.copied_points import BATCH_POINTS
 from timebeam.transforms.dead_letters.rejected import refused_row
 

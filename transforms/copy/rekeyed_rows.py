@@ -16,16 +16,18 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
-from timebeam.schema.layouts import Cell, Name, Row, Scan, SeriesKey, UidTables
-from timebeam.schema.layouts.opentsdb.keys import (
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.series.search_series import CachedUidNames, why_nameless
+from timebeam.schema.stores import Cell, Name, Row, Scan, SeriesKey, UidTables
+from timebeam.schema.stores.opentsdb.keys import (
     is_of_series,
     row_key,
     tsuid_of_key,
 )
-from timebeam.schema.meta.documents import DOCUMENT, KINDS, TsMeta
-from timebeam.schema.meta.search_series import CachedUidNames, why_nameless
-from timebeam.schema.points import Reason, RefusedError, Rejected, Series, Stage
-from timebeam.schema.trees.tree_cells import (
+from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, KINDS, TsMeta
+from timebeam.schema.stores.opentsdb.trees.tree_cells import (
     COLLISION,
     LEAF,
     NOT_MATCHED,
@@ -39,9 +41,9 @@ from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import refused_row
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy, UidTable
 from timebeam.transforms.ingest.write import write_batch
-from timebeam.transforms.readers.table_reader import TableReader, read_rows, scan_rows
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
+from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
 
 _ROWS_AT_ONCE = 500
 _NO_NEW_UIDS = UidPolicy(auto_create_tagks=False, auto_create_tagvs=False)

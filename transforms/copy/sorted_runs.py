@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.common.batches import join, latest_points
-from timebeam.schema.common.times import DAY_MS
-from timebeam.schema.points import Int32s, Int64s, Kind, PointBatch, Series
+from timebeam.schema.bits.arrays import Int32s, Int64s, Kind
+from timebeam.schema.bits.times import DAY_MS
+from timebeam.schema.core.batches import join, latest_points
+from timebeam.schema.core.points import PointBatch, Series
 
 RUN_POINTS = 1 << 20
 """Points of a run: about 100 MB of memory while it is sorted."""

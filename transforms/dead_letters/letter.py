@@ -14,8 +14,9 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from timebeam.schema.common.encodings import LARGEST
-from timebeam.schema.points import MOST_RECORDS, Envelope, Part, Reason, Rejected, Stage, shortened
+from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.reasons import Reason, shortened
+from timebeam.schema.core.rejections import MOST_RECORDS, Envelope, Part, Rejected, Stage
 from timebeam.transforms.dead_letters.rejected import CellTime
 
 LETTER_BYTES = 9_000_000

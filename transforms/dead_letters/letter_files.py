@@ -20,11 +20,12 @@ from apache_beam.pvalue import PCollection
 from google.cloud.pubsub_v1 import PublisherClient
 from google.cloud.pubsub_v1.publisher.futures import Future
 
-from timebeam.schema.layouts import Row
-from timebeam.schema.points import Reason, Rejected
-from timebeam.transforms import metrics
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import Row
 from timebeam.transforms.dead_letters.letter import from_json, letters, to_json
 from timebeam.transforms.dead_letters.rejected import ROW_SOURCE, row_of
+from timebeam.transforms.flow import metrics
 
 TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
 

@@ -15,8 +15,9 @@ import msgspec
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 
-from timebeam.schema.layouts import Cell, Deletion, Row
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.stores import Cell, Deletion, Row
 from timebeam.transforms.bigtable.mutation_bytes import decoded_row
 from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
 

@@ -18,14 +18,14 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import GlobalWindow
 
-from timebeam.schema.common.decompress import DamagedError, TruncatedError, content
-from timebeam.schema.layouts import RefusedRows, Row
-from timebeam.schema.layouts.table_rows import ARRIVAL
-from timebeam.schema.messages import Message
-from timebeam.schema.messages.base import line_spans
-from timebeam.schema.messages.rules import Refusals
-from timebeam.schema.points import Reason, RefusedError, Rejected, Stage
-from timebeam.transforms import metrics
+from timebeam.schema.bits.decompress import DamagedError, TruncatedError, content
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.table_rows import ARRIVAL
+from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import line_spans
+from timebeam.schema.formats.rules import Refusals
+from timebeam.schema.stores import RefusedRows, Row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import (
     LINE_BYTES,
@@ -36,9 +36,10 @@ from timebeam.transforms.dead_letters.letter import (
     to_json,
 )
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, row_of
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.pack import mutations
 from timebeam.transforms.input import cutters
-from timebeam.transforms.readers.table_reader import RememberingReader, TableReader
+from timebeam.transforms.read.table_reader import RememberingReader, TableReader
 
 POINTS: Final = "points"
 ROWS: Final = "rows"

@@ -12,14 +12,17 @@ import numpy as np
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
-from timebeam.schema.common.lru import LruCache
-from timebeam.schema.layouts import Layout, Name, SeriesKey
-from timebeam.schema.points import Int64s, PointBatch, RefusedError, Rejected, Series, Stage
-from timebeam.transforms import metrics
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.stores import Layout, Name, SeriesKey
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.limit_series import LimitState, SeriesLimiter
-from timebeam.transforms.ingest.uids import DryUidTable, UidPolicy, UidTable
+from timebeam.transforms.opentsdb.assign_uids import DryUidTable, UidPolicy, UidTable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from google.cloud.bigtable.row_filters import TimestampRange
 
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row
-from timebeam.transforms.ingest.coders import OVERHEAD, RecordCoder
+from timebeam.transforms.flow.coders import OVERHEAD, RecordCoder
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 

@@ -16,14 +16,15 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.utils import shared
 
-from timebeam.schema.common.lru import LruCache
-from timebeam.schema.layouts import Row, SeriesIndex
-from timebeam.schema.points import Rejected, Series
-from timebeam.transforms import metrics
+from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import Row, SeriesIndex
 from timebeam.transforms.bigtable.reader import ranges_between, scan_keys, split_keys
 from timebeam.transforms.bigtable.rows import MUTATIONS, KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, split_row
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.pack import merged_rows
 from timebeam.transforms.ingest.write import data_tables, write_batch

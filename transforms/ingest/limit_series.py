@@ -3,7 +3,7 @@
 A series is new if a name of it has no UID, or if it is in no index table. With OpenTSDB's metadata
 (`--meta`) it is also new if its names have UIDs, but it is not in the meta table.
 
-What is counted and where: `timebeam.schema.meta.series_limits`. A worker process adds what it has let in to
+What is counted and where: `timebeam.schema.series.series_limits`. A worker process adds what it has let in to
 the counts at the end of each bundle. Then, and before it decides on new series when `MERGE_SECONDS` have
 passed, it reads what others have added. The count of a metric that has none starts from its series in the
 meta table or index tables, or else in its data rows of the last two hours.
@@ -15,17 +15,18 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.common.lru import LruCache
-from timebeam.schema.layouts import Cell, Layout, SeriesIndex, SeriesKey, SeriesMeta, find_capability
-from timebeam.schema.meta import series_limits
-from timebeam.schema.meta.documents import meta_table
-from timebeam.schema.meta.search_series import Listed, SeriesQuery
-from timebeam.schema.meta.series_limits import SeriesCount, SeriesLimits, limit_of
-from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
+from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.series import series_limits
+from timebeam.schema.series.search_series import Listed, SeriesQuery
+from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of
+from timebeam.schema.stores import Cell, Layout, SeriesIndex, SeriesKey, SeriesMeta, find_capability
+from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.meta.find import from_data, from_meta
-from timebeam.transforms.readers.table_reader import TableReader, existing_keys, read_rows
+from timebeam.transforms.read.find_series import from_data, from_meta
+from timebeam.transforms.read.table_reader import TableReader, existing_keys, read_rows
 
 MERGE_SECONDS = 10.0
 REFUSED_SECONDS = 60.0

@@ -11,10 +11,9 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
-from timebeam.schema.layouts import Cell, Deletion, Encoded, Layout, Packing, Replacing, Row, SeriesSpan
-from timebeam.schema.layouts.cell_fragments import CellColumns
-from timebeam.schema.layouts.table_rows import stored_bytes_of
-from timebeam.transforms import metrics
+from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.table_rows import stored_bytes_of
+from timebeam.schema.stores import Cell, Deletion, Encoded, Layout, Packing, Replacing, Row, SeriesSpan
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
 from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
 from timebeam.transforms.bigtable.target import Target
@@ -26,9 +25,10 @@ from timebeam.transforms.dead_letters.rejected import (
     split_row,
     windowed,
 )
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.group import RowKey
-from timebeam.transforms.readers.table_reader import read_rows
+from timebeam.transforms.read.table_reader import read_rows
 
 _BYTES_AT_ONCE = 4 << 20
 """Bytes of fragments whose rows are encoded together."""

@@ -18,16 +18,18 @@ from typing import Any, Protocol
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.layouts import Packing, Row, StoredLayout, TableSpec
-from timebeam.schema.layouts.opentsdb.decode_row import is_histogram
-from timebeam.schema.points import Reason, Rejected, Stage
-from timebeam.transforms import bigtable, metrics
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.stores import Packing, Row, StoredLayout, TableSpec
+from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
+from timebeam.transforms import bigtable
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
 from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row, refused_row, windowed
+from timebeam.transforms.flow import metrics
 
 Hours = Collection[tuple[bytes, int]]
 """(metric, start in s) of hours."""

@@ -13,11 +13,12 @@ from typing import Protocol
 
 import numpy as np
 
-from timebeam.schema.common.decompress import DamagedError, TruncatedError
-from timebeam.schema.common.encodings import LARGEST
-from timebeam.schema.common.protobuf import ProtoError, varint
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.bits.decompress import DamagedError, TruncatedError
+from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.protobuf import ProtoError, varint
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.formats import Message
 
 LINE_BYTES = 1 << 20
 """Longest line; the refusal of a longer one holds its first `LINE_BYTES`."""

@@ -17,18 +17,20 @@ from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
-from timebeam.schema.common.decompress import DamagedError, TruncatedError, content, is_compressed
-from timebeam.schema.common.encodings import LARGEST
-from timebeam.schema.messages import Framing, Message
-from timebeam.schema.messages.avro.codecs import EarlyEndError
-from timebeam.schema.messages.avro.container import ContainerCutter
-from timebeam.schema.messages.parquet.footer import read_footer
-from timebeam.schema.messages.parquet.parquet_columns import batch_bytes, cut
-from timebeam.schema.messages.parquet.parquet_format import BATCH_ROWS
-from timebeam.schema.messages.parquet.row_groups import RowGroups
-from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
-from timebeam.transforms import metrics
+from timebeam.schema.bits.decompress import DamagedError, TruncatedError, content, is_compressed
+from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import source_checksum
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.formats import Framing, Message
+from timebeam.schema.formats.avro.codecs import EarlyEndError
+from timebeam.schema.formats.avro.container import ContainerCutter
+from timebeam.schema.formats.parquet.footer import read_footer
+from timebeam.schema.formats.parquet.parquet_columns import batch_bytes, cut
+from timebeam.schema.formats.parquet.parquet_format import BATCH_ROWS
+from timebeam.schema.formats.parquet.row_groups import RowGroups
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.input import cutters
 from timebeam.transforms.input.cutters import Cutter, DelimitedCutter, LineCutter
 from timebeam.transforms.input.json_cutter import JsonCutter, starts_document
@@ -194,7 +196,7 @@ def blocks_by_arrival(
     """The blocks of all files, each after those that it wins over, and refusals as in `blocks`.
 
     Of points with the same instant the one from the newest file wins; of files of one time the one whose path
-    has the greatest checksum; within a file the later one (`timebeam.schema.layouts`).
+    has the greatest checksum; within a file the later one (`timebeam.schema.stores`).
     """
     in_order = sorted(files, key=lambda file: (_modified_ms(file), source_checksum(file.path)))
     for file in in_order:

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from timebeam.schema.common.encodings import LARGEST
-from timebeam.schema.messages import Message
-from timebeam.schema.messages.text.json_elements import DECODER
-from timebeam.schema.points import Bytes, Int64s, Reason, Rejected
+from timebeam.schema.bits.arrays import Bytes, Int64s
+from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.json_elements import DECODER
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import Message
 from timebeam.transforms.input import cutters
 from timebeam.transforms.input.cutters import LineCutter, refusal
 

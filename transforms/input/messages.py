@@ -26,10 +26,12 @@ from apache_beam.io.gcp.pubsub import PubsubMessage, ReadFromPubSub
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
-from timebeam.schema.messages import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
-from timebeam.transforms import metrics
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Envelope
+from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, windowed
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.input.opening import (
     JSON,
     ReadMessage,

@@ -12,12 +12,14 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
-from timebeam.schema.common.batches import join_joined
-from timebeam.schema.common.encodings import COMPRESSED, LARGEST, compression, snappy, unpack
-from timebeam.schema.common.protobuf import ProtoError
-from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.messages.whole_format import WholeFormat
-from timebeam.schema.points import Origins, PointBatch, Reason, RefusedError
+from timebeam.schema.bits.encodings import COMPRESSED, LARGEST, compression, snappy, unpack
+from timebeam.schema.bits.protobuf import ProtoError
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.batches import join_joined
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Origins
+from timebeam.schema.formats import Framing, Message, MessageFormat, Parsed
+from timebeam.schema.formats.whole_format import WholeFormat
 
 _WRAPPINGS = 2
 """Most content encodings of a message that are decoded."""

@@ -13,14 +13,16 @@ from typing import Any, Final, Literal, TypeVar
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
-from timebeam.schema.annotations import AnnotationEdit
-from timebeam.schema.common.batches import follows, join_texts
-from timebeam.schema.common.decompress import DamagedError, TruncatedError, decompressed
-from timebeam.schema.common.encodings import LARGEST, unpack
-from timebeam.schema.messages import Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.schema.points import PointBatch, Reason, RefusedError, Rejected
-from timebeam.transforms import metrics
+from timebeam.schema.bits.decompress import DamagedError, TruncatedError, decompressed
+from timebeam.schema.bits.encodings import LARGEST, unpack
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.annotations import AnnotationEdit
+from timebeam.schema.core.batches import follows, join_texts
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, windowed
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.input.cutters import LINES, LineCutter, count_newlines, refusal
 from timebeam.transforms.input.json_cutter import JsonCutter
 from timebeam.transforms.input.opening import ReadMessage

@@ -9,23 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from google.api_core.exceptions import NotFound
 
-from timebeam.schema.common.batches import distinct
-from timebeam.schema.common.times import LATEST_MS, utc_text
-from timebeam.schema.layouts import (
-    Finding,
-    Name,
-    ReadableLayout,
-    Reader,
-    RollupTables,
-    Row,
-    UnknownNameError,
-)
-from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb import select
-from timebeam.schema.layouts.opentsdb.key_ranges import tag_pairs
-from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.layouts.reading import AmbiguousNameError
-from timebeam.schema.points import Int64s, Kind, Series
+from timebeam.schema.bits.arrays import Int64s, Kind
+from timebeam.schema.bits.times import LATEST_MS, utc_text
+from timebeam.schema.core.batches import distinct
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import AmbiguousNameError
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.choose_rollups import (
     QueryPlan,
@@ -41,11 +29,24 @@ from timebeam.schema.query.partials import Partials, joined, of_points
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig
 from timebeam.schema.rollup.day_plan import LAST_MS
-from timebeam.schema.rollup.opentsdb_rollup import columns_of, decode_rollups
+from timebeam.schema.stores import (
+    Finding,
+    Name,
+    ReadableLayout,
+    Reader,
+    RollupTables,
+    Row,
+    UnknownNameError,
+)
+from timebeam.schema.stores.opentsdb import keys as row_keys
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.key_ranges import tag_pairs
+from timebeam.schema.stores.opentsdb.rollup_tables import columns_of, decode_rollups
+from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.read_points import find_series, selection_of
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 MOST_READS = 16
 """Reads of raw rows in one query; with more gaps, the periods between some gaps are read too."""

@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.layouts import Reader, Row, Scan
+from timebeam.schema.stores import Reader, Row, Scan
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.query.read_cache import Transcript, UidCache
 

@@ -6,8 +6,15 @@ import dataclasses
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.layouts import (
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.points import Series
+from timebeam.schema.query.aggregate import never_stops
+from timebeam.schema.query.answer import QuerySeries, Result, annotated, answer
+from timebeam.schema.query.histogram_answer import answer_histograms, check_percentiles
+from timebeam.schema.query.question import Question
+from timebeam.schema.rollup.config import PreAggregate, RollupConfig
+from timebeam.schema.series.search_series import CachedUidNames
+from timebeam.schema.stores import (
     Annotations,
     Histograms,
     ReadableLayout,
@@ -16,21 +23,14 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.layouts.opentsdb.key_ranges import key_of_tsuid
-from timebeam.schema.layouts.opentsdb.keys import tsuid_pairs
-from timebeam.schema.layouts.opentsdb.uids import uid_table
-from timebeam.schema.meta.search_series import CachedUidNames
-from timebeam.schema.points import Series
-from timebeam.schema.query.aggregate import never_stops
-from timebeam.schema.query.answer import QuerySeries, Result, annotated, answer
-from timebeam.schema.query.histogram_answer import answer_histograms, check_percentiles
-from timebeam.schema.query.question import Question
-from timebeam.schema.rollup.config import PreAggregate, RollupConfig
+from timebeam.schema.stores.opentsdb.key_ranges import key_of_tsuid
+from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
+from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.answer_rollups import find_points, find_rolled_up
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.query_annotations import find_histograms, series_annotations
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 
 def tsuids_of(layout: UidTables, series: Collection[Series], reader: Reader) -> dict[Series, bytes]:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.common.simple_histogram import Histogram, NotASimpleHistogramError, decode
-from timebeam.schema.layouts import Annotations, Finding, Histograms, Row
-from timebeam.schema.layouts.opentsdb import annotation_cells as cells
-from timebeam.schema.layouts.opentsdb import select
-from timebeam.schema.layouts.opentsdb.annotation_cells import offset_ms
-from timebeam.schema.layouts.opentsdb.decode_row import is_histogram
-from timebeam.schema.layouts.opentsdb.keys import parse_key
-from timebeam.schema.layouts.opentsdb.pack_rows import FAMILY
-from timebeam.schema.layouts.reading import ColumnRange
-from timebeam.schema.points import Series
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import ColumnRange
+from timebeam.schema.core.simple_histogram import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.query.answer import by_start
 from timebeam.schema.query.downsample import first_whole_ms
 from timebeam.schema.query.question import Question
+from timebeam.schema.stores import Annotations, Finding, Histograms, Row
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
+from timebeam.schema.stores.opentsdb.columns.annotation_cells import offset_ms
+from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
+from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
+from timebeam.schema.stores.opentsdb.keys import parse_key
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.read_points import selection_of
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 
 def series_annotations(

@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from timebeam.schema.layouts import Reader, Row, Scan
+from timebeam.schema.stores import Reader, Row, Scan
 
 Kept = TypeVar("Kept")
 

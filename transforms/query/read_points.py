@@ -9,8 +9,16 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.common.batches import join, latest_points, run_starts
-from timebeam.schema.layouts import (
+from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
+from timebeam.schema.core.batches import join, latest_points, run_starts
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.query.answer import QuerySeries
+from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.query.numbers import Values
+from timebeam.schema.query.numbers import numbers as numbers_of
+from timebeam.schema.query.partials import Intervals
+from timebeam.schema.query.question import Question
+from timebeam.schema.stores import (
     Archive,
     DecodedRows,
     Finding,
@@ -20,18 +28,11 @@ from timebeam.schema.layouts import (
     UidTables,
     find_capability,
 )
-from timebeam.schema.points import Bytes, Int64s, Kind, PointBatch, Series
-from timebeam.schema.query.answer import QuerySeries
-from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.numbers import Values
-from timebeam.schema.query.numbers import numbers as numbers_of
-from timebeam.schema.query.partials import Intervals
-from timebeam.schema.query.question import Question
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
-from timebeam.transforms.readers.parallel import ParallelReader
-from timebeam.transforms.readers.table_reader import read_ahead
+from timebeam.transforms.read.parallel import ParallelReader
+from timebeam.transforms.read.table_reader import read_ahead
 
 _Number = TypeVar("_Number", bound=np.generic)
 

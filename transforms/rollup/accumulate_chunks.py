@@ -20,20 +20,20 @@ from typing import Any, Final, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from timebeam.schema.layouts import Reader, SeriesKey
-from timebeam.schema.layouts.opentsdb.keys import SPAN_S, row_key
-from timebeam.schema.points import Rejected
+from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.accumulator_bytes import packed_rows
 from timebeam.schema.rollup.accumulators import Buckets
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import RollupPlan
-from timebeam.transforms import metrics
+from timebeam.schema.stores import Reader, SeriesKey
+from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key
 from timebeam.transforms.bigtable.reader import sampled
 from timebeam.transforms.dead_letters.rejected import refuse, windowed
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import SeriesKeys
-from timebeam.transforms.readers.chunks import Chunk, hour_chunks
-from timebeam.transforms.readers.table_reader import RememberingReader, TableReader, within
+from timebeam.transforms.read.chunks import Chunk, hour_chunks
+from timebeam.transforms.read.table_reader import RememberingReader, TableReader, within
 from timebeam.transforms.rollup.chunk_points import NumberedChunk, NumberReader, give_back_memory, read_period
 from timebeam.transforms.rollup.rollup_cells import TableInPlace, encode
 from timebeam.transforms.rollup.rollup_job import (

@@ -30,14 +30,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.layouts import Cell, Deletion, HourMarks, Reader, Row, Scan, StoredLayout, TableSpec
+from timebeam.schema.stores import Cell, Deletion, HourMarks, Reader, Row, Scan, StoredLayout, TableSpec
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, EncodedRow
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.dead_letters.rejected import AnyRow
 from timebeam.transforms.ingest.write import Hours, data_tables
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.hour_leases import DEAD_MS, FAMILY, Lease, LeaseRow, is_lease
 
 HOUR_S, DAY_S = 3600, 86_400

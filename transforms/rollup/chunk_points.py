@@ -8,16 +8,18 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.common.batches import latest_points
-from timebeam.schema.layouts import DecodedRows, Finding, ReadableLayout, Row, Selected
-from timebeam.schema.points import PointBatch, Reason, Rejected, Series, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.batches import latest_points
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.day_plan import RollupPlan
-from timebeam.transforms import metrics
+from timebeam.schema.stores import DecodedRows, Finding, ReadableLayout, Row, Selected
 from timebeam.transforms.dead_letters.rejected import refused_row
-from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.parallel import Ahead
-from timebeam.transforms.readers.table_reader import read_ahead
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.read.chunks import Chunk
+from timebeam.transforms.read.parallel import Ahead
+from timebeam.transforms.read.table_reader import read_ahead
 
 _POINTS_AT_ONCE = 200_000  # numpy takes most of the time then, not Python
 _READS_AHEAD = 8  # lists of about two megabytes: while a chunk is encoded, the next one is read

@@ -8,9 +8,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection
 
-from timebeam.schema.layouts import StoredLayout, UidTables, find_capability
-from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.day_plan import RollupPart
+from timebeam.schema.stores import StoredLayout, UidTables, find_capability
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import row_of
 from timebeam.transforms.rollup.changed_hours import HOUR_S, HourMark, clear_marks, read_marks

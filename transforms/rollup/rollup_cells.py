@@ -12,18 +12,24 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from timebeam.schema.layouts import Deletion, Reader, SeriesKey
-from timebeam.schema.layouts.opentsdb.keys import row_keys
-from timebeam.schema.layouts.table_rows import stored_bytes_of
+from timebeam.schema.core.table_rows import stored_bytes_of
 from timebeam.schema.rollup.accumulators import Buckets, merge
 from timebeam.schema.rollup.config import OF_GROUP, RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
-from timebeam.schema.rollup.opentsdb_rollup import FAMILY, EncodedRollups, Form, encode_points, encode_rollups
-from timebeam.transforms import metrics
+from timebeam.schema.stores import Deletion, Reader, SeriesKey
+from timebeam.schema.stores.opentsdb.keys import row_keys
+from timebeam.schema.stores.opentsdb.rollup_tables import (
+    FAMILY,
+    EncodedRollups,
+    Form,
+    encode_points,
+    encode_rollups,
+)
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
-from timebeam.transforms.readers.chunks import Chunk
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.rollup_job import RollupJob
 from timebeam.transforms.rollup.stale_cells import ChunkExisting
 

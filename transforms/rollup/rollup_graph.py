@@ -9,16 +9,16 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.accumulator_bytes import unpacked
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
-from timebeam.schema.rollup.opentsdb_rollup import EncodedRollups, stale_qualifiers
-from timebeam.transforms import metrics
+from timebeam.schema.stores.opentsdb import keys as row_keys
+from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.accumulate_chunks import (
     PIECES,
     SHARED,

@@ -6,18 +6,20 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.layouts import Archived, Finding, RollupTables, Selected, SeriesKey, TableSpec
-from timebeam.schema.layouts.archive import keys as archive_keys
-from timebeam.schema.layouts.opentsdb.keys import BASE_BYTES, SPAN_S
-from timebeam.schema.points import RefusedError, Rejected, Series, Stage
+from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.accumulators import Grouping
 from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
-from timebeam.schema.rollup.opentsdb_rollup import FAMILY
+from timebeam.schema.stores import Archived, Finding, RollupTables, Selected, SeriesKey, TableSpec
+from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S
+from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
-from timebeam.transforms.readers.chunks import Chunk
+from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.changed_hours import touched_table
 
 SINGLE = ""

@@ -18,7 +18,17 @@ import msgspec
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from timebeam.schema.layouts import (
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import UnknownNameError
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.rollup.accumulate import Accumulator
+from timebeam.schema.rollup.accumulator_bytes import packed_series, unpacked
+from timebeam.schema.rollup.as_series import rollup_points
+from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
+from timebeam.schema.stores import (
     Cell,
     Finding,
     Layout,
@@ -30,26 +40,18 @@ from timebeam.schema.layouts import (
     SeriesIndex,
     capability,
 )
-from timebeam.schema.layouts.reading import UnknownNameError
-from timebeam.schema.layouts.writing import SeriesKey
-from timebeam.schema.points import PointBatch, RefusedError, Rejected, Series, Stage
-from timebeam.schema.rollup.accumulate import Accumulator
-from timebeam.schema.rollup.accumulator_bytes import packed_series, unpacked
-from timebeam.schema.rollup.as_series import rollup_points
-from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
-from timebeam.transforms import metrics
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.pack import EncodeFn, mutations, overwriting
 from timebeam.transforms.ingest.write import StoreRows, data_tables
-from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.table_reader import TableReader, within
+from timebeam.transforms.read.chunks import Chunk
+from timebeam.transforms.read.table_reader import TableReader, within
 from timebeam.transforms.rollup.chunk_points import NumberedChunk, NumberReader, give_back_memory, read_period
 from timebeam.transforms.rollup.clear_marks import when_complete
 

@@ -12,20 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.layouts.opentsdb import keys as row_keys
-from timebeam.schema.layouts.opentsdb import qualifiers as el
-from timebeam.schema.layouts.opentsdb.uids.uid_table import look_up_shown
-from timebeam.schema.layouts.reading import ColumnRange, Reader, Scan
-from timebeam.schema.layouts.writing import Name
-from timebeam.schema.points import Bools, Int64s
+from timebeam.schema.bits.arrays import Bools, Int64s
+from timebeam.schema.core.reading import ColumnRange, Reader, Scan
+from timebeam.schema.core.writing import Name
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
-from timebeam.schema.rollup.opentsdb_rollup import FAMILY, POINT_BYTES, ROLLUP_BYTES
+from timebeam.schema.stores.opentsdb import keys as row_keys
+from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, POINT_BYTES, ROLLUP_BYTES
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.chunk_columns import EqualCells, MergedRows
 from timebeam.transforms.bigtable.reader import common_range
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
-from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.table_reader import scan_columns
+from timebeam.transforms.read.chunks import Chunk
+from timebeam.transforms.read.table_reader import scan_columns
 from timebeam.transforms.rollup.rollup_job import SINGLE, OutputTable, RollupJob
 
 PrefixIds = Mapping[bytes, int]

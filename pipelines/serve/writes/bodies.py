@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.serve.writes import FORMATS
-from timebeam.schema.common.encodings import compression, unpack
-from timebeam.schema.messages import Message, MessageFormat, Parsed
-from timebeam.schema.messages.base import TooManyRefusedError
-from timebeam.schema.messages.prometheus.remote_write import RemoteWrite
-from timebeam.schema.messages.rules import refused_at_most
-from timebeam.schema.points import Envelope, Reason, RefusedError, Rejected, Stage
+from timebeam.schema.bits.encodings import compression, unpack
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.rejections import Envelope, Rejected, Stage
+from timebeam.schema.formats import Message, MessageFormat, Parsed
+from timebeam.schema.formats.base import TooManyRefusedError
+from timebeam.schema.formats.prometheus.remote_write import RemoteWrite
+from timebeam.schema.formats.rules import refused_at_most
 from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
 

@@ -21,7 +21,7 @@ from timebeam.pipelines.serve.writes.protocols import PROTOCOLS, Protocol, Write
 from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
 from timebeam.pipelines.serve.writes.telnet import TelnetAddress, TelnetPort
 from timebeam.pipelines.serve.writes.tokens import Tokens
-from timebeam.schema.api.request import ApiError, Request
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
 
 BODY_BYTES = 9_000_000
 """The longest body: Pub/Sub takes messages of 10 MB."""

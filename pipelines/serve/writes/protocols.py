@@ -22,12 +22,13 @@ import orjson
 
 from timebeam.pipelines.serve.endpoints import Response
 from timebeam.pipelines.serve.writes.bodies import BodyContent
-from timebeam.schema.api.request import ApiError, Request
-from timebeam.schema.common.protobuf import VARINT, encoded_bytes, encoded_varint
-from timebeam.schema.messages.base import NOT_FINITE
-from timebeam.schema.messages.rules import short
-from timebeam.schema.messages.text.json_elements import DECODER, JsonPairs, NumberText
-from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.bits.json_elements import DECODER, JsonPairs, NumberText
+from timebeam.schema.bits.protobuf import VARINT, encoded_bytes, encoded_varint
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats.base import NOT_FINITE
+from timebeam.schema.formats.rules import short
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
 
 ENCODINGS = ("gzip", "zstd")
 """Content encodings of bodies, which the stream reads too."""

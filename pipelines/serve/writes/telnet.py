@@ -16,7 +16,7 @@ from typing import NamedTuple
 from timebeam.pipelines.serve.endpoints import TSD_VERSION
 from timebeam.pipelines.serve.writes.bodies import BodyContent, BodyParser
 from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
-from timebeam.schema.points import Reason
+from timebeam.schema.bits.reasons import Reason
 
 LINE_BYTES = 1024
 """The longest line, as with a TSD."""

@@ -11,11 +11,11 @@ from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, fau
 from tests.support.inputs.annotations import notes
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.layouts.opentsdb import annotation_cells as cells
-from timebeam.schema.messages import Message, message_format
-from timebeam.schema.points import Reason
-from timebeam.transforms.edit_annotations import AddressedEdit, store
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.formats import Message, message_format
+from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
+from timebeam.transforms.opentsdb.edit_annotations import AddressedEdit, store
 
 NOTES = [{"startTime": BASE_S, "description": "a"}, {"startTime": BASE_S, "notes": "b"}]
 DELETE = {"startTime": BASE_S, "method": "DELETE"}

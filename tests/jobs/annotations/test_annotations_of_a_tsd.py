@@ -11,8 +11,8 @@ from tests.golden.cases import Case, cases
 from tests.support.commands import timebeam
 from tests.support.inputs.annotations import notes, send
 from tests.support.stored import Store
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.layouts.opentsdb import annotation_cells as cells
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 
 CASES = {case.name: case for case in cases("annotations")}
 THOUSAND_S = 1356999000

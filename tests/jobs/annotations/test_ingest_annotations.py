@@ -13,11 +13,11 @@ from tests.support.commands import timebeam
 from tests.support.inputs.annotations import A, B, load, notes, query, send
 from tests.support.points import BASE_S, FIRST_MS, LATER_MS
 from tests.support.stored import Store
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.layouts.opentsdb import annotation_cells as cells
-from timebeam.schema.messages import Message, message_format
-from timebeam.transforms.edit_annotations import AddressedEdit
-from timebeam.transforms.edit_annotations import store as store_annotations
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.formats import Message, message_format
+from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
+from timebeam.transforms.opentsdb.edit_annotations import AddressedEdit
+from timebeam.transforms.opentsdb.edit_annotations import store as store_annotations
 
 
 @pytest.fixture(scope="module")

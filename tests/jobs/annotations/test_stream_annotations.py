@@ -17,17 +17,17 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.layouts import Layout, Packing
-from timebeam.schema.layouts.heroic.layout import Heroic
-from timebeam.schema.layouts.opentsdb import annotation_cells as cells
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Envelope
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.rejections import Envelope
+from timebeam.schema.formats import Message
+from timebeam.schema.stores import Layout, Packing
+from timebeam.schema.stores.heroic.layout import Heroic
+from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest import coders
+from timebeam.transforms.flow import coders
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 ANNOTATION = {"format": "opentsdb-annotations"}
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.schema.layouts import plain_opentsdb as plain
+from tests.schema.stores import plain_opentsdb as plain
 from tests.support.budget import examples
 from tests.support.inputs.opentsdb_columns import (
     KEY,
@@ -26,9 +26,9 @@ from tests.support.inputs.opentsdb_columns import (
     rows,
     versions,
 )
-from timebeam.schema.layouts import Cell, Deletion, Packing, Row
-from timebeam.schema.layouts.opentsdb import compaction
-from timebeam.schema.layouts.opentsdb.compaction import compact_row
+from timebeam.schema.stores import Cell, Deletion, Packing, Row
+from timebeam.schema.stores.opentsdb.columns import compaction
+from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
 
 NEVER = 1 << 40
 FORMS = st.sampled_from((Packing.COMPACTED, Packing.APPEND))

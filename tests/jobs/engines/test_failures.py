@@ -19,15 +19,15 @@ from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
-from timebeam.schema.layouts import Packing
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages import Framing
+from timebeam.schema.formats import Framing
+from timebeam.schema.stores import Packing
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.ingest import coders
+from timebeam.transforms.flow import coders
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 

@@ -22,12 +22,12 @@ from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.layouts import Packing
-from timebeam.schema.messages import Framing
-from timebeam.transforms.ingest import coders
+from timebeam.schema.formats import Framing
+from timebeam.schema.stores import Packing
+from timebeam.transforms.flow import coders
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 FILES, HOSTS, SCRAPES = 6, 4, 50

@@ -31,14 +31,14 @@ from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress, start
 from timebeam.pipelines.local import flink
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.layouts import Packing
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages import Framing
-from timebeam.transforms.ingest import coders
+from timebeam.schema.formats import Framing
+from timebeam.schema.stores import Packing
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.transforms.flow import coders
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.input.files import ReadBlocks
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 FILES, HOSTS, SCRAPES = 4, 4, 60
 TABLES = ("tsdb", "rollup-1h", "copy-tsdb")

@@ -15,8 +15,9 @@ from tests.support.points import BASE_S
 from tests.support.processes.streams import letters, stream
 from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
-from timebeam.schema.meta.series_limits import MetricLimit, SeriesLimits, counts_table
-from timebeam.schema.points import PointBatch, Reason, RefusedError, Series
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.series.series_limits import MetricLimit, SeriesLimits, counts_table
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.ingest.limit_series import LimitState, SeriesLimiter
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from google.cloud.bigtable.data import SetCell
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.any_store import EVER_MS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
@@ -18,11 +18,11 @@ from tests.support.data_client import open_table
 from tests.support.model import Point, SeriesName, content
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, write_file
 from tests.support.workload import random_points
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages import FORMATS, Message
-from timebeam.schema.points import PointBatch
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.formats import FORMATS, Message
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.copy.copied_points import read_points
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 
 START, END = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.cloud.bigtable.data import SetCell
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
@@ -28,7 +28,7 @@ from tests.support.plain.rolled import DAY, config_file, interval, send, with_ta
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, random_points, write_file
 from tests.support.processes.children import start_command
 from tests.support.stored import Store
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.transforms.copy import export_days as export_transform
 from timebeam.transforms.copy import sorted_runs
 

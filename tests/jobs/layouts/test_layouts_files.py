@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.any_store import AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam

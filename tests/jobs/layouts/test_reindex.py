@@ -12,7 +12,7 @@ from tests.support.any_store import AnyCell, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.data_client import open_table
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 METRICS = Path(__file__).resolve().parents[3] / "examples" / "metrics"
 

@@ -12,8 +12,10 @@ import pytest
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
-from timebeam.schema.meta.count_series import Cardinality, Rank
-from timebeam.schema.points import Envelope, Reason, Rejected, Series, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.rejections import Envelope, Rejected, Stage
+from timebeam.schema.series.count_series import Cardinality, Rank
 from timebeam.transforms.dead_letters.letter import to_json
 
 SINCE_S = BASE_S + 86_400

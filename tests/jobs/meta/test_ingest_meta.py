@@ -24,7 +24,7 @@ from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, fau
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, SECOND_MS, Workload, run
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 
 @pytest.fixture

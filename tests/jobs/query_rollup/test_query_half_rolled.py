@@ -28,8 +28,8 @@ from tests.support.plain.rolled import (
     with_tables,
 )
 from tests.support.stored import Store
-from timebeam.schema.layouts.opentsdb import keys
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores.opentsdb import keys
 
 END = DAY + 24 * HOUR - 1
 HOURLY = interval("1h", "1d")

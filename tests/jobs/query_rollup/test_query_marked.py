@@ -23,9 +23,9 @@ from tests.support.plain.rolled import (
     with_tables,
 )
 from tests.support.stored import Store
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.query.choose_rollups import overlapping
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import day_key, hours_note, read_days, touched_table
 from timebeam.transforms.rollup.hour_leases import LeaseRow, claim, release
 

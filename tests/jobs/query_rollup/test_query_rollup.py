@@ -27,7 +27,7 @@ from tests.support.plain.rolled import (
 )
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.answer import Result, answer
 from timebeam.schema.query.downsample import Downsampling, Fill

@@ -32,9 +32,9 @@ from tests.support.plain.rollup_day import (
     stored,
 )
 from tests.support.stored import Store
-from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.stores import Cell, Row
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 from timebeam.transforms.rollup import changed_hours
 from timebeam.transforms.rollup.changed_hours import (
     HourMark,

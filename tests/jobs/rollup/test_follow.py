@@ -32,21 +32,21 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.rollup.follow import Rounds
 from timebeam.pipelines.rollup.jobs import OpenTsdbRollup
-from timebeam.schema.layouts import Deletion
-from timebeam.schema.layouts.removal import deletions
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.removal import deletions
 from timebeam.schema.rollup.day_plan import RollupPart, plan
+from timebeam.schema.stores import Deletion
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
 from timebeam.transforms.ingest.write import marked
-from timebeam.transforms.readers.table_reader import TableReader, scan_table
+from timebeam.transforms.opentsdb import merge_uids as merge_module
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
+from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup import changed_hours as touched_module
 from timebeam.transforms.rollup import hour_leases as lease_module
 from timebeam.transforms.rollup.changed_hours import TouchedMarker, read_days
 from timebeam.transforms.rollup.hour_leases import DEAD_MS
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
-from timebeam.transforms.store import merge_uids as merge_module
 
 METRIC, OTHER = b"\0\0\1", b"\0\0\2"
 HOURS = (0, 1, 5, 23)

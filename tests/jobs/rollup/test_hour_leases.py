@@ -9,12 +9,12 @@ import grpc
 import pytest
 
 from tests.support.fault_proxy import AFTER, COMPARE_AND_SET, Fault, faulty, share
-from timebeam.schema.layouts import Cell, Deletion, TableSpec
+from timebeam.schema.stores import Cell, Deletion, TableSpec
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.rows import BigtableCell, BigtableRow
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import read_rows, scan_table
+from timebeam.transforms.read.table_reader import read_rows, scan_table
 from timebeam.transforms.rollup import hour_leases as leases_module
 from timebeam.transforms.rollup.hour_leases import (
     DEAD_MS,

@@ -12,8 +12,8 @@ from tests.support.plain.rollup_declared import Place as DeclaredPlace
 from tests.support.plain.rollup_series import DATA
 from tests.support.plain.rollup_series import Place as SeriesPlace
 from tests.support.stored import Store
-from timebeam.schema.points import Series
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.schema.core.points import Series
+from timebeam.transforms.read.table_reader import scan_table
 
 HOUR = 3600
 

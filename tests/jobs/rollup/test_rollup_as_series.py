@@ -15,7 +15,7 @@ from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, BadEntries, fa
 from tests.support.plain.rollup_day import WRITES, Points, points_of
 from tests.support.plain.rollup_series import HOUR, Place
 from tests.support.processes.killed import run_and_kill
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.transforms.rollup.changed_hours import read_marks
 
 DAY = 1_772_236_800  # 2026-02-28

@@ -26,7 +26,7 @@ from tests.support.plain.plain_rollups import (
     random_points,
 )
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 DAY = datetime.timedelta(1)
 MONTHLY = Declared(

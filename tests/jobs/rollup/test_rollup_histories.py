@@ -23,10 +23,10 @@ from google.cloud.bigtable.data import DeleteRangeFromColumn, RowMutationEntry, 
 from tests.support.data_client import open_table
 from tests.support.plain.rolled import interval, rollup_at, send, with_tables
 from tests.support.stored import Store
-from timebeam.schema.layouts import Cell, Row
-from timebeam.schema.layouts.opentsdb.keys import row_key
-from timebeam.schema.points import Series
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores import Cell, Row
+from timebeam.schema.stores.opentsdb.keys import row_key
+from timebeam.transforms.read.table_reader import scan_table
 from timebeam.transforms.rollup.changed_hours import TouchedMarker, read_marks
 
 HOUR, DAY = 3600, 86_400

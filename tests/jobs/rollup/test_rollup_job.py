@@ -39,14 +39,14 @@ from tests.support.plain.rollup_day import (
 from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
-from timebeam.schema.layouts.opentsdb import keys
-from timebeam.schema.layouts.opentsdb.keys import parse_key
-from timebeam.schema.layouts.opentsdb.uids.escaped_names import Names
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores.opentsdb import keys
+from timebeam.schema.stores.opentsdb.keys import parse_key
+from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers import chunks
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read import chunks
+from timebeam.transforms.read.table_reader import scan_table
 from timebeam.transforms.rollup import accumulate_chunks
 from timebeam.transforms.rollup.rollup_job import rollup_tables
 

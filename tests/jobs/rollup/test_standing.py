@@ -23,8 +23,8 @@ from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.readers.chunks import Chunk
-from timebeam.transforms.readers.table_reader import TableReader
+from timebeam.transforms.read.chunks import Chunk
+from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.accumulate_chunks import SharedIntervals
 from timebeam.transforms.rollup.rollup_graph import EXISTING, LATER, ExistingQualifiersFn
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables

@@ -18,14 +18,14 @@ from tests.support.processes.streams import PATIENCE_SECONDS, letters, line, val
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from timebeam.pipelines.local.trial import UnderWay
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Envelope
+from timebeam.schema.core.rejections import Envelope
+from timebeam.schema.formats import Message
 
 KILLER = b'{"metric":"killer"}'
 
 ABORTING = f"""
 import os
-from timebeam.schema.messages.text import linewise
+from timebeam.schema.formats.text import linewise
 
 read = linewise.LinewiseFormat.parse_all
 

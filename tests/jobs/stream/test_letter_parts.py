@@ -19,12 +19,13 @@ from tests.support.processes.streams import line, values
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from timebeam.pipelines.local.letters import LetterSubscription
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter import from_json, letters
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.dead_letters.replay import OpenLetters
-from timebeam.transforms.ingest import coders
+from timebeam.transforms.flow import coders
 
 SIZE = 600
 

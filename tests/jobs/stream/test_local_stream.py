@@ -15,9 +15,9 @@ from tests.support.commands import timebeam
 from tests.support.processes.streams import T, letters, line, point, stream, values
 from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
 from tests.support.stored import Store
-from timebeam.schema.common.protobuf import encoded_bytes as field
-from timebeam.schema.common.protobuf import encoded_varint as varint
-from timebeam.schema.points import Reason
+from timebeam.schema.bits.protobuf import encoded_bytes as field
+from timebeam.schema.bits.protobuf import encoded_varint as varint
+from timebeam.schema.bits.reasons import Reason
 
 
 @pytest.fixture

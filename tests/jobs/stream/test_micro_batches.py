@@ -21,7 +21,7 @@ from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from timebeam.pipelines.local.micro_batches import Repeated
 from timebeam.pipelines.local.subscription import Subscription
-from timebeam.schema.messages import Message
+from timebeam.schema.formats import Message
 from timebeam.transforms.input.messages import ParseMessagesFn
 
 
@@ -187,7 +187,7 @@ def test_what_may_be_held_is_bounded() -> None:
 
 
 def test_a_failed_run_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from timebeam.transforms import metrics
+    from timebeam.transforms.flow import metrics
     from timebeam.transforms.input.messages import single
 
     def build(root: Any, read: Any) -> None:

@@ -16,7 +16,7 @@ from tests.support.model import Point
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from tests.support.workload import as_messages, check_equal, random_points
-from timebeam.schema.points import Reason
+from timebeam.schema.bits.reasons import Reason
 
 FLAGS = ("--format=opentsdb-json", "--auto_create_metrics", "--stop_when_idle=0.5", "--flush_seconds=0.3")
 

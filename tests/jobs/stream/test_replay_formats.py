@@ -14,8 +14,9 @@ from tests.support.commands import code_of, timebeam
 from tests.support.inputs.samples import Form, forms
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
-from timebeam.schema.layouts.opentsdb import annotation_cells, select
-from timebeam.schema.messages import AUTO, FORMATS, Message, message_format
+from timebeam.schema.formats import AUTO, FORMATS, Message, message_format
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.columns import annotation_cells
 
 PUBLISHED_MS = 1_767_225_600_000
 CREATE = "--auto_create_metrics"

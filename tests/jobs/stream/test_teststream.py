@@ -15,12 +15,12 @@ from apache_beam.testing import test_stream
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
-from timebeam.schema.layouts import Packing
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Envelope
-from timebeam.transforms.ingest import coders
+from timebeam.schema.core.rejections import Envelope
+from timebeam.schema.formats import Message
+from timebeam.schema.stores import Packing
+from timebeam.transforms.flow import coders
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.uids import UidPolicy
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 HOUR = 3600
 T = 1_767_225_600  # a full hour

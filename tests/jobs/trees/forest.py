@@ -12,10 +12,10 @@ from google.cloud.bigtable.data import RowMutationEntry, SetCell
 from tests.support.commands import Ran, timebeam
 from tests.support.data_client import open_table
 from tests.support.stored import Store
-from timebeam.schema.meta.documents import meta_table
+from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.readers.table_reader import scan_table
-from timebeam.transforms.trees.table import tree_table
+from timebeam.transforms.opentsdb.tree_table import tree_table
+from timebeam.transforms.read.table_reader import scan_table
 
 TreeCell = tuple[bytes, bytes, int, bytes]
 """(row key, qualifier, timestamp in ms, value)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import cases
-from tests.schema.layouts.plain_opentsdb import java_bucket
+from tests.schema.stores.plain_opentsdb import java_bucket
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.model import Content, Point, SeriesName, content, point_cells

@@ -9,11 +9,11 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from tests.schema.layouts.plain_opentsdb import number
+from tests.schema.stores.plain_opentsdb import number
 from tests.support.commands import ingest, timebeam
 from tests.support.points import stored
 from tests.support.stored import Store
-from timebeam.schema.messages.avro.schema import own_schema
+from timebeam.schema.formats.avro.schema import own_schema
 
 T = 1_356_998_400
 SERIES = ("sys.cpu", (("host", "web01"),))

@@ -1,4 +1,4 @@
-"""Records, and points, into the tables of shipped declarations, read back by `schema.declared.decode`."""
+"""Records, and points, into the tables of shipped declarations, read back by the codec of declared tables."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import pytest
 from tests.support.commands import code_of, ingest, timebeam
 from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty, some_keys
 from tests.support.stored import Store
-from timebeam.schema.common.protobuf import encoded_bytes, encoded_varint, field_contents
-from timebeam.schema.messages import message_format
+from timebeam.schema.bits.protobuf import encoded_bytes, encoded_varint, field_contents
+from timebeam.schema.formats import message_format
 
 T = 1_767_225_600
 

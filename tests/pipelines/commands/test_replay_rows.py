@@ -15,8 +15,8 @@ from tests.support.commands import code_of, ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.inputs.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
 from tests.support.stored import Store
-from timebeam.schema.points import Series
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.schema.core.points import Series
+from timebeam.transforms.read.table_reader import scan_table
 
 T = 1_767_225_600
 METRICS = Path(__file__).resolve().parents[3] / "examples" / "metrics"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ingest, timebeam
-from timebeam.schema.layouts import LAYOUTS
-from timebeam.schema.points import PointBatch
-from timebeam.schema.sizing.measure import SizingLoad, Values, row_span
+from timebeam.pipelines.sizing.measure import SizingLoad, Values, row_span
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.stores import LAYOUTS
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 ROOT = Path(__file__).resolve().parents[3]
 MINUTES = {"opentsdb": 1}

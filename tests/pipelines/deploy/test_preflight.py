@@ -14,7 +14,7 @@ from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.servers.admin_server import AdminServer
 from timebeam.pipelines.jobs.bigtable_checks import TABLE_PERMISSIONS, BigtableChecks, CheckStatus
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 LINE = '{"metric": "m", "timestamp": 1356998400, "value": 1, "tags": {"a": "b"}}\n'
 ROLLUPS = {

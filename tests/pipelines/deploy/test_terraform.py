@@ -20,11 +20,11 @@ from timebeam.pipelines.options.command_line import given_settings
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import layout_named
-from timebeam.schema.layouts import LAYOUTS, TableSpec
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.transforms import metrics
+from timebeam.schema.stores import LAYOUTS, TableSpec
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import with_max_age, with_versions
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.rollup.rollup_job import rollup_tables
 
 MODULE = ROOT / "templates" / "terraform"

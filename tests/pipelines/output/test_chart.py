@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.plain.results import NAN, SPAN_MS, result
 from timebeam.pipelines.output.chart import Chart, colours, short_labels
-from timebeam.schema.annotations import Annotation
+from timebeam.schema.core.annotations import Annotation
 
 
 def test_labels_are_what_tells_the_series_apart():

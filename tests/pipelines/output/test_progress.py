@@ -13,7 +13,7 @@ from tests.support.commands import timebeam
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.printable import PrintableStream
 from timebeam.pipelines.output.progress import Progress, progress_text
-from timebeam.transforms import metrics
+from timebeam.transforms.flow import metrics
 
 
 class Terminal(io.StringIO):

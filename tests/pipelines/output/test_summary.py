@@ -15,7 +15,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from tests.support.inputs.letters import letter, write_letters
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.transforms import metrics
+from timebeam.transforms.flow import metrics
 
 COUNTED = {
     "points_read": 100,

@@ -20,7 +20,7 @@ from tests.support.plain.plain_query import END_MS, SENT, START_MS
 from tests.support.plain.rolled import DAY, config_file, interval, send, with_tables
 from tests.support.points import put_file
 from tests.support.stored import Store
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.transforms.bigtable.target import BigtableError
 
 ROOT = Path(__file__).resolve().parents[3]

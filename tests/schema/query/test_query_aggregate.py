@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from timebeam.schema.common.batches import distinct
+from timebeam.schema.core.batches import distinct
 from timebeam.schema.query.aggregate import AGGREGATORS, Member, aggregate
 
 MAX = 2**63 - 1

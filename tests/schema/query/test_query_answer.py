@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.query.answer import QuerySeries, Result, answer, common_tags, to_json
 from timebeam.schema.query.downsample import Downsampling, QueryRange
 from timebeam.schema.query.question import Question

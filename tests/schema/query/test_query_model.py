@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.budget import examples
 from tests.support.plain.plain_tsd import Dps, PlainQuery, Tags, evaluate
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.answer import QuerySeries, answer
 from timebeam.schema.query.downsample import FUNCTIONS, Downsampling

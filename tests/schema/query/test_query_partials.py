@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.common.batches import join, latest_points
-from timebeam.schema.points import Kind, PointBatch, Series
+from timebeam.schema.bits.arrays import Kind
+from timebeam.schema.core.batches import join, latest_points
+from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.query.downsample import Downsampling, QueryRange, downsample
 from timebeam.schema.query.partials import NUMBERS, Intervals
 

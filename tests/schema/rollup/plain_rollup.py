@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from tests.schema.layouts.plain_opentsdb import Number, number
-from timebeam.schema.points import Series
+from tests.schema.stores.plain_opentsdb import Number, number
+from timebeam.schema.core.points import Series
 
 Point = tuple[Series, int, float]
 """Series, time in ms, an int or a float."""

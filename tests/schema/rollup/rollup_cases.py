@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from timebeam.schema.layouts import Name
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.config_json import parse_config
+from timebeam.schema.stores import Name
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 HERE = Path(__file__).parents[2] / "golden" / "opentsdb"
 GROUPS = ("rollup", "rollup_tagraw", "salt_rollup")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from tests.schema.rollup.plain_rollup import Point
-from timebeam.schema.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series
 
 BASE_MS = 1_356_998_400_000
 SERIES = [Series.of("cpu", {"host": host, "dc": dc}) for host, dc in ("ax", "bx", "cy")]

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.schema.layouts.plain_opentsdb import Number, number
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
+from tests.schema.stores.plain_opentsdb import Number, number
 from tests.support.plain.bucket_columns import columns
-from timebeam.schema.points import PointBatch, Reason, Series, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Stage
 from timebeam.schema.rollup.accumulate import accumulate, aggregatable, numbers
 from timebeam.schema.rollup.accumulators import Buckets, Grouping, empty, merge
 from timebeam.schema.rollup.config import COMPUTED

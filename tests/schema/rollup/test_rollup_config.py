@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.schema.rollup.rollup_cases import rollup_cases
-from timebeam.schema.points import RefusedError, Series
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.row_span import RowSpan

@@ -8,18 +8,18 @@ import random
 
 import numpy as np
 
-from tests.schema.layouts.plain_opentsdb import number
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
-from timebeam.schema.layouts import Name, Packing, Row
-from timebeam.schema.layouts.opentsdb.keys import parse_key, row_key
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import PointBatch, Series
+from tests.schema.stores.plain_opentsdb import number
+from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.accumulators import Grouping
 from timebeam.schema.rollup.config import OF_GROUP
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import day_range, plan
-from timebeam.schema.rollup.opentsdb_rollup import Form, decode_rollups, encode_points, encode_rollups
+from timebeam.schema.stores import Name, Packing, Row
+from timebeam.schema.stores.opentsdb.keys import parse_key, row_key
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.rollup_tables import Form, decode_rollups, encode_points, encode_rollups
 
 LAYOUT = OpenTsdb()
 SERIES = [Series.of("sys.cpu", {"host": host, "dc": dc}) for host, dc in ("ax", "bx", "cy")]

@@ -6,14 +6,14 @@ from collections import defaultdict
 
 import pytest
 
-from tests.schema.layouts.plain_opentsdb import number
 from tests.schema.rollup.rollup_cases import RollupCase, Sent, rollup_cases
-from timebeam.schema.layouts import Cell
-from timebeam.schema.layouts.opentsdb.decode_row import read_row
-from timebeam.schema.layouts.opentsdb.keys import parse_key, row_key
-from timebeam.schema.points import PointBatch
+from tests.schema.stores.plain_opentsdb import number
+from timebeam.schema.core.points import PointBatch
 from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.rollup.opentsdb_rollup import Form, decode_rollups, encode_points, encode_rollups
+from timebeam.schema.stores import Cell
+from timebeam.schema.stores.opentsdb.columns.decode_row import read_row
+from timebeam.schema.stores.opentsdb.keys import parse_key, row_key
+from timebeam.schema.stores.opentsdb.rollup_tables import Form, decode_rollups, encode_points, encode_rollups
 
 CASES = rollup_cases()
 

@@ -9,21 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.schema.layouts.plain_opentsdb import number, read_value
 from tests.schema.rollup.plain_rollup import plain_base, plain_summaries
 from tests.schema.rollup.rollup_points import BASE_MS, POINTS, batch_of
-from timebeam.schema.layouts import Cell
-from timebeam.schema.points import PointBatch, Reason, Series, Stage
+from tests.schema.stores.plain_opentsdb import number, read_value
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Stage
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.config import RollupInterval
-from timebeam.schema.rollup.opentsdb_rollup import (
+from timebeam.schema.rollup.row_span import RowSpan
+from timebeam.schema.stores import Cell
+from timebeam.schema.stores.opentsdb.rollup_tables import (
     Form,
     decode_rollups,
     encode_points,
     encode_rollups,
     stale_qualifiers,
 )
-from timebeam.schema.rollup.row_span import RowSpan
 
 IDS = {"sum": 0, "count": 1, "min": 2, "max": 3, "last": 4, "first": 7, "p99": 127}
 STORED = {number: name for name, number in IDS.items() if name != "p99"}

@@ -23,8 +23,8 @@ from timebeam.pipelines.serve.writes.bodies import (
     contents_of,
     parse_bodies,
 )
-from timebeam.schema.messages import message_format
-from timebeam.schema.points import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.formats import message_format
 from timebeam.transforms.input.messages import Formats
 
 TIME = 1_356_998_400

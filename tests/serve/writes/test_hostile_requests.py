@@ -24,7 +24,8 @@ from timebeam.pipelines.serve.hosts import hosts_of
 from timebeam.pipelines.serve.writes.bodies import LISTED_BYTES, SHORT_BYTES, BodyContent
 from timebeam.pipelines.serve.writes.front_door import BODY_BYTES, WriteLimits
 from timebeam.pipelines.serve.writes.protocols import PROTOCOLS
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected, Stage
 
 POINT = {"metric": "sys.cpu", "timestamp": 1356998400, "value": 1, "tags": {"host": "a"}}
 BODY = json.dumps(POINT).encode()

@@ -27,7 +27,7 @@ from apache_beam.typehints import decorators, trivial_inference
 from apache_beam.utils import interactive_utils
 
 from tests.support.processes.children import SHORT_LEASE_SECONDS
-from timebeam.transforms.store import leases
+from timebeam.transforms.care import leases
 
 _MOST_INFERENCES, _MOST_VIEWS = 500, 200
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.commands import Ingested, Ran, ingest, timebeam
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from timebeam.schema.layouts.opentsdb import annotation_cells as cells
+from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 
 A, B = "000001000001000001", "000001000001000002"
 """The TSUIDs of sys.load{host=a} and of sys.load{host=b}."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timebeam.schema.messages.avro.schema import own_schema
+from timebeam.schema.formats.avro.schema import own_schema
 
 SYNC = b"0123456789abcdef"
 

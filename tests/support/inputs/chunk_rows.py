@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from timebeam.schema.layouts.opentsdb import keys
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb import keys
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers import chunks
-from timebeam.transforms.readers.chunks import Chunk, hour_chunks
+from timebeam.transforms.read import chunks
+from timebeam.transforms.read.chunks import Chunk, hour_chunks
 
 TARGET = Target("p", "i")
 

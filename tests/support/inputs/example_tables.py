@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.support.commands import Ingested, ingest, timebeam
 from timebeam.pipelines.options.parameters import DECLARED
-from timebeam.schema.declared.codec.decode import decode
-from timebeam.schema.declared.language.loader import load
-from timebeam.schema.declared.model import Declaration
+from timebeam.schema.stores.declared.codec.decode import decode
+from timebeam.schema.stores.declared.language.loader import load
+from timebeam.schema.stores.declared.model import Declaration
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "tables"
 

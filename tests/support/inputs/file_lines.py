@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from timebeam.schema.common import decompress
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Rejected
+from timebeam.schema.bits import decompress
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import Message
 from timebeam.transforms.input import cutters, files
 from timebeam.transforms.input.files import match
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.schema.layouts import plain_kairosdb as plain
-from timebeam.schema.points import PointBatch
+from tests.schema.stores import plain_kairosdb as plain
+from timebeam.schema.core.points import PointBatch
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/kairosdb/vectors.json").read_text())["vectors"]
 

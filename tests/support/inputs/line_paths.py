@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timebeam.schema.messages.text.linewise import LineFormat
-from timebeam.schema.points import PointBatch, RefusedError, Rejected, Stage
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.formats.linewise import LineFormat
 
 ARRIVAL, SOURCE, OFFSET = 1_700_000_000_000, "gs://b/file", 1_000_000
 

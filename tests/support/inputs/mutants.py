@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
-from timebeam.schema.common.protobuf import (
+from timebeam.schema.bits.protobuf import (
     BYTES,
     FIXED32,
     FIXED64,

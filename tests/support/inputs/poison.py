@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timebeam.schema.points import Reason
+from timebeam.schema.bits.reasons import Reason
 
 LONG_NAME = "n" * 5000
 

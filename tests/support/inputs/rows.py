@@ -6,8 +6,9 @@ import base64
 import json
 from collections.abc import Sequence
 
-from timebeam.schema.layouts import Cell, Layout, Row, SeriesKey
-from timebeam.schema.points import PointBatch, Rejected, Series
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.stores import Cell, Layout, Row, SeriesKey
 
 START_MS = 1_356_998_400_000
 SERIES = Series.of("sys.cpu", {"host": "web01"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.accumulators import Buckets
 
 

@@ -1,6 +1,6 @@
 """Declared rollups in plain Python, with random declarations: the model that the code is held against.
 
-One record at a time, zoneinfo for zones, fractions for sums; keys by `tests.schema.declared.plain_tables`.
+One record at a time, zoneinfo for zones, fractions for sums; keys by `plain_tables`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from tests.schema.declared import plain_tables
+from tests.schema.stores.declared import plain_tables
 
 MINUTE_MS = 60_000
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

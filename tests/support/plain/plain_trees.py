@@ -1,7 +1,7 @@
 """Rules of trees applied the slow and plain way, by docs/spec/opentsdb.md §6.2: dicts in, cells out.
 
-Independent of `timebeam.schema.trees`: regular expressions are Python's own, so use only those that
-mean the same in Java; separators are single characters, written as patterns.
+Independent of the code of `stores.opentsdb.trees`: regular expressions are Python's own, so use only those
+that mean the same in Java; separators are single characters, written as patterns.
 """
 
 from __future__ import annotations

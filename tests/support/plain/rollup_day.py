@@ -17,8 +17,8 @@ from google.cloud.bigtable.data import ReadRowsQuery
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.stored import Store
-from timebeam.schema.layouts.opentsdb import keys, select
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores.opentsdb import keys, select
 
 DAY = 1_772_236_800  # 2026-02-28, the last day of its month
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.commands import Ran, ingest, timebeam
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 DECLARATION = """
 [layout.sensor]

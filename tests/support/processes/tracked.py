@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from timebeam.schema.layouts import Encoded, Packing, SeriesKey
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import PointBatch
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.stores import Encoded, Packing, SeriesKey
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 FOLDER = "TIMEBEAM_TEST_PIDS"
 """The variable that names the folder in which each process leaves a file, named by its id."""

@@ -7,8 +7,8 @@ import itertools
 
 from tests.support.commands import timebeam
 from tests.support.stored import Store
-from timebeam.schema.layouts import Name, Severity
-from timebeam.transforms.ingest.uids import UidPolicy, UidTable
+from timebeam.schema.stores import Name, Severity
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 
 ALL = UidPolicy(auto_create_metrics=True)
 

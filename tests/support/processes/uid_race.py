@@ -9,11 +9,11 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
 
 from tests.support.processes.children import CONTEXT
-from timebeam.schema.layouts import Name
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import RefusedError
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.stores import Name
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.uids import UidPolicy, UidTable
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 
 _barrier: Barrier | None = None
 

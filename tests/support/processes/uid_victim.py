@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
 from tests.support.processes import children
-from timebeam.schema.layouts import Layout, Name
+from timebeam.schema.stores import Layout, Name
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.uids import UidPolicy, UidTable
+from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 
 
 def start(target: Target, layout: Layout, policy: UidPolicy, names: Sequence[Name]) -> BaseProcess:

@@ -7,7 +7,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.layouts import Cell, Deletion, Row
+from timebeam.schema.stores import Cell, Deletion, Row
 from timebeam.transforms.bigtable.mutation_bytes import (
     decoded_row,
     encoded_mutations,

@@ -30,13 +30,13 @@ from tests.support.servers.rows_server import (
     one_cell,
     serving,
 )
-from timebeam.schema.layouts import ColumnRange, Row, Scan
+from timebeam.schema.stores import ColumnRange, Row, Scan
 from timebeam.transforms.bigtable import read_stream, retry
 from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError, RowMerger
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import read_rows as rows_of_keys
-from timebeam.transforms.readers.table_reader import scan_columns, scan_rows, scan_table
+from timebeam.transforms.read.table_reader import read_rows as rows_of_keys
+from timebeam.transforms.read.table_reader import scan_columns, scan_rows, scan_table
 
 TARGET = Target("project", "instance", "a profile")
 KEYS = [b"a", b"b", b"b\0", b"c", b"d", b"dd", b"e", b"f"]

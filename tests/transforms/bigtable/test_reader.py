@@ -9,13 +9,13 @@ from google.api_core import exceptions
 from google.cloud.bigtable.data import RowMutationEntry, SetCell
 
 from tests.support.data_client import open_table
-from timebeam.schema.layouts import Cell, ColumnRange, Row, Scan, TableSpec
+from timebeam.schema.stores import Cell, ColumnRange, Row, Scan, TableSpec
 from timebeam.transforms.bigtable import reader
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.table_reader import read_rows, scan_columns, scan_rows, scan_table
+from timebeam.transforms.read.table_reader import read_rows, scan_columns, scan_rows, scan_table
 
 KEYS = [b"%03d" % number for number in range(200)]
 COLUMNS = [b"a", b"b", b"c", b"d"]

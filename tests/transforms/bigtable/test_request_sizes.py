@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timebeam.schema.layouts.opentsdb.keys import MOST_VALUES, key_pattern
+from timebeam.schema.stores.opentsdb.keys import MOST_VALUES, key_pattern
 from timebeam.transforms.bigtable.read_stream import ReadRequest, _request
 from timebeam.transforms.bigtable.reader import _key_requests, _requests, row_filter
 from timebeam.transforms.bigtable.target import Target

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.layouts import Cell, Row, Scan, TableSpec
-from timebeam.schema.layouts.kairosdb import keys
-from timebeam.schema.layouts.kairosdb.layout import KairosDb
-from timebeam.schema.points import Kind, Series
+from timebeam.schema.bits.arrays import Kind
+from timebeam.schema.core.points import Series
+from timebeam.schema.stores import Cell, Row, Scan, TableSpec
+from timebeam.schema.stores.kairosdb import keys
+from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.reader import (
     ascend,
@@ -20,7 +21,7 @@ from timebeam.transforms.bigtable.reader import (
 )
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.write import write_batch
-from timebeam.transforms.readers.table_reader import RangeReader, TableReader, scan_within
+from timebeam.transforms.read.table_reader import RangeReader, TableReader, scan_within
 
 KEYS = st.lists(st.binary(min_size=1, max_size=3), max_size=8, unique=True).map(sorted)
 

@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from tests.support.servers.rows_server import RESPONSE, RowsServer, one_cell, serving
-from timebeam.schema.layouts import Scan
+from timebeam.schema.stores import Scan
 from timebeam.transforms.bigtable import read_stream
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.readers.parallel import ParallelReader
+from timebeam.transforms.read.parallel import ParallelReader
 
 TARGET = Target("project", "instance")
 LONG_SECONDS = 300

@@ -12,10 +12,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.messages import Message, message_format
-from timebeam.schema.messages.parquet import footer as footers
-from timebeam.schema.messages.parquet.thrift import ThriftReader, written
+from timebeam.schema.formats import Message, message_format
+from timebeam.schema.formats.parquet import footer as footers
+from timebeam.schema.formats.parquet.thrift import ThriftReader, written
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy import sorted_runs
 from timebeam.transforms.copy.export_days import ExportWork, _write_day, verify_day

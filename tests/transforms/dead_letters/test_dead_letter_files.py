@@ -14,7 +14,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from tests.support.processes.children import start
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.transforms.dead_letters.letter_files import WriteDeadLetters
 
 FILE = "dead-00000-of-00001.jsonl"

@@ -22,13 +22,14 @@ from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import ingest, timebeam
 from tests.support.inputs.letters import Json, letter, payload_of, read_letters, row_payload, write_letters
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters import replay
 from timebeam.transforms.dead_letters.letter import from_json, letters
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, _OpenFn, _ReadFn
-from timebeam.transforms.readers.table_reader import scan_table
+from timebeam.transforms.read.table_reader import scan_table
 
 T = 1_767_225_600
 ODD = {

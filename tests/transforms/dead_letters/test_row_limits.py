@@ -11,11 +11,13 @@ from apache_beam.pvalue import TaggedOutput
 from tests.support.inputs.rows import KEY, ROW_KEY, SERIES, START_MS, piece, row_of
 from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
-from timebeam.schema.layouts import Cell, Layout, Packing, Row
-from timebeam.schema.layouts.heroic.layout import Heroic
-from timebeam.schema.layouts.kairosdb.layout import KairosDb
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import PointBatch, Reason, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Stage
+from timebeam.schema.stores import Cell, Layout, Packing, Row
+from timebeam.schema.stores.heroic.layout import Heroic
+from timebeam.schema.stores.kairosdb.layout import KairosDb
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters import rejected as limits
 from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit, plain_row, split_row

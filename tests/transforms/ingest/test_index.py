@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from timebeam.schema.layouts import Cell, Row
+from timebeam.schema.stores import Cell, Row
 from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.ingest import index
 from timebeam.transforms.ingest.pack import merged_rows

@@ -12,9 +12,9 @@ from tests.golden.cases import HERE
 from tests.support.processes.uid_checks import ALL, assigned, check_bijection, mixed_names, notes, uid_table
 from tests.support.processes.uid_race import race
 from tests.support.stored import Store
-from timebeam.schema.layouts import Name
-from timebeam.schema.points import Reason, RefusedError
-from timebeam.transforms.ingest.uids import DryUidTable, UidPolicy
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.stores import Name
+from timebeam.transforms.opentsdb.assign_uids import DryUidTable, UidPolicy
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_last_uids_are_assigned_and_no_more(
     store = Store.create(bigtable, prefix, uid_width_metric=1)
     store.set_counter("metrics", 250)
     names = [Name("metrics", f"m{number}") for number in range(8)]
-    with caplog.at_level(logging.WARNING, "timebeam.transforms.ingest.uids"):
+    with caplog.at_level(logging.WARNING, "timebeam.transforms.opentsdb.assign_uids"):
         found, count = uid_table(store).resolve(names)
     assert count == 5
     assert sorted(uid for uid in found.values() if isinstance(uid, bytes)) == [
@@ -116,7 +116,7 @@ def test_one_warning_above_four_fifths(
     store = Store.create(bigtable, prefix, uid_width_tagv=1)
     store.set_counter("tagv", used)
     table = uid_table(store)
-    with caplog.at_level(logging.WARNING, "timebeam.transforms.ingest.uids"):
+    with caplog.at_level(logging.WARNING, "timebeam.transforms.opentsdb.assign_uids"):
         table.resolve([Name("tagv", "a")])
         table.resolve([Name("tagv", "b")])
     messages = [record.message for record in caplog.records if "UIDs of kind tagv" in record.message]
@@ -156,7 +156,7 @@ def test_random_metrics_leave_the_counter_alone(store: Store, monkeypatch: pytes
         bounds.append((first, last))
         return next(drawn)
 
-    monkeypatch.setattr("timebeam.transforms.ingest.uids.random.randint", randint)
+    monkeypatch.setattr("timebeam.transforms.opentsdb.assign_uids.random.randint", randint)
     taken = Name("metrics", "taken")
     assert assigned(store, [taken], policy) == {taken: b"\0\0\5"}
     # Both draw a UID that is taken, then one draws what the other one has, then a free one.

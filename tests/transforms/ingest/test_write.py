@@ -28,8 +28,9 @@ from tests.support.fault_proxy import (
 from tests.support.inputs.rows import ROW_KEY, SERIES, START_MS, piece, row_of
 from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
-from timebeam.schema.layouts import Cell, Packing, Row
-from timebeam.schema.points import Reason, Rejected, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.stores import Cell, Packing, Row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest import beam_writer
 from timebeam.transforms.ingest.write import StoreRows, data_tables

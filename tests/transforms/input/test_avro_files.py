@@ -13,8 +13,10 @@ import pytest
 
 from tests.support.inputs.file_lines import sizes
 from tests.support.processes.eager import eagerly
-from timebeam.schema.messages import Framing, Message, message_format
-from timebeam.schema.points import PointBatch, Reason, Rejected, Stage
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.formats import Framing, Message, message_format
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.input import files
 from timebeam.transforms.input.files import ReadBlocks, match

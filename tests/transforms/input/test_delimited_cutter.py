@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.common.decompress import DamagedError, TruncatedError
-from timebeam.schema.common.protobuf import encoded_varint
-from timebeam.schema.messages import Framing, Message
-from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.bits.decompress import DamagedError, TruncatedError
+from timebeam.schema.bits.protobuf import encoded_varint
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import Framing, Message
 from timebeam.transforms.input.cutters import DelimitedCutter
 from timebeam.transforms.input.files import blocks, match, spans
 

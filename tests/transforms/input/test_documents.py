@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from timebeam.schema.common import decompress
-from timebeam.schema.messages import FORMATS, Message, message_format
-from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.bits import decompress
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import FORMATS, Message, message_format
 from timebeam.transforms.input import cutters, files, json_cutter
 from timebeam.transforms.input.files import blocks, match, spans
 

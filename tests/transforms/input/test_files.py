@@ -25,8 +25,10 @@ from tests.support.inputs.file_lines import (
     zstd_bytes,
 )
 from tests.support.processes.eager import eagerly
-from timebeam.schema.messages import Framing, Message
-from timebeam.schema.points import Reason, Rejected, Stage, source_checksum
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.points import source_checksum
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.formats import Framing, Message
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.input import files
 from timebeam.transforms.input.files import FileSpan, ReadBlocks, blocks_by_arrival, match

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.inputs.file_lines import COMPRESS, lines_in, lines_of, members, read, sizes
-from timebeam.schema.common import decompress
-from timebeam.schema.points import Reason, Stage
+from timebeam.schema.bits import decompress
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Stage
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.messages import Message
-from timebeam.schema.points import Reason, Rejected
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import Message
 from timebeam.transforms.input import cutters, json_cutter
 from timebeam.transforms.input.json_cutter import JsonCutter, starts_document
 

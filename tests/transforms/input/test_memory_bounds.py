@@ -20,9 +20,9 @@ ROOM = 512 * MIB
 PROLOGUE = f"""
 import bz2, gzip, json, re, resource, sys, zlib
 import zstandard
-import timebeam.transforms.input.messages, timebeam.transforms.declared.store_records
-from timebeam.schema.messages import FORMATS, Framing, Message, message_format
-from timebeam.schema.points import Envelope, PointBatch, Rejected
+import timebeam.transforms.input.messages, timebeam.transforms.ingest.store_records
+from timebeam.schema.formats import FORMATS, Framing, Message, message_format
+from timebeam.schema.core.points import Envelope, PointBatch, Rejected
 from timebeam.transforms.input.files import blocks, match, spans
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 

@@ -13,9 +13,11 @@ import pytest
 import zstandard
 
 from tests.support.refusals import refused_point
-from timebeam.schema.messages import AUTO, FORMATS, Message
-from timebeam.schema.messages.influx.influx_format import Influx
-from timebeam.schema.points import Envelope, PointBatch, Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Envelope
+from timebeam.schema.formats import AUTO, FORMATS, Message
+from timebeam.schema.formats.influx.influx_format import Influx
 from timebeam.transforms.input.messages import Formats, ParseMessagesFn
 
 TEXT = FORMATS["influx"].example

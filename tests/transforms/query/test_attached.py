@@ -9,13 +9,13 @@ from collections.abc import Mapping
 import pytest
 
 from tests.support.stored import Store
-from timebeam.schema.annotations import Annotation
-from timebeam.schema.common.simple_histogram import Histogram, encode
-from timebeam.schema.layouts import Cell, Name, Row
-from timebeam.schema.layouts.opentsdb import annotation_cells
-from timebeam.schema.layouts.opentsdb.keys import row_key, series_key
-from timebeam.schema.points import Series
+from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.simple_histogram import Histogram, encode
 from timebeam.schema.query.question import Question, TagFilter, literals_of
+from timebeam.schema.stores import Cell, Name, Row
+from timebeam.schema.stores.opentsdb.columns import annotation_cells
+from timebeam.schema.stores.opentsdb.keys import row_key, series_key
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.query.query_annotations import find_histograms, series_annotations
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series
 from timebeam.transforms.query.read_points import _by_series
 
 SERIES = [Series.of("cpu", {"host": host}) for host in "abc"]

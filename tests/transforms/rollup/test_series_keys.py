@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.plain.rolled import interval
-from timebeam.schema.layouts import Archived, Row, Selected, SeriesKey
-from timebeam.schema.layouts.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.layouts.opentsdb.layout import OpenTsdb
-from timebeam.schema.points import Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.config_json import parse_config
+from timebeam.schema.stores import Archived, Row, Selected, SeriesKey
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.rollup.rollup_job import RollupJob, RollupSeriesKeys

@@ -1,0 +1,292 @@
+"""Rows of the archive: cells to points in columns, and points to cells (docs/spec/archive.md §2).
+
+| family | qualifier | value |
+|---|---|---|
+| `t` | number of the part, 2 bytes | up to 20,000 points (`timebeam.schema.archive.archive_cell`) |
+| `s` | `seal` | when the row was written last: ms since 1970, 8 bytes |
+| `s` | `span`, in rows of 30 days | the span code of the series in this block, 1 byte |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from timebeam.schema.archive import archive_cell
+from timebeam.schema.archive.archive_cell import PartHeader, PartPlace, PartPoints
+from timebeam.schema.archive.keys import (
+    BLOCK_CODE,
+    BLOCK_S,
+    SPANS_S,
+    ArchiveKey,
+    SeriesHeads,
+    archive_key,
+    parse_key,
+)
+from timebeam.schema.archive.pcodec_columns import ArchiveError
+from timebeam.schema.bits.arrays import Bools
+from timebeam.schema.core.batches import join, latest_points
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import Archived, ColumnRange, DecodedRows, Finding, Selected, Severity
+from timebeam.schema.core.removal import Deleted, Removal, deletions
+from timebeam.schema.core.table_rows import Cell, Deletion, Row, TableSpec
+from timebeam.schema.core.writing import SeriesKey
+
+FAMILY, SEAL_FAMILY = "t", "s"
+SEAL, SPAN = b"seal", b"span"
+
+PARTS = ColumnRange(FAMILY, b"", b"")
+"""The columns with points."""
+
+_QUALIFIER = struct.Struct(">H")
+_SEALED = struct.Struct(">q")
+
+
+def archive_table(prefix: str) -> TableSpec:
+    families = {FAMILY: 1, SEAL_FAMILY: 1}
+    return TableSpec(f"{prefix}archive", families, holds_points=False, same_keys=True)
+
+
+def decode_archive_rows(heads: SeriesHeads, rows: Sequence[Selected]) -> DecodedRows:
+    """The points of rows of the archive, by series in the order of `rows`; those of a row ascend in time.
+
+    Damaged cells are left out.
+    """
+    damage: list[tuple[Row, str]] = []
+    numbers: dict[Series, int] = {}
+    cells: list[tuple[int, Row, PartPlace, PartHeader, bytes]] = []
+    for row, series, *_ in rows:
+        try:
+            key = parse_key(heads, row.key)
+        except ValueError as error:
+            damage.append((row, str(error)))
+            continue
+        number = numbers.setdefault(series, len(numbers))
+        for cell in row.cells:
+            if cell.family == FAMILY:
+                place = PartPlace(row.key, cell.qualifier, key.base_s * 1000, SPANS_S[key.code] * 1000)
+                try:
+                    cells.append((number, row, place, archive_cell.header_of(cell.value), cell.value))
+                except ArchiveError as error:
+                    damage.append(_damaged(row, cell.qualifier, error))
+    cells.sort(key=operator.itemgetter(0))
+    points = PartPoints.empty(sum(header.points for _, _, _, header, _ in cells))
+    index, counts = list[int](), list[int]()
+    start, row_before, last_ms = 0, None, 0
+    for number, row, place, header, value in cells:
+        cut = points.cut(start, start + header.points)
+        try:
+            archive_cell.decode_part(place, header, value, cut)
+            if row is row_before and cut.times_ms[0] <= last_ms:
+                raise ArchiveError("damaged: its times overlap those of the part before it")
+        except ArchiveError as error:
+            damage.append(_damaged(row, place.qualifier, error))
+            continue
+        row_before, last_ms = row, cut.times_ms[-1]
+        index.append(number)
+        counts.append(header.points)
+        start += header.points
+    columns = points.cut(0, start)
+    return DecodedRows(
+        PointBatch(
+            tuple(numbers), np.repeat(np.array(index, np.int32), np.array(counts, np.int64)), *columns
+        ),
+        damage,
+        0,
+    )
+
+
+def _damaged(row: Row, qualifier: bytes, error: ArchiveError) -> tuple[Row, str]:
+    return row, f"part {qualifier[:16].hex()}: {error}"
+
+
+def archive_findings(
+    heads: SeriesHeads, rows: Iterable[Row], of_series: Callable[[Row, ArchiveKey], Iterator[Finding]]
+) -> Iterator[Finding]:
+    """Rows of the archive that do not decode, or whose series has several spans in a block.
+
+    Keeps one number in memory for each block of a series.
+
+    Args:
+      of_series: yields the findings about the series of a row.
+    """
+    code_of: dict[tuple[SeriesKey, int], int] = {}
+    for row in rows:
+        try:
+            key = parse_key(heads, row.key)
+        except ValueError as error:
+            yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+            continue
+        yield from of_series(row, key)
+        decoded = decode_archive_rows(heads, [Selected(row, Series("", ()))])
+        yield from (Finding(Severity.DAMAGE, row.table, row.key, text) for _, text in decoded.damage)
+        codes = [cell.value[0] for cell in row.cells if cell.qualifier == SPAN and cell.value]
+        codes += [key.code] if any(cell.family == FAMILY for cell in row.cells) else []
+        for code in codes:
+            first = code_of.setdefault((key.series, key.base_s // BLOCK_S), code)
+            if code != first:
+                text = f"the series has span codes {min(code, first)} and {max(code, first)} in one block"
+                yield Finding(Severity.DAMAGE, row.table, row.key, f"{text}: its rows overlap")
+
+
+def within_parts(row: Row, key: ArchiveKey, start_ms: int, end_ms: int) -> Row:
+    """A row with those parts that can have points from start_ms to end_ms, both inclusive.
+
+    Parts whose header cannot be read are left in, so that decoding reports them.
+    """
+    base_ms = key.base_s * 1000
+    if start_ms <= base_ms and key.end_s * 1000 <= end_ms + 1:
+        return row
+    return row._replace(
+        cells=[cell for cell in row.cells if _overlaps(cell, start_ms - base_ms, end_ms - base_ms)]
+    )
+
+
+def count_points(row: Row) -> int:
+    """The points of a row, by the headers of its cells."""
+    count = 0
+    for cell in row.cells:
+        with contextlib.suppress(ArchiveError):
+            count += archive_cell.header_of(cell.value).points
+    return count
+
+
+def _overlaps(cell: Cell, first_ms: int, last_ms: int) -> bool:
+    try:
+        header = archive_cell.header_of(cell.value)
+    except ArchiveError:
+        return True
+    return header.first_ms <= last_ms and header.last_ms >= first_ms
+
+
+def merged(late: PointBatch, archived: PointBatch, *, by_kind: bool = False) -> tuple[PointBatch, Bools]:
+    """Points of the source and of the archive, ascending by series and time, each instant once.
+
+    The later arrival wins; of equal arrivals the point of the archive.
+
+    Args:
+      by_kind: if arrivals are equal, the later `Kind` wins, then the archive: for layouts that store kinds in
+        different rows.
+
+    Returns:
+      The points, and bool[n], true for those of the source.
+    """
+    batch = join([late, archived])
+    from_source = np.arange(len(batch)) < len(late)
+    if by_kind:
+        numbers = np.argsort(batch.kinds, kind="stable")
+        batch, from_source = batch.take(numbers), from_source[numbers]
+    order = latest_points(batch.index, batch.times_ms, batch.arrivals_ms)
+    return batch.take(order), from_source[order]
+
+
+def decode_with_archive(
+    heads: SeriesHeads,
+    selected_rows: Sequence[Selected],
+    decode_rows: Callable[[Sequence[Selected]], DecodedRows],
+    *,
+    by_kind: bool,
+) -> DecodedRows:
+    """Rows of the archive, with the late rows of each, and rows of the data table.
+
+    Args:
+      decode_rows: decodes rows of the data table.
+      by_kind: as in `merged`.
+    """
+    archived = [selected for selected in selected_rows if isinstance(selected, Archived)]
+    if len(archived) == len(selected_rows) and not any(each.late or each.period for each in archived):
+        return decode_archive_rows(heads, archived)
+    alone = decode_archive_rows(heads, [each for each in archived if not (each.late or each.period)])
+    others = [each for each in archived if each.late or each.period]
+    sealed = [decode_archive_rows(heads, [each for each in others if not each.period])]
+    sealed += [decode_archive_rows(heads, [each]).within(*each.period) for each in others if each.period]
+    late_rows = [Selected(row, selected.series) for selected in others for row in selected.late]
+    late = decode_rows(late_rows)
+    damage = [entry for decoded in (alone, *sealed) for entry in decoded.damage]
+    if late.outside:  # points of other hours, whose rows are not decoded here
+        damage += [
+            (late_rows[number].row, "points of another hour than the row's") for number in late.outside
+        ]
+        sound = set(range(len(late_rows))).difference(late.outside)
+        late = decode_rows([late_rows[number] for number in sorted(sound)])
+    numbers = [number for number, selected in enumerate(selected_rows) if not isinstance(selected, Archived)]
+    rest = decode_rows([selected_rows[number] for number in numbers])
+    points, _ = merged(late.batch, join([decoded.batch for decoded in sealed]), by_kind=by_kind)
+    batches = [batch for batch in (rest.batch, alone.batch, points) if len(batch)]
+    return DecodedRows(
+        join(batches) if len(batches) > 1 else next(iter(batches), points),
+        [*damage, *late.damage, *rest.damage],
+        late.skipped + rest.skipped,
+        [numbers[number] for number in rest.outside],
+    )
+
+
+def archive_cells(heads: SeriesHeads, key: bytes, points: PointBatch) -> list[Cell]:
+    """The cells of the row with this key for its points, of one series and ascending in time.
+
+    Raises:
+      ValueError: a point does not belong into the row, is not a number, or the points do not ascend.
+    """
+    key_fields = parse_key(heads, key)
+    base_ms, span_ms = key_fields.base_s * 1000, SPANS_S[key_fields.code] * 1000
+    columns = PartPoints(points.times_ms, points.in_ms, points.kinds, points.bits, points.arrivals_ms)
+    n = len(points)
+    cells, pieces = [], -(-n // archive_cell.POINTS)
+    bounds = [n * number // pieces for number in range(pieces + 1)] if pieces else []
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        qualifier = _QUALIFIER.pack(number)
+        value = archive_cell.encode_part(PartPlace(key, qualifier, base_ms, span_ms), columns.cut(start, end))
+        cells.append(Cell(FAMILY, qualifier, int(points.arrivals_ms.max()), value))
+    return cells
+
+
+def remove_points(heads: SeriesHeads, row: Row, deleted: Deleted) -> Removal | None:
+    """The deletion of points of a row; None if it has none of these. The mutation needs a compare-and-set.
+
+    Raises:
+      ValueError: a cell is damaged.
+    """
+    decoded = decode_archive_rows(heads, [Selected(row, Series("", ()))])
+    if decoded.damage:
+        raise ValueError(decoded.damage[0][1])
+    batch = decoded.batch
+    is_deleted = (batch.times_ms >= deleted.first_ms) & (batch.times_ms <= deleted.last_ms)
+    is_deleted &= batch.arrivals_ms <= deleted.newest_ms
+    count = int(np.count_nonzero(is_deleted))
+    if not count:
+        return None
+    old = [cell for cell in row.cells if cell.family == FAMILY]
+    new = archive_cells(heads, row.key, batch.take(np.flatnonzero(~is_deleted)))
+    return Removal(row._replace(cells=new, deleted=deletions(old)), old, count)
+
+
+def replacing_row(row: Row | None, new: Row, sealed_ms: int) -> tuple[Cell | None, Row]:
+    """(the cell that says when the row was written, which guards it; the mutation that replaces the row).
+
+    Args:
+      row: as it was read; None if it does not exist.
+      sealed_ms: the time of the mutation.
+    """
+    guard = seal_cell(row)
+    if guard is not None:  # two writes never have the same time
+        sealed_ms = max(sealed_ms, guard.timestamp_ms + 1)
+    stale = [Deletion(FAMILY, cell.qualifier) for cell in (row.cells if row else ()) if cell.family == FAMILY]
+    seal = Cell(SEAL_FAMILY, SEAL, sealed_ms, _SEALED.pack(sealed_ms))
+    return guard, new._replace(cells=[*new.cells, seal], deleted=stale)
+
+
+def seal_cell(row: Row | None) -> Cell | None:
+    """The cell of a row that says when it was written last; None if it has none."""
+    cells = row.cells if row else ()
+    return next((cell for cell in cells if (cell.family, cell.qualifier) == (SEAL_FAMILY, SEAL)), None)
+
+
+def span_row(table: str, series: SeriesKey, time_s: int, code: int) -> Row:
+    """The row whose cell says which span a series has in the block of a time."""
+    cell = Cell(SEAL_FAMILY, SPAN, 0, bytes((code,)))
+    return Row(table, archive_key(series, time_s, BLOCK_CODE), [cell])

@@ -1,0 +1,1 @@
+"""Bytes and texts, apart from what they mean: compression, protobuf fields, numbers, JSON, times."""

@@ -1,0 +1,261 @@
+"""Reads numbers from text, many at a time: the columnar half of the line formats.
+
+A line is cut into five strings: the text before the first number, the first number, the text between, the
+second number, the rest. The numbers become arrays here; the three texts are the key of the series (see
+`lines`). Only a strict subset of JSON's and Java's numbers is accepted; all others go to the slow path of
+their format, which decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
+
+WINDOW = 24
+"""Bytes read from the start of a number; longer numbers go to the slow path."""
+
+_PLAIN = re.compile(rb"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_GUESSES = 12  # distances tried before the lines are searched one by one
+_LONGEST_INTEGER = 18  # digits that fit 63 bits for sure
+_MASKS = np.tril(np.full((WINDOW + 1, WINDOW), 255, np.uint8), -1)  # row k: the first k bytes
+
+_IS_SOLID = np.array([bool(bytes([byte]).strip()) for byte in range(256)])
+
+
+def padded(text: bytes) -> bytes:
+    """The text with padding after it, so that every window and word lies inside."""
+    return text + bytes(WINDOW + 8)
+
+
+def byte_view(text: bytes) -> Bytes:
+    """uint8[n]: a view of the bytes of a text."""
+    return np.frombuffer(text, np.uint8)
+
+
+def words(text: bytes, positions: Int64s) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """uint64[n]: the eight bytes from each position int64[n] on, the first one lowest."""
+    windows = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
+    return windows[positions]
+
+
+def word(eight: bytes) -> int:
+    """Eight bytes as `words` gives them."""
+    return int.from_bytes(eight, "little")
+
+
+def windows(text: bytes, positions: Int64s) -> Bytes:
+    """uint8[n, WINDOW]: the bytes from each position int64[n] on."""
+    all_windows = np.ndarray((len(text) - WINDOW + 1,), f"V{WINDOW}", text, 0, (1,))
+    return all_windows[positions].view(np.uint8).reshape(-1, WINDOW)
+
+
+def number_lengths(window: Bytes) -> Int64s:
+    """int64[n]: bytes up to the first of `,`, `}`, `"`, blank or control; 0 if not in the window."""
+    stops = (window == 44) | (window == 125) | (window == 34) | (window <= 32)
+    return stops.argmax(axis=1)
+
+
+def decimals(window: Bytes, lengths: Int64s) -> tuple[Bools, Bools]:
+    """(bool[n], bool[n]): which of n numbers have one of `.`, `e`, `E`; which have an exponent."""
+    inside = window & _MASKS[lengths]
+    exponent = _any_byte((inside | 32) == 101)
+    return exponent | _any_byte(inside == 46), exponent
+
+
+def regular(window: Bytes, lengths: Int64s, is_decimal: Bools, exponent: Bools) -> Bools:
+    """bool[n]: whether a number may be parsed here: checks JSON's grammar where the parser does not.
+
+    Refused are a leading zero (also in 0x10, which the parser would accept), plus sign or point, a last byte
+    that is not a digit, and integers of more than 18 digits. Numbers with an exponent are matched one by one.
+    """
+    row = np.arange(0, len(window) * WINDOW, WINDOW)
+    flat = window.reshape(-1)
+    negative = window[:, 0] == 45
+    first = row + negative
+    leading_zero = (flat[first] == 48) & (flat[first + 1] != 46) & (lengths - negative > 1)
+    good = (lengths > 0) & _is_digit(flat[first]) & _is_digit(flat[row + np.maximum(lengths, 1) - 1])
+    good &= ~leading_zero & (is_decimal | (lengths <= _LONGEST_INTEGER))
+    for i in np.flatnonzero(exponent & good):
+        good[i] = _PLAIN.fullmatch(window[i, : lengths[i]].tobytes()) is not None
+    return good
+
+
+def strings_between(text: bytes, *cuts: Int64s) -> pa.StringArray:
+    """The text cut at each line's cuts, neither copied nor decoded.
+
+    Args:
+      cuts: k arrays int64[n]: the first cuts of n lines, the second cuts, ...; ascending within a line and
+        from line to line. String i * k + j begins at cut j of line i and ends at the next cut.
+    """
+    offsets = np.empty(len(cuts[0]) * len(cuts) + 1, np.int32)
+    lines = offsets[:-1].reshape(-1, len(cuts))
+    for column, cut in enumerate(cuts):
+        lines[:, column] = cut
+    offsets[-1] = len(text)
+    return pa.Array.from_buffers(
+        pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    )
+
+
+def indices(numbers: Int64s) -> pa.Int64Array:
+    """The same for pyarrow, whose own conversion imports pandas."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _as_numpy(numbers: pa.Array, dtype: np.dtype[Any]) -> np.ndarray[tuple[int], np.dtype[Any]]:
+    """The values of an array without nulls, not copied; pyarrow's own conversion imports pandas."""
+    values = numbers.buffers()[1]
+    return np.frombuffer(values, dtype, len(numbers)) if len(numbers) else np.empty(0, dtype)
+
+
+def integers(numbers: pa.StringArray) -> tuple[Int64s, Bools]:
+    """(integers int64[n], bool[n] whether each could be parsed)."""
+    return _cast(numbers, pa.int64(), np.dtype(np.int64))
+
+
+def distinct(cut: pa.StringArray, indexes: Int64s) -> tuple[Int64s, list[bytes]]:
+    """(int64[n], k strings): the number of each string `indexes` int64[n], and the distinct strings."""
+    dictionary = cut.take(indices(indexes)).dictionary_encode()
+    numbers = _as_numpy(dictionary.indices, np.dtype(np.int32)).astype(np.int64)
+    return numbers, dictionary.dictionary.to_pylist()
+
+
+def first_if_same(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]] | None:
+    """Like `distinct`, for strings of at most 16 bytes that are all equal; None if they are not."""
+    size = int(ends[0] - starts[0])
+    if size > 16 or not (ends - starts == size).all():
+        return None
+    mask = np.uint64((1 << 8 * min(size, 8)) - 1)
+    head = words(text, starts) & mask
+    same = bool((head == head[0]).all())
+    if same and size > 8:
+        tail = words(text, ends - 8)
+        same = bool((tail == tail[0]).all())
+    return (np.zeros(len(starts), np.int64), [text[starts[0] : ends[0]]]) if same else None
+
+
+def values(cut: pa.StringArray, indexes: Int64s, is_decimal: Bools) -> tuple[Int64s, Bytes, Bools]:
+    """(bits int64[n], kinds uint8[n], good bool[n]) of the strings `indexes`, integers and decimals mixed."""
+    bits = np.empty(len(indexes), np.int64)
+    good = np.empty(len(indexes), np.bool_)
+    integer_rows, decimals = np.flatnonzero(~is_decimal), np.flatnonzero(is_decimal)
+    bits[integer_rows], good[integer_rows] = integers(cut.take(indices(indexes[integer_rows])))
+    floats, finite = _cast(cut.take(indices(indexes[decimals])), pa.float64(), np.dtype(np.float64))
+    bits[decimals], good[decimals] = floats.view(np.int64), finite
+    kinds = np.where(is_decimal, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
+    return bits, kinds, good
+
+
+def _cast(
+    numbers: pa.StringArray, to: pa.DataType, dtype: np.dtype[np.int64] | np.dtype[np.float64]
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Bools]:
+    """Numbers parsed by pyarrow; since it refuses all if one is bad, bad ones are then found one by one."""
+    try:
+        good = np.ones(len(numbers), np.bool_)
+        result = _as_numpy(numbers.cast(to), dtype)
+    except pa.ArrowInvalid:
+        good = np.fromiter(
+            (bool(_PLAIN.fullmatch(x.as_buffer().to_pybytes())) for x in numbers), np.bool_, len(numbers)
+        )
+        result = np.zeros(len(numbers), dtype)
+        if good.any() and not good.all():
+            result[good], good[good] = _cast(numbers.take(indices(np.flatnonzero(good))), to, dtype)
+        elif good.all():  # well-formed, but refused by pyarrow: left to the slow path
+            good[:] = False
+    if dtype == np.float64:
+        good &= np.isfinite(result)
+    return result, good
+
+
+def number_columns(numbers: Sequence[int | float]) -> tuple[Int64s, Bytes]:
+    """(bits int64[n], kinds uint8[n]) of numbers of at most 64 bits."""
+    n = len(numbers)
+    is_float = np.fromiter(map(isinstance, numbers, repeat(float)), np.bool_, n)
+    if not is_float.any():
+        return np.array(numbers, np.int64), np.zeros(n, np.uint8)
+    bits = np.array(numbers, np.float64).view(np.int64)
+    integers = np.flatnonzero(~is_float)
+    if len(integers):  # once more, since a double holds only 53 bits
+        bits[integers] = np.fromiter(map(numbers.__getitem__, integers.tolist()), np.int64, len(integers))
+    return bits, np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))
+
+
+def find(text: bytes, marker: bytes, starts: Int64s, ends: Int64s, near: Int64s) -> Int64s:
+    """int64[n]: where a marker of 8 to 16 bytes ends in each line; -1 for lines without it.
+
+    Lines of one producer look alike, so the distance from `near` in one line is tried on all others at
+    once, a few times; the remaining lines are searched one by one.
+    """
+    positions = np.full(len(starts), -1, np.int64)
+    pending = np.arange(len(starts))
+    head, tail, size = word(marker[:8]), word(marker[-8:]), len(marker)
+    for _ in range(_GUESSES):
+        if len(pending) == 0:
+            return positions
+        line = pending[0]
+        position = text.find(marker, starts[line], ends[line])
+        if position < 0:
+            pending = pending[1:]
+            continue
+        guess = np.clip(near[pending] + (position - near[line]), 0, len(text) - WINDOW)
+        hit = words(text, guess) == head
+        if size > 8:
+            hit &= words(text, guess + (size - 8)) == tail
+        hit &= (guess >= starts[pending]) & (guess + size <= ends[pending])
+        positions[pending[hit]] = guess[hit] + size
+        pending = pending[~hit]
+    for line in pending.tolist():
+        position = text.find(marker, starts[line], ends[line])
+        positions[line] = position + size if position >= 0 else -1
+    return positions
+
+
+def lines(text: bytes) -> tuple[Int64s, Int64s]:
+    """(starts, ends) int64[n] of the lines that are not blank, without newlines."""
+    view = byte_view(text)
+    newline = view == 10
+    if np.count_nonzero(newline) * 8 > len(text):  # short lines, many perhaps empty: only others get spans
+        newline = np.concatenate(([True], newline, [True]))
+        starts = np.flatnonzero(newline[:-1] > newline[1:])
+        ends = np.flatnonzero(newline[1:] > newline[:-1])
+    else:
+        ends = np.flatnonzero(newline)
+        if text and not text.endswith(b"\n"):
+            ends = np.append(ends, len(text))
+        starts = np.empty_like(ends)
+        if len(starts):
+            starts[0] = 0
+            starts[1:] = ends[:-1] + 1
+    doubtful = np.flatnonzero(view[starts] <= 32)
+    if len(doubtful):
+        blank = doubtful[_are_blank(view, starts[doubtful], ends[doubtful])]
+        if len(blank):
+            starts, ends = np.delete(starts, blank), np.delete(ends, blank)
+    return starts, ends
+
+
+def _are_blank(view: Bytes, starts: Int64s, ends: Int64s) -> Bools:
+    """bool[n]: whether each line is blank; computed in arrays, since there may be millions."""
+    blank = starts == ends
+    if not blank.all():
+        solid = np.zeros(len(view) + 1, np.int32)  # number of non-blank bytes before each byte
+        np.cumsum(_IS_SOLID[view], out=solid[1:])
+        blank |= solid[starts] == solid[ends]
+    return blank
+
+
+def _any_byte(marks: Bools) -> Bools:
+    """bool[n]: whether any of the WINDOW marks of a row is set."""
+    lanes = marks.view(np.uint64)
+    return (lanes[:, 0] | lanes[:, 1] | lanes[:, 2]) != 0
+
+
+def _is_digit(view: Bytes) -> Bools:
+    return (view - np.uint8(48)) < 10

@@ -1,0 +1,63 @@
+"""Why input is refused: stable reasons, and the error that carries one."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Reason(enum.StrEnum):
+    """Why input was refused. The values are stable: dead letters and dashboards use them.
+
+    docs/reference/dead-letters.md explains each; a test proves that the page and this enum agree.
+    """
+
+    BAD_ENCODING = "bad-encoding"
+    BAD_SYNTAX = "bad-syntax"
+    BAD_METRIC = "bad-metric"
+    BAD_TAG = "bad-tag"
+    DUPLICATE_TAG = "duplicate-tag"
+    NO_TAGS = "no-tags"
+    TOO_MANY_TAGS = "too-many-tags"
+    NAME_NOT_STORABLE = "name-not-storable"
+    BAD_TIMESTAMP = "bad-timestamp"
+    TIMESTAMP_OUT_OF_RANGE = "timestamp-out-of-range"
+    EMPTY_VALUE = "empty-value"
+    BAD_NUMBER = "bad-number"
+    NUMBER_OUT_OF_RANGE = "number-out-of-range"
+    VALUE_NOT_STORABLE = "value-not-storable"
+    SERIES_NOT_STORABLE = "series-not-storable"
+    LINE_TOO_LONG = "line-too-long"
+    TRUNCATED_FILE = "truncated-file"
+    CORRUPT_FILE = "corrupt-file"
+    CORRUPT_MESSAGE = "corrupt-message"
+    UNKNOWN_FORMAT = "unknown-format"
+    UNKNOWN_NAME = "unknown-name"
+    UIDS_EXHAUSTED = "uids-exhausted"
+    SERIES_LIMIT = "series-limit"
+    OVER_BIGTABLE_LIMIT = "over-bigtable-limit"
+    WRITE_REFUSED = "write-refused"
+    INTERNAL_ERROR = "internal-error"
+
+
+_MESSAGE_CHARACTERS = 1000
+
+
+def shortened(message: str) -> str:
+    """At most 1,000 characters of a message, its beginning and end: it may quote names of megabytes."""
+    if len(message) <= _MESSAGE_CHARACTERS:
+        return message
+    half = _MESSAGE_CHARACTERS // 2
+    return f"{message[: half - 1]} … {message[2 - half :]}"
+
+
+class RefusedError(ValueError):
+    """A refused record, with a stable reason and a message that says what to do."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        self.reason = reason
+        self.message = shortened(message)
+        super().__init__(self.message)
+
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[Reason, str]]:
+        """Pickles both arguments, since an exception pickles only its message."""
+        return RefusedError, (self.reason, self.message)

@@ -1,0 +1,227 @@
+"""The records that flow through every pipeline: series, batches of points, and refused input.
+
+Nothing here knows a wire format or a stored layout. Times are milliseconds since 1970-01-01 UTC
+unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s, Kind
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.rejections import (
+    Origins,
+    Rejected,
+    Stage,
+)
+
+
+def source_checksum(source: str) -> int:
+    """The rank of a source among those whose input arrived at one time: the greatest one wins."""
+    return zlib.crc32(source.encode())
+
+
+class HistogramBytes(bytes):
+    """A histogram as OpenTSDB stores it: the id of a codec, and what this codec defines."""
+
+
+class Series(NamedTuple):
+    """A metric and its tags, the tags sorted by key so that equal series compare equal.
+
+    A tuple, since it is the key of every cache and a tuple's hash costs half of a dataclass's.
+    """
+
+    metric: str
+    tags: tuple[tuple[str, str], ...]
+    resources: tuple[tuple[str, str], ...] = ()
+    """Heroic's second kind of tags, also sorted; most layouts cannot store them."""
+
+    @classmethod
+    def of(cls, metric: str, tags: dict[str, str], resources: dict[str, str] | None = None) -> Series:
+        """The series of a metric and a mapping of tag keys to tag values."""
+        return cls(metric, tuple(sorted(tags.items())), tuple(sorted(resources.items())) if resources else ())
+
+    def __str__(self) -> str:
+        pairs = [f"{key}={value}" for key, value in self.tags + self.resources]
+        return self.metric + "{" + ",".join(pairs) + "}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointBatch:
+    """n points in columns.
+
+    Attributes:
+      series: the k distinct series of the batch.
+      index: int32[n], the number of each point's series.
+      times_ms: int64[n], the time of each point in ms.
+      in_ms: bool[n], whether the time was given in milliseconds, not seconds; OpenTSDB's layout stores both
+        differently.
+      kinds: uint8[n], a `Kind` each.
+      bits: int64[n], the value, by its kind: a signed 64-bit integer, the bits of a float64, or an index into
+        `payloads`.
+      arrivals_ms: int64[n], the publish time of the point's message or the modification time of its file.
+        Becomes the cell timestamp, so that a later correction of a point wins.
+      origins: the input of the points, while it is available.
+      payloads: the values that are bytes (kinds from TEXT on).
+    """
+
+    series: Sequence[Series]
+    index: Int32s
+    times_ms: Int64s
+    in_ms: Bools
+    kinds: Bytes
+    bits: Int64s
+    arrivals_ms: Int64s
+    origins: Origins | None = None
+    payloads: Sequence[bytes] = ()
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def floats(self) -> Floats:
+        """float64[n]: the values as floats, integers above 2**53 rounded. Only for numbers."""
+        is_float = self.kinds == Kind.FLOAT
+        floats = self.bits.view(np.float64)
+        if is_float.all():
+            return floats
+        integers = self.bits.astype(np.float64)
+        return np.where(is_float, floats, integers) if is_float.any() else integers
+
+    def take(self, indices: Int64s | slice) -> PointBatch:
+        """The points at `indices`, with the same list of series; a slice gives views."""
+        return PointBatch(
+            self.series,
+            self.index[indices],
+            self.times_ms[indices],
+            self.in_ms[indices],
+            self.kinds[indices],
+            self.bits[indices],
+            self.arrivals_ms[indices],
+            self.origins.take(indices) if self.origins else None,
+            self.payloads,
+        )
+
+    def refuse(self, points: Int64s, why: Callable[[int], RefusedError], stage: Stage) -> list[Rejected]:
+        """The refusals of points: one for all that a payload holds and one reason refuses (`Origins.refuse`).
+
+        Args:
+          why: says why a point is refused, by its number.
+
+        Returns:
+          Without origins: one for each point, with a line of JSON.
+        """
+        if self.origins is not None:
+            return self.origins.refuse(points, why, stage, self.arrivals_ms)
+        reasons = [(point, why(point)) for point in points.tolist()]
+        return [
+            Rejected(
+                self.as_json(point),
+                error.reason,
+                error.message,
+                stage,
+                arrival_ms=int(self.arrivals_ms[point]),
+            )
+            for point, error in reasons
+        ]
+
+    def points(self) -> Iterator[tuple[Series, int, int | float | str | bytes]]:
+        """Each point as (series, time in ms, value): for tests and small outputs, not hot paths."""
+        for i in range(len(self)):
+            yield self.series[self.index[i]], int(self.times_ms[i]), self.value(i)
+
+    def value(self, point: int) -> int | float | str | bytes:
+        """The value of one point: for tests, small outputs and refusals."""
+        kind, bits = self.kinds[point], self.bits[point]
+        if kind == Kind.FLOAT:
+            return float(bits.view(np.float64))
+        if kind == Kind.INTEGER:
+            return int(bits)
+        payload = self.payloads[bits]
+        return payload.decode() if kind == Kind.TEXT else payload
+
+    def as_json(self, point: int) -> bytes:
+        """One point as JSON: metric, timestamp (in the given unit, ms or s), value and tags.
+
+        A value that is not a number becomes an object, and tags with resources become an object of both. A
+        reader that expects only tags and numbers refuses such a point instead of reading another one.
+        """
+        series, value = self.series[self.index[point]], self.value(point)
+        time_ms, tags = int(self.times_ms[point]), dict(series.tags)
+        members: dict[str, object] = {
+            "metric": series.metric,
+            "timestamp": time_ms if self.in_ms[point] else time_ms // 1000,
+            "value": value,
+            "tags": {"tags": tags, "resources": dict(series.resources)} if series.resources else tags,
+        }
+        if isinstance(value, str):
+            members["value"] = {"text": value}
+        elif isinstance(value, bytes):
+            members["value"] = {"hex": value.hex()}
+        elif not math.isfinite(value):
+            members["value"] = {"text": repr(value)}
+        return json.dumps(members).encode()
+
+    @classmethod
+    def of(
+        cls,
+        points: Sequence[tuple[Series, int, bool, int | float | str | bytes]],
+        arrival_ms: int,
+        origins: Origins | None = None,
+    ) -> PointBatch:
+        """A batch from (series, time in ms, given in ms?, value) records; for small inputs.
+
+        >>> series = Series.of("sys.cpu", {"host": "a"})
+        >>> points = [(series, 1356998400_000, False, 42), (series, 1356998401_500, True, 0.5)]
+        >>> batch = PointBatch.of(points, arrival_ms=9000)
+        >>> batch.index.tolist(), batch.times_ms.tolist(), batch.in_ms.tolist(), batch.kinds.tolist()
+        ([0, 0], [1356998400000, 1356998401500], [False, True], [0, 1])
+        >>> [hex(bits) for bits in batch.bits.tolist()]
+        ['0x2a', '0x3fe0000000000000']
+
+        Raises:
+          OverflowError: an integer value needs more than 64 bits.
+        """
+        numbers: dict[Series, int] = {}
+        index = [numbers.setdefault(point[0], len(numbers)) for point in points]
+        n = len(points)
+        kinds = np.fromiter((_KIND_OF[type(point[3])] for point in points), np.uint8, n)
+        bits = np.zeros(n, np.int64)
+        floats = bits.view(np.float64)
+        payloads: list[bytes] = []
+        for i, (_, _, _, value) in enumerate(points):
+            if isinstance(value, float):
+                floats[i] = value
+            elif isinstance(value, int):
+                bits[i] = value
+            else:
+                bits[i] = len(payloads)
+                payloads.append(value.encode() if isinstance(value, str) else value)
+        return cls(
+            tuple(numbers),
+            np.array(index, np.int32),
+            np.fromiter((point[1] for point in points), np.int64, n),
+            np.fromiter((point[2] for point in points), np.bool_, n),
+            kinds,
+            bits,
+            np.full(n, arrival_ms, np.int64),
+            origins,
+            payloads,
+        )
+
+
+_KIND_OF = {
+    int: Kind.INTEGER,
+    float: Kind.FLOAT,
+    str: Kind.TEXT,
+    bytes: Kind.OPAQUE,
+    HistogramBytes: Kind.HISTOGRAM,
+}

@@ -1,0 +1,333 @@
+"""The reading half of the contract of a layout: rows of tables to points in columns."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import difflib
+import enum
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from timebeam.schema.core.batches import join
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.removal import Deleted, Removal
+from timebeam.schema.core.table_rows import Cell, Row, StoredLayout
+
+_NEAR_AMONG = 2_000
+"""Names with the same beginning that are compared with an unknown name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scan:
+    """The rows that can hold the answer to a query.
+
+    Attributes:
+      table: the table to read.
+      ranges: half-open ranges [start, end) of row keys, ascending; an empty end is the end of the table.
+      key_pattern: RE2 over the raw bytes of the row key that every selected row matches; or None.
+      columns: the columns to read; None for all.
+      keys_only: give every cell an empty value, which saves the transfer.
+      versions: the number of versions to read of each cell, newest first.
+    """
+
+    table: str
+    ranges: Sequence[tuple[bytes, bytes]]
+    key_pattern: bytes | None = None
+    columns: ColumnRange | None = None
+    keys_only: bool = False
+    versions: int = 1
+
+
+def prefix_range(prefix: bytes) -> tuple[bytes, bytes]:
+    """The range [start, end) of all keys with a prefix; an empty end is the end of the table."""
+    bare = prefix.rstrip(b"\xff")
+    return prefix, bare[:-1] + bytes([bare[-1] + 1]) if bare else b""
+
+
+class ColumnRange(NamedTuple):
+    """Columns of one family, from `start` to before `end`; an empty end is the end of the family."""
+
+    family: str
+    start: bytes
+    end: bytes
+
+
+class Reader(Protocol):
+    """Reads tables for a layout: newest versions of cells only."""
+
+    def scan(self, scan: Scan) -> Iterable[Row]:
+        """The rows of a scan, ascending by key within each of its ranges."""
+
+    def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
+        """The rows, of those with these keys, that exist; by key."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """The points that a query reads.
+
+    Attributes:
+      metric: None for every metric.
+      tags: for each tag key that a series must have, the values it may have; empty for any.
+      start_ms, end_ms: first and last time, in ms, both inclusive.
+      explicit_tags: whether a series may have no other tag keys than those of `tags`.
+      tsuids: the only series, of one metric and in place of `tags`; for a layout with TSUIDs alone.
+      refuse_ambiguous: whether rows of two TSUIDs that both have the names of a series raise
+        `AmbiguousNameError`; None: never.
+    """
+
+    metric: str | None
+    tags: Mapping[str, frozenset[str]]
+    start_ms: int
+    end_ms: int
+    explicit_tags: bool = False
+    tsuids: frozenset[bytes] | None = None
+    refuse_ambiguous: Callable[[Series], bool] | None = None
+
+    def takes(self, series: Series) -> bool:
+        """Whether a series is selected."""
+        if self.metric is not None and series.metric != self.metric:
+            return False
+        tags = dict(series.tags)
+        if self.explicit_tags and tags.keys() != self.tags.keys():
+            return False
+        return all(key in tags and (not values or tags[key] in values) for key, values in self.tags.items())
+
+
+class UnknownNameError(LookupError):
+    """A metric, tag key or tag value that the tables do not know.
+
+    Args:
+      name: the unknown name.
+      names_from: gives the stored names of its kind that begin with a string.
+    """
+
+    def __init__(
+        self, message: str, name: str = "", names_from: Callable[[str], Iterable[str]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self._name, self._names_from = name, names_from
+
+    def near(self) -> list[str]:
+        """Up to three stored names that resemble the unknown name, the closest first.
+
+        Compared are names that begin with its first half or its first character, and the first names of all:
+        at most 2,000 of each.
+        """
+        if self._names_from is None or not self._name:
+            return []
+        first = self._name[0]
+        by_lower: dict[str, str] = {}
+        for start in dict.fromkeys((self._name[: len(self._name) // 2], first, first.swapcase(), "")):
+            with contextlib.suppress(UnicodeEncodeError):  # no name can begin so
+                for name in itertools.islice(self._names_from(start), _NEAR_AMONG):
+                    by_lower.setdefault(name.lower(), name)
+        return [
+            by_lower[name] for name in difflib.get_close_matches(self._name.lower(), by_lower, cutoff=0.7)
+        ]
+
+
+class AmbiguousNameError(ValueError):
+    """The tables have two series of the same names, which no answer by names can keep apart."""
+
+    @classmethod
+    def of(cls, series: Series, tsuids: Collection[bytes]) -> AmbiguousNameError:
+        """The error for two TSUIDs with the names of a series."""
+        texts = " and ".join(tsuid.hex().upper() for tsuid in sorted(tsuids))
+        return cls(
+            f"{series} is two series, TSUIDs {texts}: two UIDs have one name, as `timebeam check` "
+            "reports; query one by its TSUID, or make them one with `timebeam names merge`"
+        )
+
+
+class Selected(NamedTuple):
+    """A row that a query reads, and its series."""
+
+    row: Row
+    series: Series
+
+    @property
+    def size(self) -> int:
+        """About the number of its points: a cell may hold many."""
+        return _size(self.row.cells)
+
+    def renamed(self, series: Series) -> Selected:
+        """The same row, of another series."""
+        return self._replace(series=series)
+
+
+class Archived(Selected):
+    """A row of the archive that a query reads, and its series.
+
+    Attributes:
+      late: rows of the data table in its span, which are decoded with it.
+      points: how many points its cells have.
+      period: [start, end) in ms of those of its points that are read with the late rows; None for all.
+    """
+
+    late: Sequence[Row] = ()
+    points: int = 0
+    period: tuple[int, int] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of its points, and about that of the late ones."""
+        return self.points + _size([cell for row in self.late for cell in row.cells])
+
+    def renamed(self, series: Series) -> Archived:
+        """The same row, of another series."""
+        archived = Archived(self.row, series)
+        archived.late, archived.points, archived.period = self.late, self.points, self.period
+        return archived
+
+
+def _size(cells: Sequence[Cell]) -> int:
+    """About the number of points in cells: one each, and more if the first is long."""
+    return len(cells) + (len(cells[0].qualifier) + len(cells[0].value)) // 8 if cells else 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decoded:
+    """A row read back.
+
+    Attributes:
+      batch: its points, one per instant, ascending in time; arrivals are the cell timestamps.
+      damage: what could not be read, in words.
+      skipped: cells that hold no points (annotations, histograms).
+    """
+
+    batch: PointBatch
+    damage: Sequence[str]
+    skipped: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """Several rows read back.
+
+    Attributes:
+      batch: their points; those of a row one per instant, ascending in time.
+      damage: (row, what of it could not be read, in words).
+      skipped: cells that hold no points (annotations, histograms).
+      outside: positions of rows with points outside of their row's time span. No writer makes such rows; a
+        reader that relies on the order of points must leave them out.
+    """
+
+    batch: PointBatch
+    damage: Sequence[tuple[Row, str]]
+    skipped: int
+    outside: Sequence[int] = ()
+
+    def within(self, start_ms: int, end_ms: int) -> DecodedRows:
+        """The same with only the points in [start_ms, end_ms)."""
+        times_ms = self.batch.times_ms
+        if not len(times_ms) or (times_ms.min() >= start_ms and times_ms.max() < end_ms):
+            return self
+        inside = (times_ms >= start_ms) & (times_ms < end_ms)
+        return dataclasses.replace(self, batch=self.batch.take(np.flatnonzero(inside)))
+
+
+class Severity(enum.StrEnum):
+    """How bad a finding is."""
+
+    NOTE = "note"
+    DAMAGE = "damage"
+
+
+class Finding(NamedTuple):
+    """Something about a row that an operator should know."""
+
+    severity: Severity
+    table: str
+    key: bytes
+    text: str
+
+
+class ReadableLayout(StoredLayout):
+    """A layout that points can be read from: by queries, copies, checks and rollups."""
+
+    @abc.abstractmethod
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """The data rows that can hold selected points, and findings about rows that cannot be read.
+
+        A row may hold points outside of the time range too. The rows of one series come in the order
+        of time within each range of keys; rows of several series may be mixed.
+
+        Raises:
+          UnknownNameError: a metric or tag is not in the index of a layout that has one.
+        """
+
+    @abc.abstractmethod
+    def decode(self, row: Row, series: Series) -> Decoded:
+        """The points of a data row; never raises for damaged cells.
+
+        A layout that does not store the unit of a time reads whole seconds as seconds.
+        """
+
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        """Like `decode`, for several data rows at once."""
+        return join_decoded(rows, [self.decode(row, series) for row, series in rows])
+
+    @abc.abstractmethod
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        """The deletion of points of a selected row; None if it has none of these.
+
+        Raises:
+          ValueError: the row cannot be rewritten without them.
+        """
+
+    @abc.abstractmethod
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        """Everything in the tables that an operator should know.
+
+        Args:
+          read: returns all rows of a table, newest versions only.
+        """
+
+    def key_error(self, key: bytes) -> str:
+        """Why no data row can have this key with these options; empty if one can."""
+        return ""
+
+    def full_scan(self, selection: Selection) -> str:
+        """Why a selection reads all rows of a table, in words; empty if ranges of keys serve it."""
+        return ""
+
+    def cut_at(self, key: bytes) -> bytes:
+        """The place, at or before a key, where workers may split the data table.
+
+        Rows that can hold the same instant of one series stay together, also those of index tables with the
+        same keys.
+        """
+        return key
+
+    def with_existing(self, names: Callable[[], Sequence[str]]) -> ReadableLayout:
+        """The same layout, which also reads those of its tables per day that exist.
+
+        Args:
+          names: gives the names of all tables.
+        """
+        return self
+
+    def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
+        """The series that may have the same instant in several selected rows.
+
+        The latest arrival wins; within one arrival, the row that is read last.
+        """
+        return frozenset()
+
+
+def join_decoded(rows: Sequence[Selected], decoded: Sequence[Decoded]) -> DecodedRows:
+    """The content of rows that were decoded one by one, joined."""
+    damage = [
+        (selected.row, text)
+        for selected, content in zip(rows, decoded, strict=True)
+        for text in content.damage
+    ]
+    batches = [content.batch for content in decoded if len(content.batch)]
+    batch = join(batches) if batches else PointBatch.of([], 0)
+    return DecodedRows(batch, damage, sum(content.skipped for content in decoded))

@@ -1,0 +1,150 @@
+"""SimpleHistogram, the only codec of histograms that TSDs include: docs/spec/opentsdb.md §4.2.
+
+core/SimpleHistogram of OpenTSDB 2.4.1. The first byte of a value is the id that tsd.core.histograms.config
+gives to the codec; the codec defines the rest:
+
+| bytes | SimpleHistogram |
+|---|---|
+| 2 | number of buckets, signed |
+| 4, 4, 1 to 9 | for each bucket: low and high bound as float32, count |
+| 1 to 9, 1 to 9 | counts of values below and above all buckets |
+
+Counts are Kryo's positive longs: 7 bits per byte, lowest first, with the high bit set if more follow; a
+ninth byte has 8 bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import HistogramBytes
+
+Bounds = tuple[float, float]
+
+MOST_BUCKETS = (1 << 15) - 1
+
+_COUNT = struct.Struct(">h")
+_BOUNDS = struct.Struct(">ff")
+
+
+class NotASimpleHistogramError(ValueError):
+    """The bytes belong to another codec, or are damaged."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Histogram:
+    """The number of values in each bucket.
+
+    Attributes:
+      buckets: counts by bounds, ascending.
+      underflow, overflow: number of values below and above all buckets.
+    """
+
+    buckets: Mapping[Bounds, int]
+    underflow: int
+    overflow: int
+
+    def percentile(self, percent: float) -> float:
+        """The middle of the bucket that reaches this percentage of the counted values.
+
+        Computed as by a TSD, in float32; without underflow and overflow. NaN without values.
+        """
+        total = sum(self.buckets.values())
+        running = 0
+        for (low, high), count in self.buckets.items():
+            running += count
+            if total and running * 100 / total >= percent:
+                return float((np.float32(low) + np.float32(high)) / np.float32(2))
+        return math.nan
+
+
+def decode(value: bytes) -> Histogram:
+    """The SimpleHistogram of a cell, for any id of its codec.
+
+    >>> histogram = decode(bytes.fromhex("2a0002000000003fe000000c3fe0000040600000100201"))
+    >>> dict(histogram.buckets), histogram.underflow, histogram.overflow
+    ({(0.0, 1.75): 12, (1.75, 3.5): 16}, 2, 1)
+    >>> histogram.percentile(50)
+    2.625
+
+    Raises:
+      NotASimpleHistogramError: it does not hold one.
+    """
+    try:
+        (number,) = _COUNT.unpack_from(value, 1)
+        buckets: dict[Bounds, int] = {}
+        offset = 1 + _COUNT.size
+        for _ in range(number):
+            low, high = _BOUNDS.unpack_from(value, offset)
+            count, offset = _long(value, offset + _BOUNDS.size)
+            if (low, high) in buckets or math.isnan(low) or math.isnan(high):
+                raise NotASimpleHistogramError(f"duplicate or invalid bucket from {low} to {high}")
+            buckets[low, high] = count
+        underflow, offset = _long(value, offset)
+        overflow, offset = _long(value, offset)
+    except (struct.error, IndexError) as error:
+        raise NotASimpleHistogramError("it ends too early") from error
+    if number < 0 or offset != len(value):
+        raise NotASimpleHistogramError(f"{number} buckets do not have {len(value)} bytes")
+    return Histogram(dict(sorted(buckets.items())), underflow, overflow)
+
+
+def encode(histogram: Histogram, codec: int) -> HistogramBytes:
+    """A SimpleHistogram as it is stored, its buckets in the order of their bounds.
+
+    Args:
+      codec: the id of the codec.
+
+    Raises:
+      RefusedError: it has more buckets than 16 bits can count, or counts of more than 64 bits.
+    """
+    if len(histogram.buckets) > MOST_BUCKETS:
+        why = f"a histogram of {len(histogram.buckets)} buckets; OpenTSDB stores {MOST_BUCKETS}"
+        raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
+    counts = (*histogram.buckets.values(), histogram.underflow, histogram.overflow)
+    if not all(-(1 << 63) <= count < 1 << 63 for count in counts):
+        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, "a count of a histogram needs more than 64 bits")
+    pieces = [bytes([codec]), _COUNT.pack(len(histogram.buckets))]
+    for bounds, count in sorted(histogram.buckets.items()):
+        pieces += (_BOUNDS.pack(*bounds), _encoded_long(count))
+    pieces += (_encoded_long(histogram.underflow), _encoded_long(histogram.overflow))
+    return HistogramBytes(b"".join(pieces))
+
+
+def _encoded_long(number: int) -> bytes:
+    """The bytes that `_long` reads, of an integer of 64 bits with a sign."""
+    number &= (1 << 64) - 1
+    encoded = bytearray()
+    while number > 0x7F and len(encoded) < 8:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*encoded, number))
+
+
+def merged(histograms: Iterable[Histogram]) -> Histogram:
+    """The sum of histograms, bucket by bucket."""
+    buckets: dict[Bounds, int] = {}
+    underflow = overflow = 0
+    for histogram in histograms:
+        for bounds, count in histogram.buckets.items():
+            buckets[bounds] = buckets.get(bounds, 0) + count
+        underflow += histogram.underflow
+        overflow += histogram.overflow
+    return Histogram(dict(sorted(buckets.items())), underflow, overflow)
+
+
+def _long(value: bytes, offset: int) -> tuple[int, int]:
+    """(a positive long, where it ends); raises IndexError if the bytes end inside it."""
+    number = 0
+    for place in range(8):
+        number |= (value[offset + place] & 0x7F) << (7 * place)
+        if value[offset + place] < 0x80:
+            return number, offset + place + 1
+    number |= value[offset + 8] << 56
+    return number - (1 << 64) if number >> 63 else number, offset + 9

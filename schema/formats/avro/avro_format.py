@@ -1,0 +1,199 @@
+"""Message format `avro`: Avro records, one point each or a batch of points of one series.
+
+Records come in object containers, which hold their schema, or singly in Avro's binary or JSON encoding.
+Schemas: point.avsc and point_batch.avsc in this folder, or any other with `--avro_fields`. A refusal holds
+the binary encoding of its record; its offset is the one after decompression.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.option import Option, OptionKind, values_of
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats.avro.avro_points import AvroGatherer, default_fields
+from timebeam.schema.formats.avro.codecs import EarlyEndError
+from timebeam.schema.formats.avro.container import read_records, too_long, unpack
+from timebeam.schema.formats.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
+from timebeam.schema.formats.base import (
+    NAN_OPTION,
+    Framing,
+    Message,
+    MessageFormat,
+    Parsed,
+    RecordFields,
+    line_spans,
+    member,
+)
+from timebeam.schema.formats.rules import Refusals, refusal
+
+_SCHEMAS = 16  # cached schemas of containers
+
+
+class AvroEncoding(enum.StrEnum):
+    """The encoding of a message."""
+
+    CONTAINER = "container"
+    BINARY = "binary"
+    JSON = "json"
+
+
+_OPTIONS = (
+    Option(
+        "avro_encoding",
+        "avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, "
+        "which is for messages and not for files",
+        default=AvroEncoding.CONTAINER.value,
+        choices=values_of(AvroEncoding),
+    ),
+    Option(
+        "avro_schema",
+        "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
+        OptionKind.FILE,
+        choices=tuple(OWN_SCHEMAS),
+        example="point_batch",
+    ),
+    Option(
+        "avro_fields",
+        "avro: which field holds what, for schemas of your own: "
+        "metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, "
+        "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
+        regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
+        example="metric=name,timestamp=at,value=reading,tags=labels",
+    ),
+    NAN_OPTION,
+)
+
+
+class Avro(MessageFormat):
+    """An object container, or single records of a given schema.
+
+    >>> batch = Avro().parse(Message(Avro.example, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
+    ('sys.cpu{host=web01}', [1356998400000], 42.5)
+    """
+
+    name = "avro"
+    declared_options = _OPTIONS
+    example = (
+        b"Obj\x01\x02\x16avro.schema\xa4\x03"
+        b'{"type":"record","name":"Point","fields":[{"name":"metric","type":"string"},'
+        b'{"name":"timestamp","type":"long"},{"name":"value","type":["long","double"]},'
+        b'{"name":"tags","type":{"type":"map","values":"string"}}]}'
+        b"\x00sixteen letters.\x02\x46\x0esys.cpu\x80\x9c\x91\x8e\x0a\x02\x00\x00\x00\x00\x00\x40\x45\x40"
+        b"\x02\x08host\x0aweb01\x00sixteen letters."
+    )
+
+    def __init__(
+        self,
+        encoding: AvroEncoding = AvroEncoding.CONTAINER,
+        schema: Schema | None = None,
+        fields: RecordFields | None = None,
+    ) -> None:
+        """A format for messages in one encoding.
+
+        Args:
+          schema: of binary and JSON records.
+          fields: None for records as in point.avsc and point_batch.avsc.
+        """
+        self._encoding, self._schema, self._fields = encoding, schema, fields
+        self._schemas: LruCache[bytes, Schema] = LruCache(_SCHEMAS)
+        self.framing = {
+            AvroEncoding.CONTAINER: Framing.AVRO,
+            AvroEncoding.BINARY: Framing.NONE,
+            AvroEncoding.JSON: Framing.LINES,
+        }[encoding]
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Avro:
+        """See `MessageFormat.from_options`: `avro_encoding`, `avro_schema`, `avro_fields`.
+
+        `avro_schema` is one of `OWN_SCHEMAS`, or the JSON text of a schema.
+        """
+        encoding = member(AvroEncoding, "avro_encoding", options.get("avro_encoding", AvroEncoding.CONTAINER))
+        text, mapping = options.get("avro_schema"), options.get("avro_fields")
+        fields = RecordFields.of(mapping, "avro_fields") if mapping else None
+        if encoding is AvroEncoding.CONTAINER:
+            if text:
+                raise ValueError("avro_schema: a container holds its own schema; leave the option out")
+            return cls(encoding, None, fields)
+        text = text or OWN_SCHEMAS[0]
+        schema = Schema.of(own_schema(text) if text in OWN_SCHEMAS else text)
+        missing = (fields or default_fields(schema.fields)).names() - schema.fields
+        if missing:
+            raise ValueError(f"avro_fields: the schema has no field {', '.join(sorted(missing))}")
+        return cls(encoding, schema, fields)
+
+    def _parse(self, message: Message) -> Parsed:
+        if self._schema is None:
+            return self._container(message)
+        gatherer = AvroGatherer(self._fields, self._schema.logical, skips_nan=self.skips_nan)
+        refusals = Refusals(message)
+        is_json = self._encoding is AvroEncoding.JSON
+        for start, end in line_spans(message.text) if is_json else [(0, len(message.text))]:
+            raw = message.text[start:end]
+            try:
+                record = read_json(raw, self._schema) if is_json else _only_record(raw, self._schema)
+                gatherer.add(record, start, end)
+            except RefusedError as error:
+                refusals.add(start, end, error)
+        return gatherer.finish(message, refusals)
+
+    def _container(self, message: Message) -> Parsed:
+        """The points of a container: those before damage, and those before a damaged record in its block."""
+        container = unpack(message.text)
+        rejected: list[Rejected] = []
+        if container.damage:
+            truncated = isinstance(container.damage, EarlyEndError)
+            reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
+            why = f"{container.damage}: the records before are stored, these bytes are not"
+            rejected.append(refusal(message, container.read_bytes, len(message.text), reason, why))
+        if container.header is None:
+            return Parsed(PointBatch.of([], message.arrival_ms), rejected)
+        plain = dataclasses.replace(message, text=container.text)
+        try:
+            schema = self._schema_of(container.header.schema)
+        except ValueError as error:
+            why = f"the schema of the container: {error}"[:180]
+            rejected.append(refusal(message, 0, container.read_bytes, Reason.CORRUPT_FILE, why))
+            return Parsed(PointBatch.of([], message.arrival_ms), rejected)
+        gatherer = AvroGatherer(self._fields, schema.logical, skips_nan=self.skips_nan)
+        refusals = Refusals(plain, separator=b"")
+        for record in read_records(container, schema):
+            try:
+                if isinstance(record.value, RefusedError):
+                    raise record.value
+                gatherer.add(record.value, record.start, record.end)
+            except RefusedError as error:
+                refusals.add(record.start, record.end, error)
+        parsed = gatherer.finish(plain, refusals)
+        return dataclasses.replace(parsed, rejected=[*rejected, *parsed.rejected])
+
+    def _schema_of(self, text: bytes) -> Schema:
+        """The schema of a JSON text, cached."""
+        schema = self._schemas.get(text)
+        if schema is None:
+            schema = self._schemas[text] = Schema.of(text)
+        return schema
+
+
+def _only_record(raw: bytes, schema: Schema) -> Any:
+    """The only record in some bytes.
+
+    Raises:
+      RefusedError: BAD_SYNTAX.
+    """
+    if len(raw) > schema.longest:
+        raise RefusedError(Reason.BAD_SYNTAX, too_long(schema))
+    file = io.BytesIO(raw)
+    record = read_binary(file, schema)
+    if file.tell() < len(raw):
+        raise RefusedError(Reason.BAD_SYNTAX, f"{len(raw) - file.tell()} bytes after the record")
+    return record

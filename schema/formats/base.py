@@ -1,0 +1,413 @@
+"""The contract of a message format.
+
+A format turns the bytes of a block of a file, or of a message, into points in columns and refused records.
+To add one: a module with a `MessageFormat`, its line in `FORMATS`, its tests.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+import re
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from timebeam.schema.bits.json_elements import is_json
+from timebeam.schema.bits.meter import NoRoomError, metered
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.annotations import AnnotationEdit
+from timebeam.schema.core.batches import concatenate, join
+from timebeam.schema.core.option import Option, OptionKind, values_of
+from timebeam.schema.core.points import HistogramBytes, PointBatch, Series
+from timebeam.schema.core.rejections import Envelope, Joined, Records, Rejected, Stage
+
+E = TypeVar("E", bound=enum.Enum)
+
+
+class Point(NamedTuple):
+    """One point from the slow path of a format."""
+
+    series: Series
+    time_ms: int
+    in_ms: bool
+    value: int | float | HistogramBytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """Bytes to parse, and where they come from.
+
+    Attributes:
+      text: a block of whole records of a file, or the payload of one message.
+      arrival_ms: publish time of the message, or modification time of the file, in ms.
+      source: file path or subscription.
+      offset: byte offset of `text` in the (decompressed) source.
+      envelope: of a Pub/Sub message; else None.
+      records: the records of `text` to read, as in `Rejected`: formats whose refusals list records read no
+        others. Empty for all.
+    """
+
+    text: bytes
+    arrival_ms: int
+    source: str = ""
+    offset: int = 0
+    envelope: Envelope | None = None
+    records: Records = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parsed:
+    """The content of a message: its points, the refused records, and edits of annotations.
+
+    Attributes:
+      skipped: how many records of each kind are left out on purpose, as `stale_markers`.
+      histograms: the number of native histograms of Prometheus, and of the points that they became, also of
+        those that are skipped.
+    """
+
+    batch: PointBatch
+    rejected: Sequence[Rejected]
+    annotations: Sequence[AnnotationEdit] = ()
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    histograms: tuple[int, int] = (0, 0)
+
+
+class Framing(enum.Enum):
+    """How files of a format are cut into messages of whole records."""
+
+    LINES = "lines"
+    JSON = "lines, or JSON documents over several lines"
+    AVRO = "blocks of an Avro object container"
+    PARQUET = "row groups of a Parquet file"
+    DELIMITED = "protobuf messages, each behind its length, or lines of JSON"
+    PROTOBUF = "protobuf messages, each behind its length"
+    NONE = "not at all: the format is one of messages"
+
+
+class RecordEncoding(enum.StrEnum):
+    """How records of named fields are written."""
+
+    JSON = "json"
+    CSV = "csv"
+    AVRO = "avro"
+
+    @property
+    def framing(self) -> Framing:
+        """How files are cut."""
+        return Framing.AVRO if self is RecordEncoding.AVRO else Framing.LINES
+
+
+class TooManyRefusedError(Exception):
+    """A message has more refused records than `rules.refused_at_most` allows; `rejected` are the first."""
+
+    def __init__(self, rejected: Sequence[Rejected]) -> None:
+        super().__init__(f"more than {len(rejected)} records are refused")
+        self.rejected = rejected
+
+
+class MessageFormat(abc.ABC):
+    """One wire format. Instances keep bounded caches and belong to one thread.
+
+    `parse` and `parse_all` are the doors: what cannot be read together is read in halves, and what cannot be
+    read alone is refused, whatever `_parse` and `_parse_all` raise. So no record costs another one.
+
+    Attributes:
+      edits_annotations: whether its records are edits of annotations instead of points.
+      escapes_names: whether its names have characters that OpenTSDB does not allow, as a rule.
+      skips_nan: whether NaN and infinities are left out and counted, as `NOT_FINITE`, and not refused; a
+        format whose values are doubles takes it from `NAN_OPTION`, in others they are no numbers.
+      declared_options: the options of `from_options`; formats may share one.
+    """
+
+    name: str
+    example: bytes
+    framing: Framing = Framing.LINES
+    edits_annotations: ClassVar[bool] = False
+    escapes_names: ClassVar[bool] = False
+    skips_nan: bool = False
+    declared_options: ClassVar[tuple[Option, ...]] = ()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> MessageFormat:
+        """A new instance, from those of the options that the format declares.
+
+        Raises:
+          ValueError: a value is wrong; the message names the option.
+        """
+        return cls()
+
+    def parse(self, message: Message) -> Parsed:
+        """Reads every record of a message; never raises for input, but returns it in `rejected`."""
+        try:
+            with metered():
+                return self._parse(message)
+        except _PASSED:
+            raise
+        except Exception as error:  # which no format has foreseen, or there is no room for all of it
+            halves = self._halves(message)
+            if not halves:
+                return Parsed(PointBatch.of([], message.arrival_ms), [self._failure(message, error)])
+            return _rejoined(message, [self.parse(half) for half in halves])
+
+    @abc.abstractmethod
+    def _parse(self, message: Message) -> Parsed:
+        """Reads every record of a message; what it raises becomes a refusal (`parse`)."""
+
+    def good_points(self, text: bytes) -> int | None:
+        """The number of points in the text of a message, if a quick look shows that all of it is good.
+
+        None says nothing: `parse` decides. It only reads caches: another thread may call `parse` meanwhile.
+        """
+        return None
+
+    def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
+        """Reads several messages of one source into as few batches as possible.
+
+        Each batch costs about a millisecond after parsing, whatever its size, so messages of one point each
+        must share batches. Offsets of refusals count from the start of their message.
+        """
+        try:
+            with metered():
+                read = list(self._parse_all(messages))
+        except _PASSED:
+            raise
+        except Exception as error:  # see `parse`
+            if len(messages) > 1:
+                halves = [messages[: len(messages) // 2], messages[len(messages) // 2 :]]
+            else:
+                halves = [[half] for half in self._halves(messages[0])]
+            if not halves:
+                read = [Parsed(PointBatch.of([], 0), [self._failure(messages[0], error)])]
+            else:
+                for half in halves:
+                    yield from self.parse_all(half)
+                return
+        yield from read
+
+    def _halves(self, message: Message) -> list[Message]:
+        """A message of several lines as two; none if its text is one record, or is not made of lines."""
+        text = message.text
+        if self.framing not in (Framing.LINES, Framing.JSON):
+            return []
+        if self.framing is Framing.JSON and is_json(text):
+            return []
+        first, last = len(text) - len(text.lstrip()), len(text.rstrip())
+        cut = text.find(b"\n", max(first, (first + last) // 2), last) + 1
+        cut = cut or text.rfind(b"\n", first, last) + 1
+        if not cut:
+            return []
+        second = dataclasses.replace(message, text=text[cut:], offset=message.offset + cut)
+        return [dataclasses.replace(message, text=text[:cut]), second]
+
+    def _failure(self, message: Message, error: Exception) -> Rejected:
+        """The refusal of a message that raises an error."""
+        if isinstance(error, NoRoomError):
+            reason, why = Reason.CORRUPT_MESSAGE, str(error)
+        elif isinstance(error, RefusedError):
+            reason, why = error.reason, error.message
+        else:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            reason = Reason.INTERNAL_ERROR
+            why = f"the reader of {self.name} failed at {place}: {type(error).__name__}: {error}"[:180]
+        around = b"\r\n" if self.framing in (Framing.LINES, Framing.JSON) else b""
+        text = message.text.strip(around)
+        start = len(message.text) - len(message.text.lstrip(around))
+        place_in_source = (message.source, message.offset + start, message.arrival_ms, message.envelope)
+        return Rejected(text, reason, why, Stage.PARSE, *place_in_source, records=message.records)
+
+    def _parse_all(self, messages: Sequence[Message]) -> Iterable[Parsed]:
+        """As `parse_all`, but raises what it raises."""
+        joined = joined_of(messages)
+        parsed = [self._parse(message) for message in messages]
+        rejected = [
+            dataclasses.replace(refusal, arrival_ms=message.arrival_ms, envelope=message.envelope)
+            for message, result in zip(messages, parsed, strict=True)
+            for refusal in result.rejected
+        ]
+        edits = [edit for result in parsed for edit in result.annotations]
+        skipped: Counter[str] = Counter()
+        for result in parsed:
+            skipped.update(result.skipped)
+        return [Parsed(join([result.batch for result in parsed], joined), rejected, edits, skipped)]
+
+
+_PASSED = (TooManyRefusedError, MemoryError)
+"""What a door lets pass: the caller wants no more, or this process has no memory, for whatever message."""
+
+
+def _rejoined(message: Message, parts: Sequence[Parsed]) -> Parsed:
+    """What was read from the pieces of a message, one after the other."""
+    batch = PointBatch.of([], message.arrival_ms)
+    skipped: Counter[str] = Counter()
+    for part in parts:
+        skipped.update(part.skipped)
+        origins = part.batch.origins
+        if not len(part.batch) or origins is None:
+            continue
+        before = origins.offset - message.offset
+        whole = dataclasses.replace(
+            origins,
+            text=message.text,
+            starts=origins.starts + before,
+            ends=origins.ends + before,
+            offset=message.offset,
+        )
+        piece = dataclasses.replace(part.batch, origins=whole)
+        batch = concatenate(batch, piece) if len(batch) else piece
+    rejected = [rejected for part in parts for rejected in part.rejected]
+    return Parsed(batch, rejected, [edit for part in parts for edit in part.annotations], skipped)
+
+
+def separated(parsed: Parsed, joined: Joined) -> Parsed:
+    """What was read from a text of joined messages, with the arrivals and offsets of each message."""
+    batch, origins = parsed.batch, parsed.batch.origins
+    if origins is not None:
+        arrivals_ms = joined.arrivals_at(origins.starts)
+        origins = dataclasses.replace(origins, joined=joined)
+        batch = dataclasses.replace(batch, arrivals_ms=arrivals_ms, origins=origins)
+    return dataclasses.replace(
+        parsed, batch=batch, rejected=[joined.addressed(rejected) for rejected in parsed.rejected]
+    )
+
+
+_ENTRY = re.compile(r"(metric|timestamp|value|tags|tag:[^=:]+)(:?=)(.+)")
+
+
+class FieldSource(NamedTuple):
+    """A field that holds a string, or a constant string."""
+
+    text: str
+    constant: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordFields:
+    """The fields of a record that hold the parts of a point.
+
+    Attributes:
+      timestamp, value: fields with a number, or with an array of numbers.
+      tags: a field with a map of tags; empty if there is none.
+      tag: (tag key, source of its value) for tags with a field of their own.
+    """
+
+    metric: FieldSource
+    timestamp: str
+    value: str
+    tags: str
+    tag: tuple[tuple[str, FieldSource], ...]
+
+    @classmethod
+    def of(cls, text: str, option: str) -> RecordFields:
+        """Parses entries such as `metric=name`, `metric:=constant`, `tag:host=field`, separated by commas.
+
+        Args:
+          option: the name of the option, for messages.
+
+        Raises:
+          ValueError: an entry is malformed, duplicate or missing.
+        """
+        sources: dict[str, FieldSource] = {}
+        for entry in text.split(","):
+            match = _ENTRY.fullmatch(entry.strip())
+            if not match or (match[2] == ":=" and match[1] in ("timestamp", "value", "tags")):
+                raise ValueError(
+                    f"{option}: {entry!r} is not one of metric=FIELD, metric:=TEXT, timestamp=FIELD, "
+                    "value=FIELD, tags=FIELD, tag:KEY=FIELD, tag:KEY:=TEXT"
+                )
+            if match[1] in sources:
+                raise ValueError(f"{option}: duplicate {match[1]}")
+            sources[match[1]] = FieldSource(match[3], match[2] == ":=")
+        missing = {"metric", "timestamp", "value"} - sources.keys()
+        if missing:
+            raise ValueError(f"{option} lacks {', '.join(sorted(missing))}")
+        tags = sources.get("tags")
+        return cls(
+            sources["metric"],
+            sources["timestamp"].text,
+            sources["value"].text,
+            tags.text if tags else "",
+            tuple((key[4:], source) for key, source in sources.items() if key.startswith("tag:")),
+        )
+
+    def names(self) -> set[str]:
+        """The fields that a record must have."""
+        field_names = {source.text for _, source in (("", self.metric), *self.tag) if not source.constant}
+        return (field_names | {self.timestamp, self.value, self.tags}) - {""}
+
+
+def line_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+    """(start, end) of the lines that hold more than blanks, without newlines; `start` is that of the text."""
+    for line in text.split(b"\n"):
+        if line.strip():
+            yield start, start + len(line)
+        start += len(line) + 1
+
+
+def joined_of(messages: Sequence[Message]) -> Joined:
+    """The positions of messages in their texts joined by newlines."""
+    n = len(messages)
+    lengths = np.fromiter((len(message.text) for message in messages), np.int64, n) + 1
+    arrivals = np.fromiter((message.arrival_ms for message in messages), np.int64, n)
+    offsets = np.fromiter((message.offset for message in messages), np.int64, n)
+    envelopes = [message.envelope for message in messages]
+    return Joined(np.cumsum(lengths) - lengths, arrivals, envelopes, offsets)
+
+
+def member(choices: type[E], option: str, value: str) -> E:
+    """The member of an enum with the value of an option.
+
+    Raises:
+      ValueError: no member has it.
+    """
+    try:
+        return choices(value)
+    except ValueError:
+        names = ", ".join(str(choice.value) for choice in choices)
+        raise ValueError(f"{option} must be one of {names}, not {value!r}") from None
+
+
+class Nan(enum.StrEnum):
+    """What to do with values that are NaN or infinite."""
+
+    SKIP = "skip"
+    REJECT = "reject"
+
+
+NAN_OPTION = Option(
+    "nan",
+    "avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or "
+    "infinite, or refuse them; without it remote write skips them, the others refuse them",
+    choices=values_of(Nan),
+)
+
+NOT_FINITE = "not_finite"
+"""The kind of `Parsed.skipped` for points that are NaN or infinite."""
+
+HISTOGRAM_ID = 42
+"""The id of SimpleHistogram in the configuration that OpenTSDB's documentation gives."""
+
+HISTOGRAM_ID_OPTION = Option(
+    "histogram_id",
+    "opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config",
+    OptionKind.WHOLE,
+    HISTOGRAM_ID,
+)
+
+
+def checked_histogram_id(options: Mapping[str, Any]) -> int:
+    """The value of `--histogram_id`.
+
+    Raises:
+      ValueError: it is not the value of a byte.
+    """
+    number = int(options.get("histogram_id", HISTOGRAM_ID))
+    if not 0 <= number <= 255:
+        raise ValueError(f"histogram_id must be from 0 to 255, not {number}")
+    return number

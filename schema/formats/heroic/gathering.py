@@ -1,0 +1,239 @@
+"""What Heroic's two message formats share: rules, and points of many documents or messages in one batch.
+
+Rules for numbers, times and series: docs/spec/heroic.md §7; stricter than Heroic where it loses or changes
+points silently.
+
+A consumer's message holds few points, so messages that arrive together are read as one text.
+"""
+
+from __future__ import annotations
+
+import abc
+import base64
+import contextlib
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from timebeam.schema.bits.arrays import Kind
+from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Joined, Origins, Rejected
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
+from timebeam.schema.formats.rules import LAST_MILLISECOND, Refusals, add_tag, shown
+
+Value = int | float | bytes
+"""A number, or the bytes of a distribution."""
+
+
+def check_time(time: object, first: int = 1) -> int:
+    """A time in ms.
+
+    Args:
+      first: the first accepted time; 1 for consumers, 0 for POST /write.
+
+    Raises:
+      RefusedError: BAD_TIMESTAMP, TIMESTAMP_OUT_OF_RANGE.
+    """
+    if type(time) is not int:
+        missing = "missing" if time is None else f"{shown(time)!r} is not an integer"
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"time {missing}: give ms since 1970")
+    if time < first:
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"time must be a positive number: {shown(time)}")
+    if time > LAST_MILLISECOND:
+        raise RefusedError(
+            Reason.TIMESTAMP_OUT_OF_RANGE,
+            f"time {shown(time)} ms is beyond 2106-02-07; is the unit right?",
+        )
+    return time
+
+
+def check_number(value: object, infinite: Reason = Reason.BAD_NUMBER) -> int | float:
+    """A number of 64 bits.
+
+    Args:
+      infinite: the reason for infinities; in JSON they come from decimals beyond a double.
+
+    Raises:
+      RefusedError: EMPTY_VALUE, BAD_NUMBER, NUMBER_OUT_OF_RANGE.
+    """
+    if value is None:
+        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
+    if type(value) is int:
+        if not -(1 << 63) <= value < 1 << 63:
+            why = f"integer {shown(value)} needs more than 64 bits: send it as a decimal, or scale it"
+            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, why)
+        return value
+    if type(value) is not float:
+        raise RefusedError(Reason.BAD_NUMBER, f"a value must be a number, not {shown(value)!r}")
+    if not math.isfinite(value):
+        reason = infinite if math.isinf(value) else Reason.BAD_NUMBER
+        raise RefusedError(reason, f"value is NaN or Infinite: {value}")
+    return value
+
+
+def distribution(text: object) -> bytes:
+    """The bytes of a distribution in base64.
+
+    Raises:
+      RefusedError: EMPTY_VALUE, BAD_SYNTAX.
+    """
+    if text is None:
+        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a distribution in base64")
+    with contextlib.suppress(ValueError):  # text that is not base64 is refused below
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
+    raise RefusedError(Reason.BAD_SYNTAX, f"a distribution must be base64, not {shown(text)!r}")
+
+
+def series_of(metric: str, tags: Iterable[tuple[str, str]], resources: Iterable[tuple[str, str]]) -> Series:
+    """A series from its strings.
+
+    Raises:
+      RefusedError: DUPLICATE_TAG, for a tag or a resource.
+    """
+    tags_and_resources: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for pairs, into in zip((tags, resources), tags_and_resources, strict=True):
+        for key, value in pairs:
+            add_tag(into, key, value)
+    return Series.of(metric, *tags_and_resources)
+
+
+_CHARGED_POINTS = 4096  # at once
+
+_KINDS = {int: Kind.INTEGER, float: Kind.FLOAT, bytes: Kind.OPAQUE}
+
+
+class HeroicGatherer:
+    """Gathers the points and refusals of one message."""
+
+    def __init__(self, message: Message, joined: Joined | None = None, *, separator: bytes = b"\n") -> None:
+        """Gathers points whose spans are in the text of `message`; the others as in `Refusals`."""
+        self._message = message
+        self._numbers: dict[Series, int] = {}
+        self._index: list[int] = []
+        self._times: list[int] = []
+        self._values: list[Value] = []
+        self._spans: list[tuple[int, int, int]] = []
+        self._refusals = Refusals(message, joined, separator=separator)
+        self.skipped: Counter[str] = Counter()
+        """See `Parsed`."""
+
+    def number_of(self, series: Series) -> int:
+        """The number of a series in the batch."""
+        return self._numbers.setdefault(series, len(self._numbers))
+
+    def add(self, series: int, time_ms: int, value: Value, start: int, end: int) -> None:
+        """Adds a point of the record from `start` to `end`; raises NoRoomError."""
+        if len(self._index) % _CHARGED_POINTS == 0:
+            charge(2 * _CHARGED_POINTS * POINT_BYTES)  # each has a span of its own
+        self._index.append(series)
+        self._times.append(time_ms)
+        self._values.append(value)
+        self._spans.append((start, end, 1))
+
+    def add_many(self, series: int, times_ms: list[int], values: list[Value], start: int, end: int) -> None:
+        """Adds points of one series and one record; raises NoRoomError."""
+        charge(len(times_ms) * POINT_BYTES)
+        self._index += [series] * len(times_ms)
+        self._times += times_ms
+        self._values += values
+        self._spans.append((start, end, len(times_ms)))
+
+    def refuse(self, error: RefusedError, start: int, end: int) -> None:
+        """Adds the refusal of the bytes from `start` to `end`."""
+        self._refusals.add(start, end, error)
+
+    def finish(self) -> Parsed:
+        """The points in the order of their arrival, as one batch, and the refusals."""
+        message, n = self._message, len(self._index)
+        starts, ends, counts = np.array(self._spans, np.int64).reshape(-1, 3).T
+        kinds = np.fromiter(map(_KINDS.__getitem__, map(type, self._values)), np.uint8, n)
+        bits, payloads = np.empty(n, np.int64), []
+        if (kinds == Kind.FLOAT).all():
+            bits = np.array(self._values, np.float64).view(np.int64)
+        else:
+            floats, integers, distributions = (
+                kinds == kind for kind in (Kind.FLOAT, Kind.INTEGER, Kind.OPAQUE)
+            )
+            bits.view(np.float64)[floats] = [value for value in self._values if type(value) is float]
+            bits[integers] = [value for value in self._values if type(value) is int]
+            payloads = [value for value in self._values if isinstance(value, bytes)]
+            bits[distributions] = np.arange(len(payloads))
+        batch = PointBatch(
+            tuple(self._numbers),
+            np.array(self._index, np.int32),
+            np.array(self._times, np.int64),
+            np.ones(n, np.bool_),
+            kinds,
+            bits,
+            np.full(n, message.arrival_ms, np.int64),
+            Origins(message.text, starts.repeat(counts), ends.repeat(counts), message.source, message.offset),
+            payloads,
+        )
+        return Parsed(batch, self._refusals.rejected(), skipped=self.skipped)
+
+
+class HeroicFormat(MessageFormat):
+    """A format whose messages are read into a `HeroicGatherer`; `separator` as in `Refusals`."""
+
+    separator: ClassVar[bytes] = b"\n"
+
+    def plain(self, text: bytes) -> bytes:
+        """The text of a message, decompressed if it is compressed.
+
+        Raises:
+          RefusedError: it is damaged.
+        """
+        return text
+
+    @abc.abstractmethod
+    def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
+        """Gathers points and refusals of the message from `start` to `end` in a decompressed text."""
+
+    def _charge(self, text: bytes) -> None:
+        """Charges the values of JSON; raises NoRoomError."""
+        if self.framing is Framing.JSON:
+            charge_json(text)
+
+    def _parse(self, message: Message) -> Parsed:
+        """See `MessageFormat.parse`; offsets count in the decompressed text."""
+        try:
+            message = dataclasses.replace(message, text=self.plain(message.text))
+        except RefusedError as error:
+            points = HeroicGatherer(message)
+            points.refuse(error, 0, len(message.text))
+        else:
+            self._charge(message.text)
+            points = HeroicGatherer(message, separator=self.separator)
+            self.read(message.text, 0, len(message.text), points)
+        return points.finish()
+
+    def _parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
+        """See `MessageFormat.parse_all`; messages are read as one text."""
+        plain: list[Message] = []
+        damaged: list[Rejected] = []
+        for message in messages:
+            try:
+                plain.append(dataclasses.replace(message, text=self.plain(message.text)))
+            except RefusedError:
+                damaged += [
+                    dataclasses.replace(rejected, arrival_ms=message.arrival_ms, envelope=message.envelope)
+                    for rejected in self._parse(message).rejected
+                ]
+        if not plain:
+            yield Parsed(PointBatch.of([], 0), damaged)
+            return
+        joined = joined_of(plain)
+        text = b"\n".join([message.text for message in plain])
+        self._charge(text)
+        points = HeroicGatherer(Message(text, 0, plain[0].source), joined, separator=self.separator)
+        for message, start in zip(plain, joined.starts.tolist(), strict=True):
+            self.read(text, start, start + len(message.text), points)
+        parsed = separated(points.finish(), joined)
+        yield dataclasses.replace(parsed, rejected=[*damaged, *parsed.rejected])

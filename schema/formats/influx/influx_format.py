@@ -1,0 +1,312 @@
+"""Message format `influx`: InfluxDB's line protocol, as Telegraf sends it; one point per field.
+
+`measurement[,tagk=tagv...] field=value[,field=value...] timestamp`. Module `line` holds the grammar and reads
+any line; its `PlainLines` reads plain lines in columns. Module `long_records` joins the lines of a record.
+Nanoseconds and microseconds are cut to milliseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from timebeam.schema.bits.arrays import Bools, Int64s
+from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
+from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.option import Option, values_of
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.rejections import Joined
+from timebeam.schema.formats.base import Message, Parsed, Point, member
+from timebeam.schema.formats.influx.line import (
+    PER_SECOND,
+    Booleans,
+    PlainFields,
+    PlainLines,
+    Precision,
+    auto_times_ms,
+    parse_line,
+    parse_time,
+    parse_value,
+)
+from timebeam.schema.formats.influx.long_records import joined_lines
+from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat, PointColumns
+from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, RefusedPoints
+
+METRIC = "{measurement}.{field}"
+"""The default template for the metric of a field."""
+
+
+METRIC_OPTION = Option(
+    "influx_metric",
+    "influx, telegraf-json: the metric of a field; must hold {field}",
+    default=METRIC,
+    regex=r".*\{field\}.*",
+)
+BOOLEANS = Option(
+    "influx_booleans",
+    "influx, telegraf-json: take true and false as the numbers 1 and 0, or refuse boolean fields",
+    default=Booleans.NUMBER.value,
+    choices=values_of(Booleans),
+)
+
+
+class NoTime(enum.StrEnum):
+    """What to do with lines without a time."""
+
+    REFUSE = "refuse"
+    PUBLISH = "publish"
+
+
+_UNKNOWN_MS = -1
+"""Stands for the time of a line without one, until the arrival of its message takes its place."""
+
+_OPTIONS = (
+    METRIC_OPTION,
+    Option(
+        "influx_precision",
+        "influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped",
+        default=Precision.NANOSECONDS.value,
+        choices=values_of(Precision),
+    ),
+    Option(
+        "influx_no_time",
+        "influx: refuse lines without a time, or store them with the publish time of their message; lines of "
+        "files are refused",
+        default=NoTime.REFUSE.value,
+        choices=values_of(NoTime),
+    ),
+    BOOLEANS,
+)
+
+
+class MeasurementFormat(LinewiseFormat):
+    """A format of measurements with tags and several fields; a subclass has options of its own precision.
+
+    Attributes:
+      precision_option: the name of the option for the unit of timestamps, and its default.
+    """
+
+    precision_option: ClassVar[tuple[str, Precision]]
+
+    def __init__(
+        self,
+        metric: str = METRIC,
+        precision: Precision | None = None,
+        booleans: Booleans = Booleans.NUMBER,
+        remembered: int = 200_000,
+    ) -> None:
+        """A format with options as `--influx_metric`, `precision_option` and `--influx_booleans`.
+
+        Args:
+          remembered: the number of cached series.
+
+        Raises:
+          ValueError: `metric` is not a template, or gives all fields of a line the same metric.
+        """
+        self._metric = metric_template(metric)
+        self._precision, self._booleans = precision or self.precision_option[1], booleans
+        self._resolved: LruCache[tuple[bytes, bytes], Point | RefusedError] = LruCache(remembered)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """See `MessageFormat.from_options`: `influx_metric`, `precision_option`, `influx_booleans`."""
+        name, default = cls.precision_option
+        return cls(
+            options.get("influx_metric", METRIC),
+            member(Precision, name, options.get(name, default)),
+            member(Booleans, "influx_booleans", options.get("influx_booleans", Booleans.NUMBER)),
+        )
+
+    def _metric_name(self, measurement: str, field: str) -> str:
+        names = {"measurement": measurement, "field": field}
+        return "".join(names[piece] if i % 2 else piece for i, piece in enumerate(self._metric))
+
+
+class Influx(MeasurementFormat):
+    """`cpu,host=web01 user=42.5,system=1.5 1356998400000000000`.
+
+    >>> line = b"cpu,host=web01 user=42.5,system=1i 1356998400000000000"
+    >>> batch = Influx().parse(Message(line, arrival_ms=0)).batch
+    >>> [(str(series), time_ms, value) for series, time_ms, value in batch.points()]  # a point per field
+    [('cpu.user{host=web01}', 1356998400000, 42.5), ('cpu.system{host=web01}', 1356998400000, 1)]
+    """
+
+    name = "influx"
+    example = b"cpu,host=web01 user=42.5 1356998400000000000"
+    declared_options = _OPTIONS
+    precision_option = ("influx_precision", Precision.NANOSECONDS)
+    publishes = False
+    """Whether lines without a time get the publish time of their message."""
+    _has_arrival = False
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """See `MeasurementFormat.from_options`; also `influx_no_time`."""
+        form = super().from_options(options)
+        chosen = member(NoTime, "influx_no_time", options.get("influx_no_time", NoTime.REFUSE))
+        form.publishes = chosen is NoTime.PUBLISH
+        return form
+
+    def _read_lines(
+        self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
+    ) -> Parsed:
+        """See `LinewiseFormat`; strings may have newlines, and lines no time."""
+        begins = joined.starts if joined else np.zeros(1, np.int64)
+        starts, ends = joined_lines(message.text, starts, ends, begins)
+        envelope = joined.envelopes[0] if joined else message.envelope
+        self._has_arrival = self.publishes and envelope is not None
+        parsed = super()._read_lines(message, starts, ends, joined)
+        batch, origins = parsed.batch, parsed.batch.origins
+        lacking = np.flatnonzero(batch.times_ms == _UNKNOWN_MS)
+        if not len(lacking) or origins is None:
+            return parsed
+        arrivals = joined.arrivals_at(origins.starts[lacking]) if joined else batch.arrivals_ms[lacking]
+        times_ms, in_ms = batch.times_ms.copy(), batch.in_ms.copy()
+        times_ms[lacking], in_ms[lacking] = self._cut_to_precision(arrivals)
+        return dataclasses.replace(parsed, batch=dataclasses.replace(batch, times_ms=times_ms, in_ms=in_ms))
+
+    def _time_of(self, text: str) -> tuple[int, bool]:
+        """As `parse_time`; `_UNKNOWN_MS` where the publish time takes the place of a missing time."""
+        if text or not self._has_arrival:
+            try:
+                return parse_time(text, self._precision)
+            except RefusedError as error:
+                more = "" if text else ", or take the publish time of messages: --influx_no_time publish"
+                raise RefusedError(error.reason, error.message + more) from None
+        return _UNKNOWN_MS, True
+
+    def _cut_to_precision(self, times_ms: Int64s) -> tuple[Int64s, Bools]:
+        """(times int64[n], bool[n] stored in ms) of publish times, as if senders had given them."""
+        if self._precision is Precision.SECONDS:
+            return times_ms // 1000 * 1000, np.zeros(len(times_ms), np.bool_)
+        if self._precision is Precision.AUTO:
+            return times_ms, times_ms % 1000 != 0
+        return times_ms, np.ones(len(times_ms), np.bool_)
+
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
+        """One point per good field of a line, then one refusal for each reason to refuse other fields."""
+        try:
+            line = parse_line(text[start:end].decode())
+            if line is None:
+                return
+            time_ms, in_ms = self._time_of(line.time)
+        except UnicodeDecodeError as error:
+            why = f"not UTF-8 at byte {error.start} of the line"
+            yield LineRecord(start, end, RefusedError(Reason.BAD_ENCODING, why))
+            return
+        except RefusedError as error:
+            yield LineRecord(start, end, error)
+            return
+        texts = len(line.measurement) + text_bytes(line.tags.items())
+        charge_series(texts, len(line.tags), len(line.fields))
+        refused = RefusedPoints()
+        for field, number in line.fields:
+            try:
+                value = parse_value(number, self._booleans)
+            except RefusedError as error:
+                refused.add(RefusedError(error.reason, f"field {field[:40]}: {error.message}"))
+                continue
+            series = Series.of(self._metric_name(line.measurement, field), line.tags)
+            yield LineRecord(start, end, Point(series, time_ms, in_ms, value))
+        for refusal in refused.of_record("this line's fields"):
+            yield LineRecord(start, end, refusal)
+
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+        lines = PlainLines.of(text, starts, ends)
+        if len(lines.starts) == 0:
+            return PointColumns.empty(), np.arange(len(starts))
+        fields = PlainFields.of(lines)
+        bits, kinds, good = fields.values()
+        resolved = self._resolve(lines, fields)
+        if resolved is None:
+            return PointColumns.empty(), np.arange(len(starts))
+        names, series = resolved
+        times_ms, in_ms, has_time = self._times_ms(lines)
+        good &= series >= 0
+        is_plain = has_time
+        is_plain[fields.line[~good]] = False
+        plain = np.flatnonzero(lines.plain)
+        points = PointColumns(
+            names,
+            series,
+            times_ms[fields.line],
+            in_ms[fields.line],
+            kinds,
+            bits,
+            starts[plain][fields.line],
+            ends[plain][fields.line],
+        )
+        slow = np.ones(len(starts), np.bool_)
+        slow[plain[is_plain]] = False
+        return (
+            points if is_plain.all() else points.take(np.flatnonzero(is_plain[fields.line]))
+        ), np.flatnonzero(slow)
+
+    def _times_ms(self, lines: PlainLines) -> tuple[Int64s, Bools, Bools]:
+        """(times of lines in ms int64[n], bool[n] stored in ms, bool[n] whether the grammar accepts them)."""
+        times, good = lines.timestamps()
+        if self._precision is Precision.AUTO:
+            times_ms, in_ms, valid = auto_times_ms(times)
+            return times_ms, in_ms, good & valid
+        in_ms = np.full(len(times), self._precision is not Precision.SECONDS)
+        if self._precision is Precision.SECONDS:
+            return times * 1000, in_ms, good & (times > 0) & (times <= LAST_MILLISECOND // 1000)
+        times //= PER_SECOND[self._precision] // 1000
+        return times, in_ms, good & (times >= FIRST_MILLISECOND) & (times <= LAST_MILLISECOND)
+
+    def _resolve(self, lines: PlainLines, fields: PlainFields) -> tuple[list[Series], Int64s] | None:
+        """(distinct series, int64[m] the number of each field's series; -1 for the slow path).
+
+        None if there is no room for all series: each has the tags of its line.
+        """
+        head, heads = lines.distinct_heads()
+        key, keys = fields.distinct_keys()
+        pairs = pa.array(head[fields.line] * len(keys) + key).dictionary_encode()
+        distinct = pairs.dictionary.to_numpy()
+        sizes = np.array([len(text) + text.count(b",") * TAG_BYTES for text in heads], np.int64)
+        if int(sizes[distinct // len(keys)].sum()) + len(distinct) * SERIES_BYTES > room():
+            return None
+        numbers: dict[Series, int] = {}
+        number_of = []
+        for pair in distinct.tolist():
+            resolved = self._series_of(heads[pair // len(keys)], keys[pair % len(keys)])
+            number_of.append(-1 if resolved is None else numbers.setdefault(resolved, len(numbers)))
+        return list(numbers), np.array(number_of, np.int64)[pairs.indices.to_numpy()]
+
+    def _series_of(self, head: bytes, key: bytes) -> Series | None:
+        """The series of a head and a field key; None if such lines must take the slow path; cached.
+
+        The slow path decides, on a line of both with a value and timestamp that it accepts.
+        """
+        cached = self._resolved.get((head, key))
+        if cached is None:
+            line = b"%s %s=1 %d" % (head, key, 1_700_000_000 * PER_SECOND.get(self._precision, 1))
+            (record,) = self.records(line, 0, len(line))
+            cached = record.outcome
+            if len(line) <= CACHED_BYTES:
+                self._resolved[head, key] = cached
+        return None if isinstance(cached, RefusedError) else cached.series
+
+
+def metric_template(text: str) -> list[str]:
+    """A metric template split into text, name, text, ..., text.
+
+    Raises:
+      ValueError: it lacks {field}, without which all fields of a line would be one series; or it has
+        braces around anything but `measurement` and `field`.
+    """
+    fragments = re.split(r"\{(measurement|field)\}", text)
+    if "field" not in fragments[1::2] or any(
+        "{" in fragment or "}" in fragment for fragment in fragments[::2]
+    ):
+        raise ValueError(
+            f"influx_metric must hold {{field}} and may hold {{measurement}}, but no other braces: {text!r}"
+        )
+    return fragments

@@ -1,0 +1,152 @@
+"""Message format `telegraf-json`: Telegraf's JSON, a metric per object; one point per field.
+
+    {"fields":{"usage_user":1.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1458229140}
+    {"metrics":[{...},...]}
+
+Source: plugins/serializers/json of Telegraf. Metrics, booleans and strings are as in format `influx`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from timebeam.schema.bits.meter import charge_series, text_bytes
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.option import Option, values_of
+from timebeam.schema.core.points import Series
+from timebeam.schema.formats.base import Point
+from timebeam.schema.formats.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
+from timebeam.schema.formats.influx.line import Booleans, Precision, parse_time
+from timebeam.schema.formats.linewise import LineRecord
+from timebeam.schema.formats.rules import RefusedPoints, short, shown
+
+_OPTIONS = (
+    METRIC_OPTION,
+    BOOLEANS,
+    Option(
+        "telegraf_precision",
+        "telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude",
+        default=Precision.SECONDS.value,
+        choices=values_of(Precision),
+    ),
+)
+
+
+class TelegrafJson(MeasurementFormat):
+    """An object per line, or one document.
+
+    >>> from timebeam.schema.formats.base import Message
+    >>> line = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
+    >>> batch = TelegrafJson().parse(Message(line, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
+    ('cpu.user{host=web01}', [1356998400000], 42.5)
+    """
+
+    name = "telegraf-json"
+    escapes_names = True
+    example = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
+    declared_options = _OPTIONS
+
+    precision_option = ("telegraf_precision", Precision.SECONDS)
+
+    def is_lines(self, text: bytes) -> bool:
+        """See `LinewiseFormat.is_lines`: a document has a first line that is none by itself."""
+        first = text.lstrip().partition(b"\n")[0].rstrip()
+        return first.endswith(b"}") or b"\n" not in text.strip()
+
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
+        """A point per good field of each metric of a line, then one refusal per reason for the others."""
+        refused = RefusedPoints()
+        try:
+            document = msgspec.json.decode(text[start:end])
+            batch = (
+                document.get("metrics")
+                if isinstance(document, dict) and "metrics" in document
+                else [document]
+            )
+            if not isinstance(batch, list):
+                raise RefusedError(Reason.BAD_SYNTAX, "metrics must be an array")
+        except UnicodeDecodeError as error:
+            yield LineRecord(start, end, RefusedError(Reason.BAD_ENCODING, f"not UTF-8: {error}"))
+            return
+        except (msgspec.DecodeError, RecursionError) as error:
+            yield LineRecord(start, end, RefusedError(Reason.BAD_SYNTAX, f"not JSON: {error}"))
+            return
+        except RefusedError as error:
+            yield LineRecord(start, end, error)
+            return
+        for metric in batch:
+            try:
+                for outcome in self._points(metric):
+                    if isinstance(outcome, RefusedError):
+                        refused.add(outcome)
+                    else:
+                        yield LineRecord(start, end, outcome)
+            except RefusedError as error:
+                refused.add(error)
+        for refusal in refused.of_record("this line's fields and metrics"):
+            yield LineRecord(start, end, refusal)
+
+    def _points(self, metric: Any) -> Iterator[Point | RefusedError]:
+        """The points of a metric, and the refusals of other fields.
+
+        Raises:
+          RefusedError: the whole metric is refused; before the first point.
+        """
+        if not isinstance(metric, dict):
+            raise RefusedError(
+                Reason.BAD_SYNTAX, f"a metric must be an object, not {short(shown(metric, 41))!r}"
+            )
+        name, tags, fields = metric.get("name"), metric.get("tags", {}), metric.get("fields")
+        if not isinstance(name, str) or not name:
+            raise RefusedError(Reason.BAD_METRIC, f"name must be a string: {short(shown(name, 41))!r}")
+        if not isinstance(tags, dict) or not all(isinstance(text, str) for text in tags.values()):
+            raise RefusedError(Reason.BAD_TAG, f"tags must be an object of strings: {short(shown(tags, 41))}")
+        if not isinstance(fields, dict):
+            raise RefusedError(Reason.BAD_SYNTAX, f"fields must be an object: {short(shown(fields, 41))!r}")
+        time = metric.get("timestamp")
+        if time is not None and type(time) is not int:
+            raise RefusedError(
+                Reason.BAD_TIMESTAMP, f"timestamp must be an integer: {short(shown(time, 41))!r}"
+            )
+        try:
+            time_ms, in_ms = parse_time("" if time is None else str(time), self._precision)
+        except RefusedError as error:
+            message = error.message.replace("influx_precision", "telegraf_precision")
+            raise RefusedError(error.reason, message) from None
+        present = {key: text for key, text in tags.items() if text}
+        charge_series(len(name) + text_bytes(present.items()), len(present), len(fields))
+        for field, value in fields.items():
+            try:
+                number = self._number(value)
+            except RefusedError as error:
+                yield RefusedError(error.reason, f"field {field[:40]}: {error.message}")
+                continue
+            yield Point(Series.of(self._metric_name(name, field), present), time_ms, in_ms, number)
+
+    def _number(self, value: Any) -> int | float:
+        """The number in a field.
+
+        Raises:
+          RefusedError: BAD_NUMBER, NUMBER_OUT_OF_RANGE, EMPTY_VALUE.
+        """
+        if isinstance(value, bool):
+            if self._booleans is Booleans.NUMBER:
+                return int(value)
+            why = f"{value} is a boolean: --influx_booleans number makes it 1 or 0"
+            raise RefusedError(Reason.BAD_NUMBER, why)
+        if value is None:
+            raise RefusedError(Reason.EMPTY_VALUE, "no value")
+        if not isinstance(value, int | float):
+            raise RefusedError(Reason.BAD_NUMBER, f"{short(shown(value, 41))!r} is not a number")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{value} is beyond a 64-bit float")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise RefusedError(
+                Reason.NUMBER_OUT_OF_RANGE, f"{short(shown(value, 41))} needs more than 64 bits"
+            )
+        return value

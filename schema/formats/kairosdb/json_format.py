@@ -1,0 +1,239 @@
+"""Message format `kairosdb-json`: bodies of KairosDB's POST /api/v1/datapoints.
+
+A metric object or an array of them per line, an array with one object per line, or one document over several
+lines. Module `metric` reads any metric object. Plain objects, with numbers of at most one declared type under
+`datapoints`, or `timestamp` and `value`, are read by typed decoders and become columns together.
+Format: docs/spec/kairosdb.md §8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.json_elements import DECODER, elements, is_json
+from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
+from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
+from timebeam.schema.bits.number_text import number_columns
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.batches import concatenate
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Origins
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, line_spans
+from timebeam.schema.formats.kairosdb.metric import TTL_OPTION, Ttl, Value, read_metric, ttl_option
+from timebeam.schema.formats.rules import Refusals
+
+Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Pair = tuple[Long, Long | float]
+
+_MARKS = bytes(48 if 48 <= byte < 58 else 101 if byte == 69 else byte for byte in range(256))
+_EXPONENT = b"0e"  # in a text translated by `_MARKS`
+_KEY = re.compile(rb'"\s*:')
+_MINUS_ZERO = re.compile(rb"-0[^.0-9]")
+
+
+class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A metric object whose values are numbers, all of its type if it has one."""
+
+    name: str
+    tags: msgspec.Raw
+    datapoints: list[Pair] | msgspec.UnsetType = msgspec.UNSET
+    timestamp: Long | msgspec.UnsetType = msgspec.UNSET
+    value: Long | float | msgspec.UnsetType = msgspec.UNSET
+    type: Literal["long", "double"] | msgspec.UnsetType = msgspec.UNSET
+
+
+_PLAIN = msgspec.json.Decoder(_Plain)
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class _PointSpan(NamedTuple):
+    """The points of one metric object, and its span in the text."""
+
+    series: int
+    start: int
+    end: int
+    points: int
+
+
+class KairosDbJson(MessageFormat):
+    """`{"name": "sys.cpu", "tags": {"host": "web01"}, "datapoints": [[1356998400000, 42.5]]}`.
+
+    >>> body = b'{"name":"m","tags":{"host":"a"},"datapoints":[[1300000000000,42],[1300000001000,42.5]]}'
+    >>> batch = KairosDbJson().parse(Message(body, arrival_ms=0)).batch
+    >>> [(str(series), time_ms, value) for series, time_ms, value in batch.points()]
+    [('m{host=a}', 1300000000000, 42), ('m{host=a}', 1300000001000, 42.5)]
+    """
+
+    name = "kairosdb-json"
+    declared_options = (TTL_OPTION,)
+    example = b'{"name":"sys.cpu","tags":{"host":"web01"},"datapoints":[[1356998400000,42.5]]}'
+    framing = Framing.JSON
+
+    def __init__(self, ttl: Ttl = Ttl.REFUSE, remembered: int = 200_000) -> None:
+        """`ttl`: what to do with points with a lifetime; `remembered`: the number of cached series."""
+        self._ttl = ttl
+        self._series: LruCache[tuple[str, bytes], Series] = LruCache(remembered)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> KairosDbJson:
+        """See `MessageFormat.from_options`: `kairosdb_ttl`."""
+        return cls(ttl_option(options))
+
+    def _parse(self, message: Message) -> Parsed:
+        """See `MessageFormat.parse`. Blank lines are skipped."""
+        charge_json(message.text)
+        gathered = _KairosDbGatherer(message)
+        for start, end in _spans(message.text):
+            for number, (first, last) in enumerate(_elements(message.text, start, end)):
+                if not self._plain(message.text[first:last], first, last, gathered):
+                    self._slow(number, first, last, gathered)
+        return gathered.parsed()
+
+    def _plain(self, raw: bytes, start: int, end: int, gathered: _KairosDbGatherer) -> bool:
+        """Gathers a metric object if it is plain; `read_metric` would read the same points."""
+        if _EXPONENT in raw.translate(_MARKS):
+            return False  # 1e3 is a long, but the decoder reads it as 1000.0
+        try:
+            metric = _PLAIN.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        points = [] if metric.datapoints is msgspec.UNSET else metric.datapoints
+        fields = 2 + (metric.datapoints is not msgspec.UNSET)
+        if metric.timestamp is not msgspec.UNSET and metric.value is not msgspec.UNSET:
+            points = [(metric.timestamp, metric.value), *points]
+            fields += 2
+        if metric.type is not msgspec.UNSET:
+            fields += 1
+            if metric.type == "double":
+                if _MINUS_ZERO.search(raw):
+                    return False  # a double can be -0, an integer cannot
+                points = [(time, float(value)) for time, value in points]
+            elif any(type(value) is float for _, value in points):
+                return False
+        tags = bytes(metric.tags)
+        if len(_KEY.findall(raw)) - len(_KEY.findall(tags)) != fields:
+            return False  # a duplicate key, or half a point
+        series = self._series.get((metric.name, tags))
+        if series is None:
+            try:
+                value = DECODER.decode('{"name":"x","datapoints":[],"tags":' + tags.decode() + "}")
+                series_points = read_metric(value, 0, self._ttl).series
+            except (ValueError, RecursionError):
+                return False
+            if not metric.name:
+                return False
+            series = series_points._replace(metric=metric.name)
+            if len(metric.name) + len(tags) <= CACHED_BYTES:
+                self._series[metric.name, tags] = series
+        if points:
+            gathered.take(series, start, end, points)
+        return True
+
+    def _slow(self, number: int, start: int, end: int, gathered: _KairosDbGatherer) -> None:
+        """Gathers the metric objects in a span one by one, with their refusals.
+
+        Args:
+          number: of the first object in its array, for error messages.
+        """
+        metrics = elements(gathered.message.text, start, end, trailing_comma=True)
+        for i, element in enumerate(metrics, number):
+            try:
+                if isinstance(element.value, RefusedError):
+                    raise element.value
+                metric = read_metric(element.value, i, self._ttl)
+            except RefusedError as error:
+                gathered.refusals.add(element.start, element.end, error)
+                continue
+            charge(2 * len(metric.points) * POINT_BYTES)  # each is an object
+            for time_ms, value in metric.points:
+                gathered.slow_points.append((metric.series, time_ms, True, value))
+                gathered.slow_spans.append((element.start, element.end))
+            for refused in metric.refused:
+                gathered.refusals.add(element.start, element.end, refused)
+
+
+class _KairosDbGatherer:
+    """Gathers the points and refusals of one message."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.slow_points: list[tuple[Series, int, bool, Value]] = []
+        self.slow_spans: list[tuple[int, int]] = []
+        self._numbers: dict[Series, int] = {}
+        self._spans: list[_PointSpan] = []
+        self._pairs: list[list[Pair]] = []
+        self.refusals = Refusals(message)
+
+    def take(self, series: Series, start: int, end: int, points: list[Pair]) -> None:
+        """Adds points of a plain metric object."""
+        number = self._numbers.setdefault(series, len(self._numbers))
+        self._spans.append(_PointSpan(number, start, end, len(points)))
+        self._pairs.append(points)
+
+    def parsed(self) -> Parsed:
+        """All points and refusals, in the order of the input."""
+        batch = self._batch()
+        if self.slow_points:
+            where = np.array(self.slow_spans, np.int64).reshape(-1, 2)
+            slow = PointBatch.of(
+                self.slow_points, self.message.arrival_ms, self._origins(where[:, 0], where[:, 1])
+            )
+            batch = concatenate(batch, slow)
+            assert batch.origins is not None
+            batch = batch.take(np.argsort(batch.origins.starts, kind="stable"))
+        return Parsed(batch, self.refusals.rejected())
+
+    def _batch(self) -> PointBatch:
+        """The points of the plain metric objects."""
+        spans = np.array(self._spans, np.int64).reshape(-1, 4)
+        series, starts, ends = spans[np.repeat(np.arange(len(spans)), spans[:, 3]), :3].T
+        pairs = list(chain.from_iterable(self._pairs))
+        times, values = zip(*pairs, strict=True) if pairs else ((), ())
+        bits, kinds = number_columns(values)
+        n = len(pairs)
+        return PointBatch(
+            tuple(self._numbers),
+            series.astype(np.int32),
+            np.array(times, np.int64),
+            np.ones(n, np.bool_),
+            kinds,
+            bits,
+            np.full(n, self.message.arrival_ms, np.int64),
+            self._origins(starts, ends),
+        )
+
+    def _origins(self, starts: Int64s, ends: Int64s) -> Origins:
+        return Origins(self.message.text, starts, ends, self.message.source, self.message.offset)
+
+
+def _spans(text: bytes) -> Iterator[tuple[int, int]]:
+    """The spans of lines that are not blank; one span for a JSON value over several lines."""
+    if b"\n" in text.strip() and is_json(text):
+        yield 0, len(text)
+    else:
+        yield from line_spans(text)
+
+
+def _elements(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The spans of the elements of an array; the whole span if it is not a well-formed array."""
+    try:
+        documents = _ARRAY.decode(text[start:end])
+    except (msgspec.DecodeError, RecursionError):
+        documents = None
+    if documents is None:
+        line = text[start:end].rstrip()
+        yield start, start + len(line) - (len(line) > 1 and line.endswith(b","))
+        return
+    position = start
+    for document in documents:
+        raw = bytes(document)
+        position = text.find(raw, position, end)
+        yield position, position + len(raw)
+        position += len(raw)

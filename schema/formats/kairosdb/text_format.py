@@ -1,0 +1,176 @@
+"""Message format `kairosdb-text`: the telnet commands `put`, `putm` and `puts` of KairosDB.
+
+`put <metric> <time> <value> [tag=value ...]`: a time below 3000000000 is in seconds, others in ms. Times of
+`putm` (numbers) and `puts` (strings) are always in ms. Source: telnet/WordSplitter, PutCommand,
+PutMillisecondCommand and PutStringCommand of KairosDB 1.3.0 (docs/spec/kairosdb.md §8). Text is read as
+UTF-8; KairosDB reads ISO-8859-1 and so stores other names than were sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from timebeam.schema.bits import number_text
+from timebeam.schema.bits.arrays import Bytes, Int64s
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import Series
+from timebeam.schema.formats.base import Point
+from timebeam.schema.formats.kairosdb.metric import (
+    TTL_OPTION,
+    Ttl,
+    check_ttl,
+    checked_long,
+    double_of,
+    strict_long,
+    ttl_option,
+)
+from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
+from timebeam.schema.formats.rules import short
+
+FIRST_MILLISECOND = 3_000_000_000
+"""Times of `put` are in ms from this one on, else in seconds."""
+
+_COMMANDS = ("put", "putm", "puts")
+_TTL = "kairos_opt.ttl"
+_NO_TAGS = {"add": "tag"}
+_PUTM = number_text.word(b"putm \0\0\0")
+_FIVE_BYTES = (1 << 40) - 1
+_JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+class KairosDbText(LineFormat):
+    r"""`put sys.cpu 1356998400 42.5 host=web01`.
+
+    >>> from timebeam.schema.formats.base import Message
+    >>> lines = b"put m 2999999999 1 host=a\nput m 3000000000 -7 host=a"  # in s, then in ms
+    >>> batch = KairosDbText().parse(Message(lines, arrival_ms=0)).batch
+    >>> [(str(series), time_ms, value) for series, time_ms, value in batch.points()]
+    [('m{host=a}', 2999999999000, 1), ('m{host=a}', 3000000000, -7)]
+    """
+
+    name = "kairosdb-text"
+    declared_options = (TTL_OPTION,)
+    example = b"put sys.cpu 1356998400 42.5 host=web01"
+
+    def __init__(self, ttl: Ttl = Ttl.REFUSE, skeletons: int = 200_000) -> None:
+        """`ttl`: what to do with points with a lifetime; `skeletons`: the number of cached skeletons."""
+        super().__init__(skeletons)
+        self._ttl = ttl
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> KairosDbText:
+        """See `MessageFormat.from_options`: `kairosdb_ttl`."""
+        return cls(ttl_option(options))
+
+    def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
+        """See `LineFormat.locate`: the third and fourth word; values with an exponent take the slow path."""
+        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - number_text.WINDOW - 8))
+        nth = np.minimum(np.searchsorted(blanks, starts) + 1, len(blanks) - 2)
+        times, values = blanks[nth] + 1, blanks[nth + 1] + 1
+        window = number_text.windows(text, np.minimum(values, len(text) - number_text.WINDOW))
+        _, exponent = number_text.decimals(window, number_text.number_lengths(window))
+        return Places(times, values, (values > times + 1) & (values < ends) & ~exponent)
+
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+        """See `LineFormat.columnar`; converts times from OpenTSDB's rule to KairosDB's."""
+        read_columns, slow = super().columnar(text, starts, ends)
+        if len(read_columns.starts) == 0:
+            return read_columns, slow
+        is_putm = (number_text.words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
+        raw = read_columns.times_ms // 1000
+        is_different = ~read_columns.in_ms & (is_putm | (raw >= FIRST_MILLISECOND))
+        read_columns.times_ms[is_different] = raw[is_different]
+        read_columns.in_ms[is_different] = True
+        return read_columns, slow
+
+    def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
+        """See `LineFormat`; probes `putm` as `put`, since only the unit of the time differs."""
+        if skeleton[0].startswith(b"putm "):
+            skeleton = (b"put" + skeleton[0][4:], *skeleton[1:])
+        return super()._probe(skeleton, time_first)
+
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
+        """The point of one line."""
+        yield LineRecord.of(text, start, end, self._point)
+
+    def _point(self, line: str) -> Point:
+        """The point of one line, checked in the order of PutMillisecondCommand."""
+        words = split_words(line)
+        command = words[0] if words else ""
+        if command not in _COMMANDS:
+            raise RefusedError(Reason.BAD_SYNTAX, f"{short(command)!r} is not one of put, putm, puts")
+        if len(words) < 4:
+            why = f"{command} needs a metric, a time and a value, then tags as name=value"
+            raise RefusedError(Reason.BAD_SYNTAX, why)
+        time = strict_long(words[2], Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
+        in_ms = command != "put" or time >= FIRST_MILLISECOND
+        time_ms = time if in_ms else checked_long(time * 1000, words[2], Reason.TIMESTAMP_OUT_OF_RANGE)
+        if not words[1]:
+            raise RefusedError(Reason.BAD_METRIC, "metricName may not be empty.")
+        value: Any = words[3] if command == "puts" else _number(words[3])
+        return Point(Series.of(words[1], self._tags(words[4:])), time_ms, in_ms, value)
+
+    def _tags(self, words: list[str]) -> dict[str, str]:
+        """The tags of a line, without the option for its lifetime."""
+        tags: dict[str, str] = {}
+        for word in words:
+            name, value = _tag(word, len(tags))
+            if name == _TTL:
+                if not _JAVA_INTEGER.fullmatch(value):
+                    raise RefusedError(Reason.BAD_TAG, f"tag[{_TTL}] must be a number")
+                check_ttl(int(value), self._ttl)
+            elif name in tags:
+                why = f"Multiple entries with same key: {name}={short(tags[name])} and {name}={short(value)}"
+                raise RefusedError(Reason.DUPLICATE_TAG, why)
+            else:
+                tags[name] = value
+        return tags or _NO_TAGS
+
+
+def _number(text: str) -> int | float:
+    """The value of `put` and `putm`: a double if it has a point, else an integer."""
+    if not text:
+        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
+    if "." not in text:
+        return strict_long(text, Reason.BAD_NUMBER)
+    return double_of(text)
+
+
+def _tag(word: str, number: int) -> tuple[str, str]:
+    """(name, value) of a word; refuses a second `=`, at which KairosDB would cut the value."""
+    name, equals, value = word.partition("=")
+    if not equals or not value.strip("="):
+        raise RefusedError(Reason.BAD_TAG, f"tag[{number}] must be in the format 'name=value'.")
+    if not name:
+        raise RefusedError(Reason.BAD_TAG, f"tag[{number}].name may not be empty.")
+    if value.startswith("="):
+        raise RefusedError(Reason.BAD_TAG, f"tag[{number}].value may not be empty.")
+    if "=" in value:
+        why = f"tag[{number}] has a second '=', at which its value would be cut: {short(word)}"
+        raise RefusedError(Reason.BAD_TAG, why)
+    return name, value
+
+
+def split_words(line: str) -> list[str]:
+    """The words of a line: split at blanks and control characters, but not between double quotes.
+
+    Quotes count at the start of a word and before the blank that ends it. Without a closing quote the word
+    extends to the end of the line. All as in WordSplitter.splitString.
+    """
+    words: list[str] = []
+    quoted, start, previous = False, 0, " "
+    for i, character in enumerate(line):
+        if character <= " " and (not quoted or previous == '"'):
+            if i > start:
+                words.append(line[start : i - quoted])
+            quoted, start = False, i + 1
+        elif character == '"' and previous <= " " and not quoted:
+            quoted, start = True, i + 1
+        previous = character
+    if start < len(line):
+        words.append(line[start : len(line) - (quoted and line[-1] == '"')])
+    return words

@@ -1,0 +1,372 @@
+"""Formats whose records are lines, read on two paths: most lines in columns, the others one by one.
+
+A format tells which lines of a block it can read in columns. All others go to its slow path, which reads any
+line and is the reference that tests compare the columnar path with.
+
+In lines with one timestamp and one value, `LineFormat` only finds two numbers; the rest of the line (its
+skeleton) is the cache key of the series. The format parses the first line with a skeleton in full, with
+known numbers in the two places: this proves that these places hold the timestamp and the value in every
+line with the same skeleton. All other lines go to the slow path of the format, one by one.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from timebeam.schema.bits import number_text, number_words
+from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
+from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
+from timebeam.schema.bits.meter import NoRoomError, charge_json
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.batches import concatenate
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Joined, Origins
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point, joined_of, separated
+from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
+
+_AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LineRecord:
+    """A record from the slow path: its span in the text, and its point or refusal."""
+
+    start: int
+    end: int
+    outcome: Point | RefusedError
+
+    @classmethod
+    def of(cls, text: bytes, start: int, end: int, read: Callable[[str], Point]) -> LineRecord:
+        """The record of one line of UTF-8; `read` gives its point, or raises RefusedError."""
+        outcome: Point | RefusedError
+        try:
+            outcome = read(text[start:end].decode())
+        except UnicodeDecodeError as error:
+            outcome = RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the line")
+        except RefusedError as error:
+            outcome = error
+        return cls(start, end, outcome)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointColumns:
+    """n points that were read in columns; `names` are their series, `starts` and `ends` spans of lines."""
+
+    names: list[Series]
+    series: Int64s
+    times_ms: Int64s
+    in_ms: Bools
+    kinds: Bytes
+    bits: Int64s
+    starts: Int64s
+    ends: Int64s
+
+    @classmethod
+    def empty(cls) -> PointColumns:
+        """No points."""
+        none = np.empty(0, np.int64)
+        return cls([], none, none, none.astype(np.bool_), none.astype(np.uint8), none, none, none)
+
+    def take(self, points: Int64s) -> PointColumns:
+        """A selection of points, without unused series."""
+        used = np.flatnonzero(np.bincount(self.series[points], minlength=1))
+        rank = np.zeros(len(self.names), np.int64)
+        rank[used] = np.arange(len(used))
+        return PointColumns(
+            [self.names[number] for number in used.tolist()],
+            rank[self.series[points]],
+            self.times_ms[points],
+            self.in_ms[points],
+            self.kinds[points],
+            self.bits[points],
+            self.starts[points],
+            self.ends[points],
+        )
+
+
+class LinewiseFormat(MessageFormat):
+    """A format of lines; a subclass reads many lines in columns, and any single line."""
+
+    def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
+        """(starts, ends) int64[n] of the lines that are not blank, without newlines; or one of a document."""
+        return (
+            number_text.lines(text) if self.is_lines(text) else (np.zeros(1, np.int64), np.full(1, len(text)))
+        )
+
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+        """(points of the lines that can be read in columns, int64[k] the numbers of the other lines).
+
+        Here no line is read in columns.
+
+        Args:
+          starts, ends: int64[n], the lines from `spans`; at least one.
+        """
+        return PointColumns.empty(), np.arange(len(starts))
+
+    @abc.abstractmethod
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
+        """The records of one line (or other span): the slow path, and the reference."""
+
+    def split(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+        """The spans of records in lines of several records each; other lines stay as they are.
+
+        Args:
+          starts, ends: int64[n], the lines from `spans`.
+        """
+        return starts, ends
+
+    def is_lines(self, text: bytes) -> bool:
+        """Whether each line of a text is a record; not so for a document over several lines."""
+        return True
+
+    def _parse(self, message: Message) -> Parsed:
+        """See `MessageFormat.parse`. Blank lines are skipped."""
+        return self._read_lines(message, *self.spans(message.text))
+
+    def _parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
+        """See `MessageFormat.parse_all`; messages of lines are read as one text."""
+        lines: list[Message] = []
+        documents: list[Message] = []
+        for message in messages:
+            (lines if self.is_lines(message.text) else documents).append(message)
+        if documents:
+            yield from super()._parse_all(documents)
+        if lines:
+            yield self._parse_joined(lines)
+
+    def _parse_joined(self, messages: Sequence[Message]) -> Parsed:
+        """The records of messages whose lines are records."""
+        joined = joined_of(messages)
+        text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
+        return separated(self._read_lines(text, *number_text.lines(text.text), joined), joined)
+
+    def _read_lines(
+        self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
+    ) -> Parsed:
+        """The records in these lines (or other spans) of a text; `joined` as in `Refusals`."""
+        if self.framing is Framing.JSON:
+            charge_json(message.text)
+        starts, ends = self.split(message.text, starts, ends)
+        refusals = Refusals(message, joined)
+        batch = PointBatch.of([], message.arrival_ms)
+        for first in range(0, len(starts), _AT_ONCE):
+            last = first + _AT_ONCE
+            new_points = self._read_some(message, starts[first:last], ends[first:last], refusals)
+            if len(new_points):
+                batch = concatenate(batch, new_points) if len(batch) else new_points
+        return Parsed(batch, refusals.rejected())
+
+    def _read_some(self, message: Message, starts: Int64s, ends: Int64s, refusals: Refusals) -> PointBatch:
+        """The points of some lines of a text; adds their refusals to `refusals`."""
+        text = message.text
+        fast, slow = self.columnar(text, starts, ends)
+        points: list[Point] = []
+        spans: list[tuple[int, int]] = []
+        for line in slow:
+            count = len(points)
+            try:
+                for record in self.records(text, int(starts[line]), int(ends[line])):
+                    if isinstance(record.outcome, RefusedError):
+                        refusals.add(record.start, record.end, record.outcome)
+                    else:
+                        points.append(record.outcome)
+                        spans.append((record.start, record.end))
+            except NoRoomError as error:
+                if refusals.is_of_many:
+                    raise  # for each message there is as much room
+                del points[count:], spans[count:]
+                why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
+                refusals.add(int(starts[line]), int(ends[line]), why)
+        return _batch(message, fast, points, spans)
+
+
+def _batch(
+    message: Message, fast: PointColumns, points: list[Point], spans: list[tuple[int, int]]
+) -> PointBatch:
+    """The points of both paths as one batch, in the order of the input."""
+    origins = Origins(message.text, fast.starts, fast.ends, message.source, message.offset)
+    arrivals = np.full(len(fast.series), message.arrival_ms, np.int64)
+    batch = PointBatch(
+        tuple(fast.names),
+        fast.series.astype(np.int32),
+        fast.times_ms,
+        fast.in_ms,
+        fast.kinds,
+        fast.bits,
+        arrivals,
+        origins,
+    )
+    if not points:
+        return batch
+    where = np.array(spans, np.int64).reshape(-1, 2)
+    origins = Origins(message.text, where[:, 0], where[:, 1], message.source, message.offset)
+    joined = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
+    assert joined.origins is not None
+    return joined.take(np.argsort(joined.origins.starts, kind="stable"))
+
+
+Skeleton = tuple[bytes, bytes, bytes]
+
+_PROBE_TIME = 1_987_654_321
+_PROBE_VALUE = 4_815_162_342
+_PROBE_MARKS = (b"%d" % _PROBE_TIME, b"%d" % _PROBE_VALUE, b"\\u003")  # and digits as JSON escapes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """Where the numbers of n lines begin: byte positions int64[n], bool[n] whether both were found."""
+
+    times: Int64s
+    values: Int64s
+    is_located: Bools
+
+
+class _SlowSkeleton:
+    """A cached skeleton whose lines must take the slow path."""
+
+
+_SLOW = _SlowSkeleton()
+
+
+class LineFormat(LinewiseFormat):
+    """A format for the columnar reader; a subclass locates the numbers and parses single lines."""
+
+    def __init__(self, skeletons: int = 200_000) -> None:
+        self._skeletons: LruCache[Skeleton, Series | _SlowSkeleton] = LruCache(skeletons)
+        self._series: LruCache[Series, Series] = LruCache(skeletons)
+        self._has_long = False
+
+    @abc.abstractmethod
+    def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
+        """Where the timestamp and value of each line begin; wrong places are detected later.
+
+        Args:
+          text: the bytes, with padding after the last line (see `columns.padded`).
+          view: the same as uint8.
+          starts, ends: int64[n], spans of the lines, without newlines.
+        """
+
+    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+        """See `LinewiseFormat.columnar`; one point per line."""
+        padded = number_text.padded(text)
+        view = number_text.byte_view(padded)
+        places = self.locate(padded, view, starts, ends)
+        values = number_words.numbers(padded, places.values, places.is_located)
+        time_lengths, times = number_words.timestamps(padded, places.times)
+        good = values.good & (time_lengths > 0) & (times <= LAST_MILLISECOND)
+        time_first = places.times < places.values
+        good &= places.times + time_lengths <= np.where(time_first, places.values, ends)
+        mostly_time_first = bool(time_first[good].sum() * 2 >= good.sum())
+        good &= time_first == mostly_time_first  # lines with the rarer order of keys take the slow path
+        lines = np.flatnonzero(good)
+        if len(lines) == 0:
+            return PointColumns.empty(), np.arange(len(starts))
+        cuts = [places.times, places.times + time_lengths, places.values, places.values + values.lengths]
+        if not mostly_time_first:
+            cuts = cuts[2:] + cuts[:2]
+        cuts = [starts, *cuts, ends]
+        chosen: slice | Int64s = slice(None) if len(lines) == len(starts) else lines
+        cuts, times = [cut[chosen] for cut in cuts], times[chosen]
+        names, series = self._resolve(self._skeletons_of(text, padded, cuts), mostly_time_first)
+        in_ms = times >= FIRST_MILLISECOND
+        times_ms = np.where(in_ms, times, times * 1000)
+        points = PointColumns(
+            names, series, times_ms, in_ms, values.kinds[chosen], values.bits[chosen], cuts[0], cuts[5]
+        )
+        is_plain = series >= 0
+        good[lines] = is_plain
+        return points if is_plain.all() else points.take(np.flatnonzero(is_plain)), np.flatnonzero(~good)
+
+    def _skeletons_of(
+        self, text: bytes, padded: bytes, cuts: list[Int64s]
+    ) -> list[tuple[Int64s, list[bytes]]]:
+        """The strings before, between and after the numbers of n lines, each as `columns.distinct`.
+
+        Args:
+          cuts: six int64[n]: start of line, start and end of the first and second number, end of line.
+        """
+        # The string between two lines holds the newline, and all lines that were not located.
+        cut = number_text.strings_between(text, *cuts).view(pa.binary())
+        indexes = np.arange(0, len(cut), len(cuts))
+        between = number_text.first_if_same(padded, cuts[2], cuts[3])
+        return [
+            number_text.distinct(cut, indexes),
+            between or number_text.distinct(cut, indexes + 2),
+            number_text.distinct(cut, indexes + 4),
+        ]
+
+    def _resolve(
+        self, keys: list[tuple[Int64s, list[bytes]]], time_first: bool
+    ) -> tuple[list[Series], Int64s]:
+        """(distinct series, int64[n] the number of each line's series) of lines by their skeleton strings."""
+        strings = [distinct_strings for _, distinct_strings in keys]
+        sizes = [len(distinct_strings) for distinct_strings in strings]
+        code = (keys[0][0] * sizes[1] + keys[1][0]) * sizes[2] + keys[2][0]
+        if sizes[0] * sizes[1] * sizes[2] <= 4 * len(code) + 1024:
+            used = np.flatnonzero(np.bincount(code, minlength=1))
+            rank = np.zeros(int(used[-1]) + 1, np.int64)
+            rank[used] = np.arange(len(used))
+            inverse = rank[code]
+        else:
+            used, inverse = np.unique(code, return_inverse=True)
+        prefixes, tails = np.divmod(used, sizes[2])
+        places = (*np.divmod(prefixes, sizes[1]), tails)
+        pieces = [
+            map(distinct_strings.__getitem__, place.tolist())
+            for distinct_strings, place in zip(strings, places, strict=True)
+        ]
+        numbers: dict[int, int] = {}  # by identity: equal series are one object, see `_all_series`
+        names: list[Series] = []
+        number_of = []
+        for series in self._all_series(list(zip(*pieces, strict=True)), time_first):
+            if isinstance(series, _SlowSkeleton):
+                number_of.append(-1)
+                continue
+            number = numbers.setdefault(id(series), len(names))
+            if number == len(names):
+                names.append(series)
+            number_of.append(number)
+        if self._series.full or self._has_long:  # one that is not, or no more, cached may be two objects
+            distinct: dict[Series, int] = {}
+            renumber = [distinct.setdefault(series, len(distinct)) for series in names]
+            names, number_of = list(distinct), [renumber[i] if i >= 0 else -1 for i in number_of]
+        return names, np.array(number_of, np.int64)[inverse]
+
+    def _all_series(self, skeletons: Sequence[Skeleton], time_first: bool) -> list[Series | _SlowSkeleton]:
+        """The series of each skeleton, or `_SLOW` if its lines must take the slow path; cached."""
+        cached = self._skeletons.get_all(skeletons)
+        return [
+            self._learn(skeleton, time_first) if known is None else known
+            for skeleton, known in zip(skeletons, cached, strict=True)
+        ]
+
+    def _learn(self, skeleton: Skeleton, time_first: bool) -> Series | _SlowSkeleton:
+        """Like `_all_series`, for a skeleton that is not cached."""
+        learned = self._probe(skeleton, time_first) or _SLOW
+        if sum(map(len, skeleton)) > CACHED_BYTES:
+            self._has_long = True
+            return learned
+        if isinstance(learned, Series):
+            self._series[learned] = learned = self._series.get(learned) or learned
+        self._skeletons[skeleton] = learned
+        return learned
+
+    def _probe(self, skeleton: Skeleton, time_first: bool) -> Series | None:
+        """Parses a line with this skeleton and known numbers; its series if they are read as expected."""
+        if any(mark in piece for piece in skeleton for mark in _PROBE_MARKS):
+            return None  # the parser could read other numbers than those in the two places
+        numbers = [str(_PROBE_TIME).encode(), str(_PROBE_VALUE).encode()]
+        if not time_first:
+            numbers.reverse()
+        line = skeleton[0] + numbers[0] + skeleton[1] + numbers[1] + skeleton[2]
+        outcomes = [record.outcome for record in self.records(line, 0, len(line))]
+        if len(outcomes) != 1 or isinstance(outcomes[0], RefusedError):
+            return None
+        series, time_ms, in_ms, value = outcomes[0]
+        proven = (time_ms, in_ms, value) == (_PROBE_TIME * 1000, False, _PROBE_VALUE)
+        return series if proven and isinstance(value, int) else None

@@ -1,0 +1,185 @@
+"""Message format `opentsdb-annotations`: the bodies of OpenTSDB's HTTP /api/annotation, single and bulk.
+
+One object, an array of objects, or one of either per line; also a document over several lines. Source:
+tsd/AnnotationRpc and meta/Annotation of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §4.1). The HTTP method is POST
+unless the member `method` of an object, or the attribute `method` of its message, is PUT or DELETE. In
+place of `tsuid` an object may have `metric` and `tags`.
+Stricter than a TSD where a TSD changes input silently: decimal and negative times, duplicate keys, other
+values in place of strings, and times beyond a row key are refused. So are deletions by a time range.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from timebeam.schema.bits.json_elements import JsonPairs, NumberText, check_string
+from timebeam.schema.bits.meter import charge_json
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, line_spans
+from timebeam.schema.formats.opentsdb.json_format import is_document, tags_of, values
+from timebeam.schema.formats.rules import Refusals, parse_time, shown
+
+_KEYS = frozenset(
+    ("tsuid", "metric", "tags", "startTime", "endTime", "description", "notes", "custom", "method")
+)
+
+
+class OpenTsdbAnnotations(MessageFormat):
+    """`{"tsuid": "000001000001000001", "startTime": 1356998407, "description": "deployed"}`.
+
+    >>> body = b'{"tsuid":"000001000001000001","startTime":1356998407,"description":"deployed"}'
+    >>> (edit,) = OpenTsdbAnnotations().parse(Message(body, arrival_ms=0)).annotations
+    >>> edit.method.value, edit.tsuid, edit.start, edit.description
+    ('POST', '000001000001000001', 1356998407, 'deployed')
+    """
+
+    name = "opentsdb-annotations"
+    example = b'{"tsuid":"000001000001000001","startTime":1356998407,"description":"deployed"}'
+    framing = Framing.JSON
+    edits_annotations = True
+
+    def _parse(self, message: Message) -> Parsed:
+        """See `MessageFormat.parse`; there are no points."""
+        attributes = message.envelope.attributes if message.envelope else {}
+        method = attributes.get("method", "")
+        refusals = Refusals(message)
+        edits: list[AnnotationEdit] = []
+        text = message.text
+        charge_json(text)
+
+        def read(value: object) -> _EditRequest:
+            return _request(value, method)
+
+        for start, end in [(0, len(text))] if is_document(text) else line_spans(text):
+            for first, last, outcome in values(text, start, end, read):
+                if isinstance(outcome, RefusedError):
+                    refusals.add(first, last, outcome)
+                else:
+                    origin = text[first:last], message.source, message.offset + first
+                    edits.append(AnnotationEdit(*outcome, *origin, message.arrival_ms, message.envelope))
+        return Parsed(PointBatch.of([], message.arrival_ms), refusals.rejected(), edits)
+
+
+class _EditRequest(NamedTuple):
+    """The content of an object: the first fields of `AnnotationEdit`."""
+
+    method: Method
+    series: Series | None
+    tsuid: str
+    start: int
+    end: int | None
+    description: str | None
+    notes: str | None
+    custom: Pairs | None
+
+
+def _request(value: object, method: str) -> _EditRequest:
+    """The request of one JSON object.
+
+    Args:
+      method: of its message; empty for none.
+
+    Raises:
+      RefusedError: it is not a request that can be carried out.
+    """
+    members = _members(value)
+    http_method = _method(members.get("method", method) or Method.POST.value)
+    if "tsuids" in members or members.get("global"):
+        raise RefusedError(
+            Reason.BAD_SYNTAX, "no deletion by a time range: send each annotation with method DELETE"
+        )
+    start = _time(members, "startTime")
+    if start is None:
+        raise RefusedError(Reason.BAD_TIMESTAMP, "The start timestamp has not been set: give startTime")
+    tsuid, series = _series(members)
+    request = _EditRequest(
+        http_method,
+        series,
+        tsuid,
+        start,
+        _time(members, "endTime"),
+        _text(members, "description"),
+        _text(members, "notes"),
+        _custom(members.get("custom")),
+    )
+    if http_method is not Method.DELETE and all(field is None for field in request[4:]):
+        raise NO_CHANGES
+    return request
+
+
+def _members(value: object) -> dict[str, Any]:
+    """The members of an object without null ones; refuses duplicate keys."""
+    if not isinstance(value, JsonPairs):
+        raise RefusedError(Reason.BAD_SYNTAX, "an annotation must be a JSON object")
+    members: dict[str, Any] = {}
+    for key, member in value:
+        if key in members and key in _KEYS:
+            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {key!r}")
+        if member is not None:
+            members[key] = member
+    return members
+
+
+def _method(text: object) -> Method:
+    try:
+        return Method(str(text).upper())
+    except ValueError:
+        raise RefusedError(Reason.BAD_SYNTAX, f"method {shown(text)!r}: send POST, PUT or DELETE") from None
+
+
+def _time(members: dict[str, Any], key: str) -> int | None:
+    """A time in the given unit, s or ms; None if missing or 0."""
+    time = members.get(key)
+    if time is None or time == "0":
+        return None
+    if not isinstance(time, str):
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid {key}: give an integer above 0")
+    try:
+        time_ms, in_ms = parse_time(time)
+    except RefusedError as error:
+        raise RefusedError(error.reason, f"{key}: {error.message}") from error
+    return time_ms if in_ms else time_ms // 1000
+
+
+def _series(members: dict[str, Any]) -> tuple[str, Series | None]:
+    """(TSUID, series) of an annotation: one of them, or neither for a global annotation."""
+    tsuid, metric = _text(members, "tsuid") or "", _text(members, "metric")
+    if metric is None and "tags" not in members:
+        return tsuid, None
+    if tsuid:
+        raise RefusedError(Reason.BAD_SYNTAX, "give tsuid, or metric and tags, not both")
+    if metric is None:
+        raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
+    return "", Series.of(metric, tags_of(members.get("tags")))
+
+
+def _text(members: dict[str, Any], key: str) -> str | None:
+    """A string; None if missing or empty, since a TSD ignores both."""
+    text = members.get(key)
+    if text is None:
+        return None
+    if not isinstance(text, str) or isinstance(text, NumberText):
+        raise RefusedError(Reason.BAD_SYNTAX, f"{key} must be a string")
+    check_string(text)
+    return text or None
+
+
+def _custom(value: object) -> Pairs | None:
+    """Custom fields; numbers and booleans become strings, as with Jackson."""
+    if value is None:
+        return None
+    if not isinstance(value, JsonPairs):
+        raise RefusedError(Reason.BAD_SYNTAX, "custom must be a JSON object of strings")
+    pairs: dict[str, str] = {}
+    for key, text in value:
+        if isinstance(text, bool):
+            text = "true" if text else "false"
+        if not isinstance(text, str):
+            raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} must be a string")
+        check_string(key)
+        check_string(text)
+        if pairs.setdefault(key, str(text)) != text:
+            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate custom field {key!r}")
+    return sorted_custom(list(pairs.items()))

@@ -1,0 +1,84 @@
+"""Message format `opentsdb-text`: telnet `put` lines and the lines of `tsdb import`, also mixed.
+
+`put <metric> <timestamp> <value> <tagk=tagv> [...]`, or the same without `put`. Source:
+tsd/PutDataPointRpc and tools/TextImporter of OpenTSDB 2.4.1 (docs/spec/opentsdb.md §9.1 and §9.3).
+Text is read as UTF-8 (a TSD's telnet port reads ISO-8859-1, its importer the platform's charset).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from timebeam.schema.bits import number_text
+from timebeam.schema.bits.arrays import Bytes, Int64s
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.points import Series
+from timebeam.schema.formats.base import Point
+from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places
+from timebeam.schema.formats.rules import add_tag, parse_time, parse_value
+
+_PUT = number_text.word(b"put \0\0\0\0")
+_FOUR_BYTES = 0xFFFFFFFF
+
+
+class OpenTsdbText(LineFormat):
+    """`put sys.cpu 1356998400 42.5 host=web01`, or the same without `put`.
+
+    >>> from timebeam.schema.formats.base import Message
+    >>> line = b"put sys.cpu 1356998400 42.5 host=web01"
+    >>> batch = OpenTsdbText().parse(Message(line, arrival_ms=0)).batch
+    >>> str(batch.series[0]), batch.times_ms.tolist(), batch.in_ms.tolist(), batch.value(0)
+    ('sys.cpu{host=web01}', [1356998400000], [False], 42.5)
+    """
+
+    name = "opentsdb-text"
+    example = b"put sys.cpu 1356998400 42.5 host=web01"
+
+    def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
+        """See `LineFormat.locate`: the words after the first blank, or after the second in a `put` line."""
+        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - number_text.WINDOW - 8))
+        is_put = (number_text.words(text, starts) & _FOUR_BYTES) == _PUT
+        nth = np.searchsorted(blanks, starts) + is_put
+        nth = np.minimum(nth, len(blanks) - 2)
+        times, values = blanks[nth] + 1, blanks[nth + 1] + 1
+        return Places(times, values, (values > times + 1) & (values < ends))
+
+    def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
+        """The point of one line."""
+        yield LineRecord.of(text, start, end, _point)
+
+
+def _point(line: str) -> Point:
+    """The point of one line, checked in the order of PutDataPointRpc."""
+    words = line.rstrip("\r").split(" ")
+    telnet = words[0] == "put"
+    if telnet:
+        words = words[1:]
+    if len(words) < 4:
+        raise RefusedError(
+            Reason.BAD_SYNTAX if len(words) < 3 else Reason.NO_TAGS,
+            f"not enough arguments (need least 4, got {len(words)}): metric timestamp value tagk=tagv",
+        )
+    metric, time, number, *pairs = words
+    if not metric:
+        raise RefusedError(Reason.BAD_METRIC, "empty metric name")
+    time_ms, in_ms = parse_time(time, dotted=telnet)
+    value = parse_value(number)
+    return Point(Series.of(metric, tags_of_words(pairs)), time_ms, in_ms, value)
+
+
+def tags_of_words(words: Sequence[str]) -> dict[str, str]:
+    """The tags of a telnet line: words `tagk=tagv`, at least one; empty words are skipped."""
+    tags: dict[str, str] = {}
+    for pair in words:
+        if not pair:
+            continue
+        key, equals, tag = pair.partition("=")
+        if not key or not equals or not tag or "=" in tag:
+            raise RefusedError(Reason.BAD_TAG, f"invalid tag: {pair[:80]}")
+        add_tag(tags, key, tag)
+    if not tags:
+        raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one tagk=tagv")
+    return tags

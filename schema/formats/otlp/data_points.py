@@ -1,0 +1,163 @@
+"""Data points of OTLP that become several series: histograms, exponential histograms and summaries.
+
+Source: opentelemetry/proto/metrics/v1/metrics.proto.
+
+| | count | sum | buckets | min, max |
+|---|---|---|---|---|
+| HistogramDataPoint | 4 fixed64 | 5 | counts 6 fixed64, explicit_bounds 7 | 11, 12 |
+| ExponentialHistogramDataPoint | 4 | 5 | scale 6, zeros 7, positive 8, negative 9, threshold 14 | 12, 13 |
+| SummaryDataPoint | 4 | 5 | quantile_values 6 | |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from timebeam.schema.bits.meter import charge_fields
+from timebeam.schema.bits.protobuf import BYTES, ProtoError, field_contents, signed, unpacked_varints
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.histogram_series import (
+    SPARSE_BUCKETS,
+    SeriesPoint,
+    bound_text,
+    cumulated,
+    explicit,
+    explicit_histogram,
+    sparse,
+)
+
+PARTS = ("count", "sum", "min", "max", "buckets")
+"""What of a histogram is a series each."""
+
+OPENTSDB = "opentsdb"
+"""The part that is an explicit histogram as a whole, which only layout `opentsdb` stores."""
+
+Contents = Mapping[int, Sequence[bytes]]
+"""The contents of fields, by number."""
+
+
+def histogram(message: bytes, parts: Sequence[str]) -> Iterator[SeriesPoint]:
+    """The values of a `HistogramDataPoint`.
+
+    Raises:
+      ProtoError: it is damaged.
+      RefusedError: its buckets make no sense.
+    """
+    contents = _contents(message)
+    yield from _figures(contents, parts, 11, 12)
+    counts, bounds = _packed(contents, 6, "<Q"), _packed(contents, 7, "<d")
+    if OPENTSDB in parts and counts:
+        yield SeriesPoint("", None, explicit_histogram(bounds, list(map(int, counts))))
+    if "buckets" in parts:
+        yield from cumulated(explicit(bounds, counts), _count(contents))
+
+
+def exponential(message: bytes, parts: Sequence[str]) -> Iterator[SeriesPoint]:
+    """The values of an `ExponentialHistogramDataPoint`.
+
+    Raises:
+      ProtoError: it is damaged.
+      RefusedError: its buckets make no sense.
+    """
+    contents = _contents(message)
+    yield from _figures(contents, parts, 12, 13)
+    if "buckets" in parts:
+        scale = _zigzag(contents.get(6, ())) if contents.get(6) else 0
+        zeros, thresholds = _packed(contents, 7, "<Q"), _packed(contents, 14, "<d")
+        buckets = sparse(
+            scale,
+            _buckets(contents.get(8, ())),
+            _buckets(contents.get(9, ())),
+            zeros[-1] if zeros else 0,
+            thresholds[-1] if thresholds else 0.0,
+        )
+        yield from cumulated(buckets, _count(contents))
+
+
+def summary(message: bytes, parts: Sequence[str]) -> Iterator[SeriesPoint]:
+    """The values of a `SummaryDataPoint`; raises ProtoError."""
+    contents = _contents(message)
+    yield SeriesPoint("_count", None, _count(contents))
+    yield SeriesPoint("_sum", None, (_packed(contents, 5, "<d") or [0.0])[-1])
+    for each in contents.get(6, ()):
+        quantile = _contents(each)
+        fraction, value = ((_packed(quantile, number, "<d") or [0.0])[-1] for number in (1, 2))
+        yield SeriesPoint("", ("quantile", bound_text(fraction)), value)
+
+
+def _figures(contents: Contents, parts: Sequence[str], low: int, high: int) -> Iterator[SeriesPoint]:
+    """Count, sum, minimum and maximum, the last two from fields of these numbers."""
+    if "count" in parts:
+        yield SeriesPoint("_count", None, _count(contents))
+    for part, number in (("sum", 5), ("min", low), ("max", high)):
+        values = _packed(contents, number, "<d")
+        if part in parts and values:
+            yield SeriesPoint(f"_{part}", None, values[-1])
+
+
+def _contents(message: bytes) -> dict[int, list[bytes]]:
+    """The contents of the fields of a message, by number."""
+    charge_fields(len(message))
+    contents: dict[int, list[bytes]] = {}
+    for tag, content in field_contents(message):
+        contents.setdefault(tag >> 3, []).append(content)
+    return contents
+
+
+def _count(contents: Contents) -> int:
+    """The count of a histogram or summary."""
+    count = (_packed(contents, 4, "<Q") or [0])[-1]
+    if count >= 1 << 63:
+        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"count {count} needs more than 63 bits")
+    return int(count)
+
+
+def _packed(contents: Contents, number: int, form: str) -> list[float]:
+    """The numbers of eight bytes in the fields of a number, packed or not."""
+    try:
+        return [value for each in contents.get(number, ()) for (value,) in struct.iter_unpack(form, each)]
+    except struct.error as error:
+        raise ProtoError("a number of eight bytes that has others") from error
+
+
+def _zigzag(contents: Sequence[bytes]) -> int:
+    """The last of numbers that protobuf has written as sint32."""
+    return signed(next(unpacked_varints(contents[-1]), 0))
+
+
+def _buckets(messages: Sequence[bytes]) -> dict[int, int]:
+    """The counts above 0 of `Buckets { sint32 offset = 1; repeated uint64 bucket_counts = 2; }`, by index."""
+    if not messages:
+        return {}
+    contents = _contents(messages[-1])
+    counts: list[int] = []
+    for packed in contents.get(2, ()):
+        counts += unpacked_varints(packed)
+        if len(counts) > SPARSE_BUCKETS:
+            raise RefusedError(Reason.VALUE_NOT_STORABLE, f"more than {SPARSE_BUCKETS} buckets")
+    offset = _zigzag(contents[1]) if 1 in contents else 0
+    return {offset + number: count for number, count in enumerate(counts) if count}
+
+
+Reader = Callable[[bytes, Sequence[str]], Iterator[SeriesPoint]]
+
+
+class MetricKind(NamedTuple):
+    """How metrics of one kind are read: the numbers of fields; what reads a point, None for numbers."""
+
+    tag: int
+    attributes: int
+    flags: int
+    has_temporality: bool
+    read: Reader | None
+
+
+KINDS = (
+    MetricKind(5 << 3 | BYTES, 7, 8, False, None),
+    MetricKind(7 << 3 | BYTES, 7, 8, True, None),
+    MetricKind(9 << 3 | BYTES, 9, 10, True, histogram),
+    MetricKind(10 << 3 | BYTES, 1, 10, True, exponential),
+    MetricKind(11 << 3 | BYTES, 7, 8, False, summary),
+)

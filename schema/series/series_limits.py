@@ -1,0 +1,207 @@
+"""Limits on new series, and the counts of series and tag values that they are compared with.
+
+Of each metric: the number of its series, as a HyperLogLog sketch (Apache DataSketches: exact up to a few
+hundred series, then with a standard error of 1.6 %), and hashes of the values of each tag key (exact).
+
+| table | row key | family | qualifier | value |
+|---|---|---|---|---|
+| `PREFIXtimebeam-series` | `all` | `count` | `series` | sketch of the series of all metrics |
+| | `m` metric | `count` | `series` | sketch of the metric's series |
+| | `m` metric | `count` | `v` tag key | BLAKE2b-64 of each of its values, ascending |
+
+Cell timestamps are revisions, 1 ms each: workers add to a cell by compare-and-set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.table_rows import Cell, TableSpec
+from timebeam.schema.series.search_series import matches
+
+FAMILY = "count"
+ALL_ROW = b"all"
+
+SHOWN_VALUES = 256
+"""The tag values of a key that are counted where they have no limit: messages name the key with the most."""
+
+MOST_VALUES = 100_000
+"""The tag values of a key that are counted where they have a limit, and the greatest such limit."""
+
+MOST_KEYS = 100
+"""The tag keys of a metric whose values are counted; a limit of values refuses new series with more."""
+
+_SERIES, _VALUES = b"series", b"v"
+_LOG_REGISTERS = 12
+_HASH_BYTES = 8
+_LONGEST_METRIC = 4000
+
+
+def counts_table(prefix: str) -> TableSpec:
+    """The table of counts."""
+    return TableSpec(f"{prefix}timebeam-series", {FAMILY: 1}, holds_points=False)
+
+
+def metric_row(metric: str) -> bytes:
+    """The row key of a metric; of a very long one a hash, which Bigtable's limit on keys demands."""
+    raw = metric.encode(errors="surrogatepass")
+    return b"m" + (raw if len(raw) <= _LONGEST_METRIC else hashlib.blake2b(raw).digest())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetricLimit:
+    """A limit of the metrics that match a pattern, such as `app.*=1000`; `1000` is a limit of all metrics."""
+
+    pattern: str
+    number: int
+
+
+def parse_limits(texts: Iterable[str]) -> tuple[MetricLimit, ...]:
+    """Reads limits, each `[PATTERN=]N`, or several with commas between them.
+
+    >>> parse_limits(["app.*=1000,5000"])
+    (MetricLimit(pattern='app.*', number=1000), MetricLimit(pattern='*', number=5000))
+
+    Raises:
+      ValueError: a text is not that.
+    """
+    parsed = []
+    for text in texts:
+        for item in text.split(","):
+            pattern, equals, number = item.rpartition("=")
+            if bool(equals) != bool(pattern) or not (
+                number.isascii() and number.isdigit() and len(number) < 19
+            ):
+                raise ValueError(f"{item[:80]!r} is neither a whole number nor PATTERN=NUMBER")
+            parsed.append(MetricLimit(pattern or "*", int(number)))
+    return tuple(parsed)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeriesLimits:
+    """The limits of an ingest; of a list of limits the first whose pattern matches the metric applies.
+
+    Attributes:
+      new_series: new series of a metric in a minute of arrival, of each worker process.
+      series: series of a metric.
+      tag_values: values of a tag key in a metric.
+      all_series: series of all metrics; None for no limit.
+    """
+
+    new_series: Sequence[MetricLimit] = ()
+    series: Sequence[MetricLimit] = ()
+    tag_values: Sequence[MetricLimit] = ()
+    all_series: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.new_series or self.series or self.tag_values or self.all_series is not None)
+
+
+def limit_of(limits: Iterable[MetricLimit], metric: str) -> int | None:
+    """The limit of a metric; None for none."""
+    return next((limit.number for limit in limits if matches(metric, [limit.pattern])), None)
+
+
+def hash_of(text: str) -> int:
+    """64 bits of a name."""
+    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=_HASH_BYTES).digest()
+    return int.from_bytes(digest, "little")
+
+
+class SeriesCount:
+    """How many series a metric has, or all metrics have, and the values of its tag keys.
+
+    Attributes:
+      values: the hashes of the values of each tag key; of `MOST_KEYS` keys.
+    """
+
+    def __init__(self, most_values: int = SHOWN_VALUES) -> None:
+        """`most_values`: of a tag key; more are not noted."""
+        from datasketches import hll_sketch, tgt_hll_type  # takes 0.1 s, and is needed only with limits
+
+        self._sketch: Any = hll_sketch(_LOG_REGISTERS, tgt_hll_type.HLL_8)
+        self._most_values = most_values
+        self.values: dict[str, set[int]] = {}
+
+    @property
+    def series(self) -> int:
+        """The estimated number of series."""
+        return round(self._sketch.get_estimate())
+
+    def add(self, series: Series, *, values: bool = True) -> None:
+        """Adds a series; adding it again changes nothing."""
+        self._sketch.update(str(hash_of(str(series))))
+        for key, value in series.tags + series.resources if values else ():
+            noted = self._noted(key)
+            if len(noted) < self._most_values:
+                noted.add(hash_of(value))
+
+    def merge(self, cells: Iterable[Cell]) -> None:
+        """Adds what the cells of a row have counted.
+
+        Raises:
+          ValueError: a cell is damaged.
+        """
+        from datasketches import hll_union, tgt_hll_type
+
+        for cell in cells:
+            if cell.qualifier == _SERIES:
+                union = hll_union(_LOG_REGISTERS)
+                union.update(_sketch(cell.value))
+                union.update(self._sketch)
+                self._sketch = union.get_result(tgt_hll_type.HLL_8)
+            elif cell.qualifier.startswith(_VALUES):
+                if len(cell.value) % _HASH_BYTES:
+                    raise ValueError(f"damaged count of tag values: {len(cell.value)} bytes")
+                noted = self._noted(cell.qualifier[len(_VALUES) :].decode())
+                noted.update(np.frombuffer(cell.value, "<u8").tolist())
+
+    def _noted(self, key: str) -> set[int]:
+        """The hashes of the values of a tag key, to be added to; beyond `MOST_KEYS` they are not kept."""
+        return self.values.setdefault(key, set()) if self.counts_key(key) else set()
+
+    def counts_key(self, key: str) -> bool:
+        """Whether the values of a tag key are counted, or would be."""
+        return key in self.values or len(self.values) < MOST_KEYS
+
+    def cells(self, old: Iterable[Cell]) -> list[tuple[Cell | None, Cell]]:
+        """(the cell of the row, what replaces it) of each cell that has changed; call it after `merge`."""
+        columns = {_SERIES: bytes(self._sketch.serialize_compact())}
+        for key, hashes in self.values.items():
+            columns[_VALUES + key.encode()] = np.array(sorted(hashes), "<u8").tobytes()
+        stored = {cell.qualifier: cell for cell in old if cell.family == FAMILY}
+        changed = []
+        for qualifier, value in columns.items():
+            before = stored.get(qualifier)
+            if qualifier == _SERIES and before is not None:  # equal sketches may have other bytes
+                is_same = _sketch(before.value).get_estimate() == self._sketch.get_estimate()
+            else:
+                is_same = before is not None and before.value == value
+            if not is_same:
+                revision = 1 if before is None else before.timestamp_ms + 1
+                changed.append((before, Cell(FAMILY, qualifier, revision, value)))
+        return changed
+
+    def largest_key(self) -> str:
+        """The tag key with the most values, as a text for messages; empty without tags."""
+        if not self.values:
+            return ""
+        key, hashes = max(self.values.items(), key=lambda pair: len(pair[1]))
+        more = " or more" if len(hashes) >= self._most_values else ""
+        return f"tag key {key} has {len(hashes):,}{more} values"
+
+
+def _sketch(raw: bytes) -> Any:
+    """A stored sketch; raises ValueError if it is damaged."""
+    from datasketches import hll_sketch
+
+    try:
+        return hll_sketch.deserialize(raw)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"damaged count of series: {error}") from error

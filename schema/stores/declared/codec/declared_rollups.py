@@ -1,0 +1,216 @@
+"""Rollups of a numeric column of declared tables, in tables that are declared too.
+
+    [layout.meter_hour]
+    table = "METER_1H"
+    key = [{ field = "METER", type = "uint", width = 10 }, { time = "TS", unit = "ms", width = 13 }]
+    [layout.meter_hour.columns]
+    family = "R"
+    fields = ["sum", "count", "min", "max"]
+    [layout.meter_hour.rollup]
+    source = "sensor"
+    value = "READING"
+    interval = "1h"
+
+A rollup is a record like any other, and its table a layout like any other: it has the kept fields of
+the source, the start of the interval as the source's time field, and `sum`, `count`, `min` and `max`.
+Fields have the case in which the target's key holds them: hosts `a` and `A` of a key in lower case are
+one group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from timebeam.schema.bits.arrays import Kind
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.times import bucket_starts, sample_starts
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.table_rows import Row
+from timebeam.schema.rollup.accumulate import numbers
+from timebeam.schema.rollup.accumulators import Buckets
+from timebeam.schema.stores.declared.codec import time_parts
+from timebeam.schema.stores.declared.codec.cell_values import finite_number
+from timebeam.schema.stores.declared.codec.decode import Record, decode, remembered_times
+from timebeam.schema.stores.declared.codec.records import RecordBatch
+from timebeam.schema.stores.declared.codec.write_cells import layout_rows
+from timebeam.schema.stores.declared.codec.write_keys import in_case
+from timebeam.schema.stores.declared.model import DeclaredRollup, TableLayout
+from timebeam.schema.stores.declared.parts import Field, Part, inputs
+
+AGGREGATORS = ("sum", "count", "min", "max")
+"""The fields that a rollup adds to those that it keeps."""
+
+
+def problems(rollup: DeclaredRollup, sources: Mapping[str, TableLayout]) -> Iterator[str]:
+    """What is wrong between a rollup and the layouts of its file, in words."""
+    source, target = sources.get(rollup.source), rollup.target
+    if source is None:
+        yield f"source = {rollup.source!r} is not a layout of this file"
+        return
+    if source.event is None:
+        yield f"layout {source.name} has no event time: nothing says which interval a record is in"
+        return
+    values = {column.field for column in source.columns} | ({source.series.field} if source.series else set())
+    if rollup.value not in values:
+        yield f"value = {rollup.value!r} is not a column of layout {source.name}: {', '.join(sorted(values))}"
+    key_fields = kept_fields(source.key)
+    for name in rollup.by:
+        if name not in key_fields:
+            names = ", ".join(sorted(key_fields))
+            yield f"by: {name} is not a field in the key of layout {source.name}: {names}"
+        if name in AGGREGATORS:
+            yield f"by: {name} is the name of an aggregator"
+        if name not in kept_fields(target.key):
+            yield f"by: {name} must be in the key as a field, or rollups overwrite each other"
+    if target.event != source.event:
+        yield f"its time must be that of layout {source.name}: {source.event[0]} in {source.event[1]}"
+    elif target.time is None:
+        yield f"the key must hold the time {source.event[0]}: it tells the intervals apart"
+    if target.series is not None or target.map is not None:
+        yield "columns: a rollup is a record in a row of its own: fields only"
+    fields = {*rollup.by, source.event[0], *AGGREGATORS}
+    needed = {name for key_part in target.key for name in inputs(key_part)} | {
+        column.field for column in target.columns
+    }
+    if target.revision is not None:
+        needed.add(target.revision)
+    for name in sorted(needed - fields):
+        yield f"field {name} is in no rollup: there are {', '.join(sorted(fields))}"
+    yield from _time_problems(rollup, source)
+
+
+def _time_problems(rollup: DeclaredRollup, source: TableLayout) -> Iterator[str]:
+    """Intervals that the rows of the source or of the target could not tell apart."""
+    target, interval = rollup.target, rollup.interval
+    assert source.event is not None
+    name = source.event[0]
+    if interval.ms % 1000:
+        yield f"interval = {interval} must be whole seconds"
+        return
+    starts_ms = sample_starts(interval, rollup.zone)
+    if target.event == source.event and target.time is not None:
+        stored_ms = time_parts.cut(target.time, starts_ms)
+        if (stored_ms != starts_ms).any():
+            yield (
+                f"the key cuts {name} so that it does not hold the starts of intervals of {interval} in "
+                f"{rollup.zone}: leave out bucket and divide, or give the bucket and tz of the rollup"
+            )
+    remembered_ms = remembered_times(source, starts_ms)
+    if remembered_ms is None:
+        yield f"layout {source.name} does not hold {name}: nothing says which interval a record is in"
+    elif (remembered_ms != starts_ms).any():
+        yield (
+            f"layout {source.name} holds {name} too coarsely for intervals of {interval} in {rollup.zone}: "
+            "give a longer interval, or the tz of its key"
+        )
+    if time_parts.shares_rows(source) and source.max_versions > 1:
+        yield (
+            f"layout {source.name} holds several records in the versions of one cell, and a rollup reads the "
+            "newest version: add a series with a time in its qualifier, or a suffix to the key"
+        )
+
+
+def kept_fields(key: Sequence[Part]) -> tuple[str, ...]:
+    """The fields that a rollup keeps if it names none: all in the key."""
+    return tuple(key_part.name for key_part in key if isinstance(key_part, Field))
+
+
+def values_of(
+    rollup: DeclaredRollup, source: TableLayout, row: Row
+) -> tuple[PointBatch | None, list[Rejected]]:
+    """The numbers of a row of the source, each at the start of its interval; its kept fields are tags.
+
+    Returns:
+      No batch if the row has none; refusals of values that are not numbers.
+    """
+    assert source.event is not None
+    name, unit = source.event
+    try:
+        records = decode(source, row)
+    except ValueError as error:
+        return None, [_refused(row, Reason.CORRUPT_FILE, str(error))]
+    series = _group(rollup, records[0])
+    timed_values: list[tuple[int, int | float]] = []
+    rejected = []
+    for record in records:
+        value, time = record.get(rollup.value), record.get(name)
+        if value is None or time is None:
+            continue
+        try:
+            number = finite_number(value)  # type: ignore[arg-type]  # no map: see `problems`
+        except RefusedError as error:
+            rejected.append(_refused(row, error.reason, f"{rollup.value}: {error.message}"))
+            continue
+        timed_values.append((time, number))  # type: ignore[arg-type]  # times are int
+    if not timed_values:
+        return None, rejected
+    times_ms = time_parts.to_ms(np.array([time for time, _ in timed_values], np.int64), unit)
+    starts = bucket_starts(times_ms, rollup.interval, rollup.zone).tolist()
+    points = [(series, start, False, number) for (_, number), start in zip(timed_values, starts, strict=True)]
+    return PointBatch.of(points, 0), rejected
+
+
+def _group(rollup: DeclaredRollup, record: Record) -> Series:
+    """The group that the records of one row belong to: its fields as the target's key holds them."""
+    target_fields = {field.name: field for field in rollup.target.key if isinstance(field, Field)}
+    tags = {
+        name: in_case(target_fields[name], pa.array([record[name]], pa.string()))[0].as_py()
+        for name in rollup.by
+    }
+    return Series.of(rollup.target.name, tags)
+
+
+def _refused(row: Row, reason: Reason, message: str) -> Rejected:
+    where = f"row of table {row.table}"
+    return Rejected(row.key, reason, message, Stage.READ, where)
+
+
+def rollup_rows(rollup: DeclaredRollup, buckets: Buckets) -> tuple[list[Row], list[Rejected]]:
+    """The rows of the rollups in buckets whose series have the kept fields as tags."""
+    assert rollup.target.event is not None
+    name, unit = rollup.target.event
+    tags = [dict(series.tags) for series in buckets.series]
+    index = buckets.index.tolist()
+    fields: dict[str, pa.Array] = {
+        field: pa.array([tags[number][field] for number in index], pa.string()) for field in rollup.by
+    }
+    fields[name] = pa.array(time_parts.from_ms(buckets.starts_ms, unit), pa.int64())
+    for aggregator in AGGREGATORS:
+        aggregates = numbers(buckets, aggregator)
+        integers, floats = aggregates.bits.tolist(), aggregates.bits.view(np.float64).tolist()
+        kinds = (aggregates.kinds == Kind.INTEGER).tolist()
+        texts = [
+            str(i)
+            if integer
+            else repr(f)
+            if math.isfinite(f)
+            else None  # a sum beyond the floats has no cell
+            for i, f, integer in zip(integers, floats, kinds, strict=True)
+        ]
+        fields[aggregator] = pa.array(texts, pa.string())
+    batch = RecordBatch(
+        fields, buckets.starts_ms, quoted={n: np.zeros(len(index), np.bool_) for n in AGGREGATORS}
+    )
+    rows, refusals = layout_rows(rollup.target, batch)
+    rejected = [batch.refuse(i, *why) for i, why in sorted(refusals.by_record.items())]
+    return rows, rejected
+
+
+def start_of(rollup: DeclaredRollup, row: Row) -> int:
+    """The start in ms of the interval that a row of the rollup's table is of.
+
+    Raises:
+      ValueError: it is not a row of this table.
+    """
+    assert rollup.target.event is not None
+    name, unit = rollup.target.event
+    (record,) = decode(rollup.target, row)
+    time = record.get(name)
+    if not isinstance(time, int):
+        raise ValueError(f"row {row.key!r} of {row.table} has no time")
+    return int(time_parts.to_ms(np.array([time], np.int64), unit)[0])

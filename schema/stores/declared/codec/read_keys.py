@@ -1,0 +1,254 @@
+"""Row keys of declared tables taken apart, and the key ranges that a read needs.
+
+Format: docs/spec/bigtable-patterns.md §1 to §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from timebeam.schema.bits.regex import of_bytes
+from timebeam.schema.stores.declared.codec import time_parts
+from timebeam.schema.stores.declared.codec.records import RecordBatch
+from timebeam.schema.stores.declared.codec.write_keys import RecordRefusals, Renderer
+from timebeam.schema.stores.declared.model import TableLayout
+from timebeam.schema.stores.declared.parts import Const, Field, Part, Salt, Time, follows, inputs
+
+Range = tuple[bytes, bytes]
+"""Half-open [start, end) of row keys; an empty end is that of the table."""
+
+
+def names(layout: TableLayout) -> frozenset[str]:
+    """The fields whose values are in the key as they are, or hashed."""
+    return frozenset(name for key_part in layout.key for name in inputs(key_part))
+
+
+def split(layout: TableLayout, key: bytes) -> list[bytes]:
+    """The bytes of each part of a key.
+
+    Raises:
+      ValueError: it is not a key of this layout.
+    """
+    fragments = []
+    offset = 0
+    for number, key_part in enumerate(layout.key):
+        last = number == len(layout.key) - 1
+        if key_part.size is not None:
+            end = offset + key_part.size
+        elif last:
+            end = len(key)
+        else:
+            end = key.find(layout.separator, offset)
+        if end < offset or end > len(key):
+            raise ValueError(f"row key {key!r} ends before its part {number + 1} of {len(layout.key)}")
+        piece = key[offset:end]
+        if isinstance(key_part, Const) and piece != key_part.value:
+            raise ValueError(f"row key {key!r} has {piece!r} where {key_part.value!r} must be")
+        fragments.append(piece)
+        offset = end
+        if not last:
+            if key[offset : offset + len(layout.separator)] != layout.separator:
+                raise ValueError(f"row key {key!r} has no separator after byte {offset}")
+            offset += len(layout.separator)
+    if offset != len(key):
+        raise ValueError(f"row key {key!r} has {len(key) - offset} bytes more than its parts")
+    return fragments
+
+
+def fields(layout: TableLayout, key: bytes) -> tuple[dict[str, str], int | None]:
+    """(field texts, time): what a key says. The time is that of the time part, in its unit.
+
+    Raises:
+      ValueError: it is not a key of this layout.
+    """
+    texts: dict[str, str] = {}
+    time = None
+    for key_part, piece in zip(layout.key, split(layout, key), strict=True):
+        if isinstance(key_part, Field):
+            text = piece.decode()
+            if key_part.size is not None:
+                text = text.rstrip(key_part.pad) if key_part.align_left else text.lstrip(key_part.pad)
+            texts[key_part.name] = text or ("0" if key_part.is_uint else "")
+        elif isinstance(key_part, Time):
+            time = time_parts.parse(key_part, piece)
+    return texts, time
+
+
+def ranges(
+    layout: TableLayout, fixed: Mapping[str, str | int], interval: tuple[int, int] | None = None
+) -> list[Range]:
+    """The key ranges that hold the records with these fields, within an interval.
+
+    Ascending and apart; one for each salt bucket, if the salt is not known from the fields. Rows of
+    buckets of time are in if their bucket meets the interval.
+
+    >>> from timebeam.schema.stores.declared.language.loader import load
+    >>> declaration = load(
+    ...     '''[layout.sensor]
+    ...     table = "SENSOR"
+    ...     separator = "#"
+    ...     key = [{ field = "METER", type = "uint", width = 10, pad = "0", align = "right" },
+    ...       { time = "TS", unit = "ms", width = 13 }]
+    ...     columns = { family = "R", fields = ["READING"] }''',
+    ...     "sensor.toml",
+    ... )
+    >>> ranges(declaration.layouts[0], {"METER": "987654"}, (1426489200000, 1426489200010))
+    [(b'0000987654#1426489200000', b'0000987654#1426489200010')]
+
+    Args:
+      fixed: fields and their values; of the time field an instant in its unit.
+      interval: its start and its end in ms, which is not in it; None for all times.
+
+    Raises:
+      ValueError: the key does not serve this read: the message says what prevents it.
+    """
+    key_ranges: list[Range] = []
+    for since_ms, before_ms, buckets in _epochs(layout):
+        if interval is None:
+            key_ranges += _epoch_ranges(layout, fixed, None, buckets, since_ms)
+        else:
+            start_ms = max(interval[0], since_ms or 0)
+            end_ms = interval[1] if before_ms is None else min(interval[1], before_ms)
+            if start_ms < end_ms or since_ms is None:
+                key_ranges += _epoch_ranges(layout, fixed, (start_ms, end_ms), buckets, since_ms)
+    return merged(key_ranges)
+
+
+def _epochs(layout: TableLayout) -> Iterator[tuple[int | None, int | None, int]]:
+    """(from, before, salt buckets) of each time with one number of buckets."""
+    salt = layout.salt
+    if salt is None or not salt.since:
+        yield None, None, salt.buckets if salt else 1
+        return
+    instants = [None, *(instant for instant, _ in salt.since)]
+    counts = [salt.buckets, *(count for _, count in salt.since)]
+    for i, (instant, count) in enumerate(zip(instants, counts, strict=True)):
+        yield instant, instants[i + 1] if i + 1 < len(instants) else None, count
+
+
+def _epoch_ranges(
+    layout: TableLayout,
+    fixed: Mapping[str, str | int],
+    interval: tuple[int, int] | None,
+    buckets: int,
+    since_ms: int | None,
+) -> list[Range]:
+    """The ranges within one epoch of salts; an interval of None is all of time."""
+    renderer = _renderer(layout, fixed, since_ms)
+    prefixes = [b""]
+    used: set[str] = set()
+    for number, key_part in enumerate(layout.key):
+        tail = layout.separator if number < len(layout.key) - 1 else b""
+        if isinstance(key_part, Time) and key_part.name not in fixed and interval is not None:
+            _must_be_used(layout, fixed, used)
+            bounds = time_parts.bounds(key_part, *interval)
+            if bounds is None:
+                return []
+            return [
+                (p + bounds[0], time_parts.after(p) if bounds[1] is None else p + bounds[1]) for p in prefixes
+            ]
+        if isinstance(key_part, Salt) and not follows(key_part, fixed):
+            salts = [str(key_part.base + i).rjust(key_part.size, "0").encode() for i in range(buckets)]
+            prefixes = [p + salt + tail for p in prefixes for salt in salts]
+        elif follows(key_part, fixed):
+            used |= inputs(key_part)
+            piece = renderer.rendered(key_part)
+            value = piece.as_py() if isinstance(key_part, Const) else piece[0].as_py()
+            prefixes = [p + value + tail for p in prefixes]
+        else:
+            _must_be_used(layout, fixed, used, key_part)
+            break
+    else:
+        _must_be_used(layout, fixed, used)
+        if interval is not None:
+            raise ValueError(
+                f"table {layout.table}: the key has no time part that an interval could select by"
+            )
+        return [(key, key + b"\0") for key in prefixes]
+    if interval is not None:
+        raise ValueError(
+            f"table {layout.table}: {_label(key_part)} comes before the time in the key: give its fields too"
+        )
+    return [(p, time_parts.after(p)) for p in prefixes]
+
+
+def piece_of(layout: TableLayout, key_part: Part, fixed: Mapping[str, str | int]) -> bytes | None:
+    """The bytes of a part that follows from these fields; None if a value cannot be in the key."""
+    try:
+        piece: bytes = _renderer(layout, fixed, None).rendered(key_part)[0].as_py()
+    except ValueError:
+        return None
+    return piece
+
+
+def pattern(layout: TableLayout, bytes_by_part: Mapping[Part, bytes]) -> bytes:
+    """RE2 for the keys that may have these bytes as parts; `split` tells for certain."""
+    return of_bytes(layout.separator).join(
+        of_bytes(bytes_by_part[key_part])
+        if key_part in bytes_by_part
+        else b"\\C*"
+        if key_part.size is None
+        else b"\\C{%d}" % key_part.size
+        for key_part in layout.key
+    )
+
+
+def _renderer(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int | None) -> Renderer:
+    """Renders the parts of one record that has the fixed fields only.
+
+    Raises:
+      ValueError: a value cannot stand in the key.
+    """
+    columns = {name: pa.array([str(value)], pa.string()) for name, value in fixed.items()}
+    batch = RecordBatch(columns, np.zeros(1, np.int64))
+    event = np.zeros(1, np.int64)
+    if layout.event is not None:
+        if layout.event[0] in fixed:
+            event, good = batch.integers(layout.event[0])
+            if not good[0]:
+                raise ValueError(f"{layout.event[0]} {fixed[layout.event[0]]!r} is not a whole number")
+        elif since_ms is not None:
+            event = time_parts.from_ms(np.array([since_ms], np.int64), layout.event[1])
+    return Renderer(layout, batch, event, _Strict(layout.table))
+
+
+class _Strict(RecordRefusals):
+    """RecordRefusals that are errors at once."""
+
+    def add(self, record: int, reason: object, message: str) -> None:
+        """Raises ValueError."""
+        raise ValueError(message)
+
+
+def _label(key_part: Part) -> str:
+    names = ", ".join(sorted(inputs(key_part))) or "the record"
+    return names if isinstance(key_part, (Field, Time)) else f"a {type(key_part).__name__.lower()} of {names}"
+
+
+def _must_be_used(
+    layout: TableLayout, fixed: Mapping[str, str | int], used: set[str], stop: Part | None = None
+) -> None:
+    """Refuses fixed fields that are not at the front of the key."""
+    unused = sorted(fixed.keys() - used)
+    if unused:
+        why = (
+            f"{_label(stop)} comes before it"
+            if stop and unused[0] in layout.stored
+            else "it is not in the front of the key"
+        )
+        raise ValueError(f"table {layout.table}: cannot select by {unused[0]}: {why}")
+
+
+def merged(key_ranges: list[Range]) -> list[Range]:
+    """Ranges ascending, with those that touch or overlap made one."""
+    merged: list[Range] = []
+    for start, end in sorted(key_ranges):
+        if merged and (not merged[-1][1] or start <= merged[-1][1]):
+            last = merged[-1]
+            merged[-1] = (last[0], max(last[1], end) if last[1] and end else b"")
+        else:
+            merged.append((start, end))
+    return merged

@@ -1,0 +1,269 @@
+"""Message format `records`: fields by name as JSON lines, CSV with a header, or an Avro container.
+
+Bytes in; records in columns and refused lines out. Numbers stay the text they were written as.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from timebeam.schema.bits import strict_json
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.meter import POINT_BYTES, NoRoomError, charge, metered
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.rejections import Joined, Origins, Rejected, Stage
+from timebeam.schema.formats.avro.container import read_records, unpack
+from timebeam.schema.formats.avro.schema import Schema
+from timebeam.schema.formats.base import Message
+from timebeam.schema.formats.rules import Refusals
+from timebeam.schema.stores.declared.codec.records import RecordBatch
+
+Read = tuple[RecordBatch, list[Rejected]]
+"""The good records of a message, and its refused ones."""
+
+_MOST_CELLS = 1 << 24  # records times fields of a block; those of a record that are absent are cells too
+_MOST_FIELDS = 10_000
+
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_json(message: Message, joined: Joined | None = None) -> Read:
+    """JSON lines: an object each; null is absent. A key that is repeated refuses its line.
+
+    The text of a number is as it was written; arrays and objects are kept as JSON text.
+
+    Args:
+      joined: as of `Refusals`.
+    """
+    spans = _lines(message.text)
+    try:
+        records: list[dict[str, msgspec.Raw]] | None = _MEMBERS.decode_lines(message.text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        records = None
+    if (
+        records is None
+        or len(records) != len(spans)
+        or not _all_sound(message.text, records)
+        or len({name for members in records for name in members}) > _most_fields(len(records))
+    ):
+        return _each(message, spans, _json_members, joined)
+    return _batch(message, spans, records), []
+
+
+def read_csv(message: Message, header: Sequence[str] | None = None) -> Read:
+    """CSV (RFC 4180) of UTF-8: one record per line, so that no value holds a newline; empty is absent.
+
+    Args:
+      header: field names, of `csv_header`; None if the first line of the message holds them.
+
+    Raises:
+      ValueError: the first line of the message is not a header.
+    """
+    spans = _lines(message.text)
+    if header is None:
+        if not spans:
+            return _batch(message, [], []), []
+        start, end = spans.pop(0)
+        header = csv_header(message.text[start:end])
+    names = list(header)
+
+    def members(line: bytes) -> dict[str, str | None]:
+        row = _csv_row(line)
+        if len(row) != len(names):
+            raise RefusedError(Reason.BAD_SYNTAX, f"{len(row)} values where the header has {len(names)}")
+        return {name: value or None for name, value in zip(names, row, strict=True)}
+
+    return _each(message, spans, members)
+
+
+def csv_header(line: bytes) -> list[str]:
+    """The field names in the first line of a file.
+
+    Raises:
+      ValueError: it is not a line of CSV, or a name is empty or is repeated.
+    """
+    names = _csv_row(line.rstrip(b"\r\n"))
+    if len(set(names)) < len(names) or not all(names):
+        raise ValueError(f"the header {','.join(names)} has an empty name, or one that is repeated")
+    return names
+
+
+def read_avro(message: Message) -> Read:
+    """An Avro object container; records of any schema. Of a refused record the payload is its bytes.
+
+    Bytes have no text and refuse their record; arrays, maps and records are kept as JSON text. What
+    is behind damage is refused as one piece, and so are records behind those for which there is room.
+    """
+    with metered():
+        return _read_avro(message)
+
+
+def _read_avro(message: Message) -> Read:
+    """As `read_avro`; charges each record."""
+    container = unpack(message.text)
+    refusals = Refusals(dataclasses.replace(message, text=container.text), separator=b"")
+    damaged: list[Rejected] = []
+    fields: list[dict[str, Any]] = []
+    if container.damage:
+        why = f"{container.damage}: the records before are stored, these bytes are not"
+        damaged.append(_damaged(message, container.read_bytes, why))
+    try:
+        schema = Schema.of(container.header.schema, logical_types=True) if container.header else None
+    except ValueError as error:
+        return _batch(message, [], []), [_damaged(message, 0, f"the schema of the container: {error}"[:180])]
+    for record in read_records(container, schema) if schema else ():
+        try:
+            if isinstance(record.value, RefusedError):
+                raise record.value
+            if not isinstance(record.value, dict):
+                raise RefusedError(Reason.BAD_SYNTAX, "the schema must be that of a record")
+            charge((1 + len(record.value)) * POINT_BYTES)
+            fields.append({name: _avro_text(name, value) for name, value in record.value.items()})
+        except NoRoomError as error:
+            refusals.add(record.start, record.end, RefusedError(Reason.CORRUPT_FILE, str(error)))
+        except RefusedError as error:
+            refusals.add(record.start, record.end, error)
+    return _batch(message, [], fields), [*damaged, *refusals.rejected()]
+
+
+def _damaged(message: Message, start: int, why: str) -> Rejected:
+    """The refusal of the bytes from `start` on."""
+    return Rejected(
+        message.text[start:], Reason.CORRUPT_FILE, why, Stage.READ, message.source, message.offset + start
+    )
+
+
+def _lines(text: bytes) -> list[tuple[int, int]]:
+    """(start, end) of the lines that hold more than blanks, without newline and carriage return."""
+    spans = []
+    start = 0
+    for line in text.split(b"\n"):
+        stripped = line.rstrip(b"\r")
+        if stripped.strip():
+            spans.append((start, start + len(stripped)))
+        start += len(line) + 1
+    return spans
+
+
+def _all_sound(text: bytes, records: Iterable[dict[str, msgspec.Raw]]) -> bool:
+    """Whether the lines surely are as they should be: no more colons than keys, so no key twice."""
+    if b"\\u" in text:
+        return False  # a half of a surrogate pair may be among the escapes
+    try:
+        written = strict_json.members_written(text.decode())
+    except UnicodeDecodeError:
+        return False
+    return written == sum(map(len, records))
+
+
+def _json_members(line: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        members = _MEMBERS.decode(line)
+        strict_json.check_keys(line.decode())
+        msgspec.json.decode(line)  # with every escape
+    except UnicodeDecodeError as error:
+        raise RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from None
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(Reason.BAD_SYNTAX, f"no JSON object of fields: {error}") from None
+    return members
+
+
+def _csv_row(line: bytes) -> list[str]:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from None
+    try:
+        (row,) = csv.reader([text], strict=True)
+    except (csv.Error, ValueError) as error:
+        raise RefusedError(Reason.BAD_SYNTAX, f"no line of CSV: {error}") from None
+    return row
+
+
+def _avro_text(name: str, value: Any) -> Any:
+    """A value as `_batch` takes it: text, a JSON text, or None."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        raise RefusedError(Reason.VALUE_NOT_STORABLE, f"{name}: bytes have no text")
+    if isinstance(value, (bool, int, list, dict)):
+        return msgspec.Raw(msgspec.json.encode(value))
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise RefusedError(Reason.BAD_NUMBER, f"{name}: {value} is not a number")
+        return msgspec.Raw(repr(value).encode())
+    raise RefusedError(
+        Reason.VALUE_NOT_STORABLE, f"{name}: {type(value).__name__} has no text: use a long or string"
+    )
+
+
+def _each(
+    message: Message,
+    spans: Sequence[tuple[int, int]],
+    members: Callable[[bytes], dict[str, Any]],
+    joined: Joined | None = None,
+) -> Read:
+    """Reads line by line; refuses single lines."""
+    good, sound_spans = [], []
+    refusals = Refusals(message, joined)
+    names: set[str] = set()
+    most = _most_fields(len(spans))
+    for start, end in spans:
+        try:
+            record = members(message.text[start:end])
+            more = record.keys() - names
+            if len(names) + len(more) > most:
+                why = f"more than {most} different fields in a block of {len(spans)} records"
+                raise RefusedError(Reason.BAD_SYNTAX, why)
+            names |= more
+            good.append(record)
+            sound_spans.append((start, end))
+        except RefusedError as error:
+            refusals.add(start, end, error)
+    return _batch(message, sound_spans, good), list(refusals.rejected())
+
+
+def _most_fields(records: int) -> int:
+    """Different fields that so many records may have, as each becomes a column of all of them."""
+    return min(_MOST_FIELDS, _MOST_CELLS // max(records, 1))
+
+
+def _batch(
+    message: Message, spans: Sequence[tuple[int, int]], records: Sequence[dict[str, Any]]
+) -> RecordBatch:
+    """Records from their members: texts, or JSON values as they were written; None is absent."""
+    names = dict.fromkeys(name for members in records for name in members)
+    fields, quoted = {}, {}
+    for name in names:
+        fields[name], quoted[name] = _column([members.get(name) for members in records])
+    where: Int64s = np.array(spans, np.int64).reshape(-1, 2)
+    origins = None
+    if len(where) == len(records):
+        origins = Origins(message.text, where[:, 0], where[:, 1], message.source, message.offset)
+    return RecordBatch(fields, np.full(len(records), message.arrival_ms, np.int64), origins, quoted)
+
+
+def _column(members: Sequence[Any]) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """(string[n], bool[n] which are texts)."""
+    texts: list[str | None] = []
+    are_texts: list[bool] = []
+    for member in members:
+        if isinstance(member, msgspec.Raw):
+            written = bytes(member)
+            if written[:1] == b'"' and b"\\" not in written:
+                text, is_text = written[1:-1].decode(), True
+            else:
+                text, is_text = strict_json.scalar(member)  # type: ignore[assignment]  # None is absent
+        else:
+            text, is_text = member, True
+        texts.append(text)
+        are_texts.append(is_text)
+    return pa.array(texts, pa.string()), np.array(are_texts, np.bool_)

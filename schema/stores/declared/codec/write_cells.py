@@ -1,0 +1,278 @@
+"""Records to rows and cells: fixed columns, a column per entry of a map, a column per reading.
+
+Format: docs/spec/bigtable-patterns.md §5.
+
+A cell's timestamp is a function of the record alone, by `cell_time`: so writing a record again
+writes the same cells, and which of two values of a cell is read does not depend on their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+import numpy as np
+
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.times import bucket_starts
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.stores.declared.codec import cell_values, record_qualifiers, time_parts
+from timebeam.schema.stores.declared.codec.records import RecordBatch
+from timebeam.schema.stores.declared.codec.write_keys import RecordRefusals, Renderer
+from timebeam.schema.stores.declared.model import (
+    CellTime,
+    Column,
+    Declaration,
+    Encoding,
+    MapColumns,
+    SeriesColumn,
+    TableLayout,
+    TimeQualifier,
+)
+
+Cells = list[tuple[Cell, ...]]
+"""The cells of each of n records."""
+
+_LAST_REVISION = (1 << 40) - 1
+
+
+def events(layout: TableLayout, batch: RecordBatch, refusals: RecordRefusals) -> Int64s:
+    """int64[n]: event times in the unit of the layout's event; 0 where there is none."""
+    if layout.event is None:
+        return np.zeros(len(batch), np.int64)
+    name, unit = layout.event
+    numbers, good = batch.integers(name)
+    for i in np.flatnonzero(~good).tolist():
+        text = batch.texts(name)[i].as_py()
+        problem = (
+            "is missing" if text is None else f"{text[:80]!r} is not a whole number of {unit} since 1970"
+        )
+        refusals.add(i, Reason.BAD_TIMESTAMP, f"{name} {problem}")
+    outside = (numbers < 0) | (numbers > time_parts.last(unit))
+    for i in np.flatnonzero(outside).tolist():
+        message = f"{name} {numbers[i]} is before 1970 or after the year 9999: is the unit {unit}?"
+        refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
+    return np.where(outside, 0, numbers)
+
+
+def cells(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: RecordRefusals) -> Cells:
+    """The cells of each record; none where it has no value for any column."""
+    stamps = _timestamps(layout, batch, event, refusals).tolist()
+    columns = [_column(layout, column, batch, stamps, refusals) for column in layout.columns]
+    if layout.map is not None:
+        columns.append(_map(layout, layout.map, batch, stamps, refusals))
+    if layout.series is not None:
+        columns.append(_series(layout, layout.series, batch, event, stamps, refusals))
+    if len(columns) == 1:
+        return columns[0]
+    return [sum(column_cells, ()) for column_cells in zip(*columns, strict=True)]
+
+
+def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: RecordRefusals) -> Int64s:
+    """int64[n]: the timestamps of cells in ms."""
+    if layout.cell_time is CellTime.ARRIVAL:
+        return batch.arrivals_ms
+    if layout.cell_time is CellTime.ZERO or layout.event is None:
+        return np.zeros(len(batch), np.int64)
+    event_ms = time_parts.to_ms(event, layout.event[1])
+    if layout.revision is not None:
+        numbers, good = batch.integers(layout.revision)
+        good &= (numbers >= 0) & (numbers <= _LAST_REVISION)
+        for i in np.flatnonzero(~good).tolist():
+            refusals.add(
+                i, Reason.BAD_NUMBER, f"{layout.revision} is not a revision number: give 0, 1, 2 ..."
+            )
+        event_ms = event_ms + np.where(good, numbers, 0)
+    return event_ms
+
+
+def _stored(
+    batch: RecordBatch, field: str, encoding: Encoding, refusals: RecordRefusals
+) -> list[bytes | None]:
+    """The stored values of a field, None where absent or refused."""
+    stored, refused = cell_values.encode(batch.texts(field), batch.are_texts(field), encoding)
+    for i, error in refused:
+        refusals.add(i, error.reason, f"{field}: {error.message}")
+    return stored
+
+
+def _column(
+    layout: TableLayout, column: Column, batch: RecordBatch, stamps: list[int], refusals: RecordRefusals
+) -> Cells:
+    if column.field not in batch.fields:
+        return [()] * len(batch)
+    stored = _stored(batch, column.field, column.encoding, refusals)
+    return _cells_of(layout.family, repeat(column.qualifier), stamps, stored)
+
+
+def _cells_of(
+    family: str, names: repeat[bytes] | list[bytes], stamps: list[int], stored: list[bytes | None]
+) -> Cells:
+    """One cell for each record that has a value."""
+    cells: Cells = list(zip(map(Cell, repeat(family), names, stamps, stored)))  # type: ignore[arg-type]  # see below
+    if None in stored:
+        return [() if value is None else cell for cell, value in zip(cells, stored, strict=True)]
+    return cells
+
+
+def _map(
+    layout: TableLayout, columns: MapColumns, batch: RecordBatch, stamps: list[int], refusals: RecordRefusals
+) -> Cells:
+    fixed_qualifiers = {column.qualifier for column in layout.columns}
+    family, rows = layout.family, []
+    for i, (text, stamp) in enumerate(zip(batch.texts(columns.field).to_pylist(), stamps, strict=True)):
+        qualifiers_of_record = []
+        if text is not None:
+            try:
+                for qualifier, value, is_text in record_qualifiers.entries(columns, text, fixed_qualifiers):
+                    stored = cell_values.encode_one(value, is_text, columns.encoding)
+                    qualifiers_of_record.append(Cell(family, qualifier, stamp, stored))
+            except RefusedError as error:
+                refusals.add(i, error.reason, error.message)
+        rows.append(tuple(qualifiers_of_record))
+    return rows
+
+
+def _series(
+    layout: TableLayout,
+    column: SeriesColumn,
+    batch: RecordBatch,
+    event: Int64s,
+    stamps: list[int],
+    refusals: RecordRefusals,
+) -> Cells:
+    stored = _stored(batch, column.field, column.encoding, refusals)
+    if isinstance(column.qualifier, TimeQualifier):
+        names = _time_names(layout, column.qualifier, event, stored, refusals)
+    else:
+        names = _field_names(layout, column.qualifier, batch, stored, refusals)
+    return _cells_of(layout.family, names, stamps, stored)
+
+
+def _time_names(
+    layout: TableLayout,
+    form: TimeQualifier,
+    event: Int64s,
+    stored: list[bytes | None],
+    refusals: RecordRefusals,
+) -> list[bytes]:
+    """The qualifiers of readings; of a record without a reading any."""
+    time = layout.time
+    assert time is not None
+    assert time.bucket is not None
+    times_ms = time_parts.to_ms(event, time.unit)
+    names, good = record_qualifiers.of_times(
+        form, times_ms, bucket_starts(times_ms, time.bucket, time.zone), time.zone
+    )
+    has_reading = np.array([value is not None for value in stored], np.bool_)
+    for i in np.flatnonzero(~good & has_reading).tolist():
+        message = f"{time.name} {event[i]} is too late in its bucket for a qualifier {form.form}"
+        refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
+    return names
+
+
+def _field_names(
+    layout: TableLayout,
+    field: str,
+    batch: RecordBatch,
+    stored: list[bytes | None],
+    refusals: RecordRefusals,
+) -> list[bytes]:
+    """The qualifiers of readings; of a record without a reading any."""
+    fixed_qualifiers = {column.qualifier for column in layout.columns}
+    names = []
+    for i, (text, value) in enumerate(zip(batch.texts(field).to_pylist(), stored, strict=True)):
+        name = (text or "").encode()
+        if value is not None and (not name or name in fixed_qualifiers):
+            problem = (
+                "is another column's qualifier" if name else "is missing or empty, and it is the qualifier"
+            )
+            refusals.add(i, Reason.SERIES_NOT_STORABLE, f"{field} {(text or '')[:80]!r} {problem}")
+        names.append(name)
+    return names
+
+
+def tables(declaration: Declaration) -> Sequence[TableSpec]:
+    """The tables of a declaration, those of rollups too, without those that a job makes day by day."""
+    return [
+        TableSpec(
+            layout.table,
+            {layout.family: layout.max_versions},
+            holds_points=True,
+            cell_time=_cell_time(layout),
+        )
+        for layout in declaration.all_layouts
+    ]
+
+
+def _cell_time(layout: TableLayout) -> str:
+    """What the cell timestamps of a table are; see `TableSpec.cell_time`."""
+    event = layout.event[0] if layout.event else ""
+    return {
+        CellTime.EVENT: f"{event}, the time in the record",
+        CellTime.ARRIVAL: ARRIVAL,
+        CellTime.REVISION: f"{event}, the time in the record, with the revision as milliseconds",
+        CellTime.ZERO: "",
+    }[layout.cell_time]
+
+
+def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[Rejected]]:
+    """The row mutations of a batch, table by table, and the records that a table refused.
+
+    A record makes at most one mutation in each table. One that a table refuses is written to the
+    others, and refused once, with the first reason.
+
+    >>> from timebeam.schema.stores.declared.codec.record_formats import read_json
+    >>> from timebeam.schema.stores.declared.language.loader import load
+    >>> from timebeam.schema.formats.base import Message
+    >>> declaration = load(
+    ...     '''[layout.quote]
+    ...     table = "QUOTE"
+    ...     key = [{ field = "EXCHANGE", width = 6 }, { time = "QUOTETIME", unit = "ms", width = 13 }]
+    ...     separator = "#"
+    ...     [layout.quote.columns]
+    ...     family = "MD"
+    ...     fields = ["BID"]''',
+    ...     "quote.toml",
+    ... )
+    >>> line = b'{"EXCHANGE":"NYSE","BID":600.60,"QUOTETIME":1426535612156}'
+    >>> (row,), refused = rows(declaration, read_json(Message(line, arrival_ms=0))[0])
+    >>> row.key, [(cell.family, cell.qualifier, cell.timestamp_ms, cell.value) for cell in row.cells]
+    (b'NYSE  #1426535612156', [('MD', b'BID', 1426535612156, b'600.60')])
+    """
+    written: list[Row] = []
+    refused: dict[int, tuple[Reason, str]] = {}
+    is_stored = np.zeros(len(batch), np.bool_)
+    for layout in declaration.layouts:
+        is_present = batch.present(layout.when) if layout.when else np.ones(len(batch), np.bool_)
+        is_stored |= is_present
+        chosen = np.flatnonzero(is_present)
+        if len(chosen) == 0:
+            continue
+        matching = batch if len(chosen) == len(batch) else batch.take(chosen)
+        layout_rows_found, refusals = layout_rows(layout, matching)
+        written += layout_rows_found
+        for i, why in refusals.by_record.items():
+            refused.setdefault(int(chosen[i]), why)
+    for i in np.flatnonzero(~is_stored).tolist():
+        names = ", ".join(sorted({layout.when for layout in declaration.layouts if layout.when}))
+        refused[i] = (Reason.EMPTY_VALUE, f"no table takes the record: it has none of the fields {names}")
+    return written, [batch.refuse(i, *refused[i]) for i in sorted(refused)]
+
+
+def layout_rows(layout: TableLayout, batch: RecordBatch) -> tuple[list[Row], RecordRefusals]:
+    """The rows of one table, one for each record that it does not refuse."""
+    refusals = RecordRefusals(layout.table)
+    event = events(layout, batch, refusals)
+    keys = Renderer(layout, batch, event, refusals).keys()
+    cells_by_record = cells(layout, batch, event, refusals)
+    if () in cells_by_record:
+        for i, record_cells in enumerate(cells_by_record):
+            if not record_cells:
+                refusals.add(i, Reason.EMPTY_VALUE, "the record has none of the fields of its columns")
+    if refusals.by_record:
+        good_records = [i for i in range(len(batch)) if i not in refusals.by_record]
+        keys, cells_by_record = [keys[i] for i in good_records], [cells_by_record[i] for i in good_records]
+    return list(map(Row, repeat(layout.table), keys, cells_by_record)), refusals

@@ -1,0 +1,330 @@
+"""What a declaration of tables says, as frozen records (docs/spec/bigtable-patterns.md §5).
+
+`timebeam.schema.stores.declared.language.loader` makes these from TOML; they hold what was declared,
+already checked. Times are in the unit of their part unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+from timebeam.schema.bits.times import Span
+from timebeam.schema.stores.declared.parts import Field, Part, Salt, Time, inputs
+
+UNIT_PER_MS = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1)}
+"""How many of a unit are in how many milliseconds: (units, milliseconds)."""
+
+
+class CellTime(enum.StrEnum):
+    """Where the timestamps of cells come from; never the server's clock.
+
+    Format: docs/spec/bigtable-patterns.md §6.5.
+    """
+
+    EVENT = "event"
+    """The event time: of two messages for one cell the later event wins, in any order of arrival."""
+    ARRIVAL = "arrival"
+    """When the record reached us (publish time, modification time): the later correction wins."""
+    REVISION = "revision"
+    """Event time plus the revision number in a field: as many versions as garbage collection keeps."""
+    ZERO = "zero"
+    """Always 0: the last write wins."""
+
+
+class Encoding(enum.StrEnum):
+    """How the value of a column is stored."""
+
+    TEXT = "text"
+    """The text as it was received: 600.60 keeps its zero."""
+    I64BE = "i64be"
+    F64BE = "f64be"
+    F32BE = "f32be"
+    JSON = "json"
+    """The JSON text of the value; the only one that takes arrays and objects."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column with a fixed qualifier."""
+
+    field: str
+    qualifier: bytes
+    encoding: Encoding
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MapColumns:
+    """A column for each entry of a field that is a JSON object.
+
+    Attributes:
+      field: of one or two levels, as many as there are names in the template.
+      literals: the literal text before, between and after the names of the levels.
+    """
+
+    field: str
+    literals: tuple[str, ...]
+    encoding: Encoding
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimeQualifier:
+    """Steps since the start of the row's bucket.
+
+    Attributes:
+      step: whole days, or milliseconds.
+      form: "HHMM", "HHMMSS" (elapsed, not wall time), "number", "be16" or "be32" (count of steps).
+      base: the number of the first step.
+      width: digits of a "number", zero-padded; 0 for as many as it takes.
+    """
+
+    step: Span
+    form: str
+    base: int
+    width: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeriesColumn:
+    """A column per reading: one field is the value, the qualifier is its time or another field."""
+
+    field: str
+    qualifier: TimeQualifier | str
+    encoding: Encoding
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Read:
+    """A read that the key must serve in one range (or one per salt)."""
+
+    name: str
+    equals: tuple[str, ...]
+    range: str | None
+    scan: bool
+
+
+COLUMN = "column"
+"""The placeholder of `PointFields.metric` for the name of the value's column."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointFields:
+    """How the rows of a table read as points of series.
+
+    Attributes:
+      metric: what the name of the metric begins with, and all of it without `placeholder`.
+      placeholder: a field of the key or of the qualifier, or `COLUMN`; None if the metric is fixed.
+      suffix: what the name of the metric ends with, after the value of `placeholder`.
+      values: fields of fixed columns; or the map field; or the value of the series of columns.
+      tags: fields whose values are tag values, by their names.
+    """
+
+    metric: str
+    placeholder: str | None
+    suffix: str
+    values: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    def metric_of(self, text: str) -> str:
+        """The metric, with the value of the placeholder."""
+        return self.metric if self.placeholder is None else self.metric + text + self.suffix
+
+    def placeholder_of(self, metric: str) -> str | None:
+        """The value of the placeholder in a metric, empty without one; None if no point has this metric."""
+        if self.placeholder is None:
+            return "" if metric == self.metric else None
+        text = metric[len(self.metric) : len(metric) - len(self.suffix)]
+        return text if text and self.metric_of(text) == metric else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the loader computes sizes with; longer values are not refused.
+
+    Attributes:
+      interval_ms: time between two records of one series; None if not known.
+      field_bytes, value_bytes: of the longest field of variable width, and value.
+      entries: of a map field, or distinct values of the field that is a qualifier.
+    """
+
+    interval_ms: int | None = None
+    field_bytes: int = 64
+    value_bytes: int = 32
+    entries: int = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableLayout:
+    """One table: its key and its columns.
+
+    Attributes:
+      name: of the section in the file.
+      when: the record makes a row only if this field is present.
+      event: (field, unit) of the event time; None if the layout has none.
+      revision: the field with the revision number, for CellTime.REVISION.
+      identity: fields that tell two events apart.
+      example: fields of a record, for explanations.
+      points: how its rows read as points; None if they are records only.
+    """
+
+    name: str
+    table: str
+    separator: bytes
+    key: tuple[Part, ...]
+    when: str | None
+    event: tuple[str, str] | None
+    cell_time: CellTime
+    revision: str | None
+    max_versions: int
+    family: str
+    columns: tuple[Column, ...]
+    map: MapColumns | None
+    series: SeriesColumn | None
+    reads: tuple[Read, ...]
+    identity: tuple[str, ...]
+    allow_overwrite: bool
+    estimate: Estimate
+    example: tuple[tuple[str, str], ...]
+    points: PointFields | None = None
+
+    @property
+    def time(self) -> Time | None:
+        """The time part of the key, if it has one."""
+        return next((key_part for key_part in self.key if isinstance(key_part, Time)), None)
+
+    @property
+    def salt(self) -> Salt | None:
+        """The salt of the key, if it has one."""
+        return next((key_part for key_part in self.key if isinstance(key_part, Salt)), None)
+
+    @property
+    def time_qualifier(self) -> TimeQualifier | None:
+        """The form of the qualifiers of readings that are times."""
+        qualifier = self.series.qualifier if self.series is not None else None
+        return qualifier if isinstance(qualifier, TimeQualifier) else None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a record that is read back: of the key, the time, of the columns."""
+        names = [key_part.name for key_part in self.key if isinstance(key_part, (Field, Time))]
+        names += [self.event[0]] if self.event else []
+        names += [column.field for column in self.columns]
+        names += [self.map.field] if self.map else []
+        if self.series is not None:
+            names += [self.series.qualifier] if isinstance(self.series.qualifier, str) else []
+            names.append(self.series.field)
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def metrics(self) -> tuple[str, ...] | None:
+        """The metrics that its points can have; None if the rows say which."""
+        points = self.points
+        if points is None or points.placeholder is None:
+            return () if points is None else (points.metric,)
+        fixed = {column.field for column in self.columns}
+        if points.placeholder == COLUMN and fixed.issuperset(points.values):
+            return tuple(map(points.metric_of, points.values))
+        return None
+
+    def may_have(self, metric: str) -> bool:
+        """Whether there may be points of a metric."""
+        metrics = self.metrics
+        if metrics is not None:
+            return metric in metrics
+        return self.points is not None and self.points.placeholder_of(metric) is not None
+
+    @property
+    def stored(self) -> frozenset[str]:
+        """Fields whose values are in the key or in qualifiers: what keeps two records apart."""
+        names = {name for key_part in self.key if not isinstance(key_part, Salt) for name in inputs(key_part)}
+        if self.series is not None:
+            names.add(self.event[0] if self.time_qualifier and self.event else str(self.series.qualifier))
+        return frozenset(names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DayTables:
+    """A table per day, filled from another layout's by a nightly job (docs/spec/bigtable-patterns.md §3).
+
+    Attributes:
+      table: its name, with `{day:...}` in it, a strftime format.
+      source: the layout whose rows are copied.
+      expire_days: after how many days a table may be dropped; None for never.
+    """
+
+    name: str
+    table: str
+    source: str
+    expire_days: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeclaredRollup:
+    """A table of rollups of a numeric column of another layout.
+
+    See `timebeam.schema.stores.declared.codec.declared_rollups`.
+
+    Attributes:
+      target: the layout of the table; records are not ingested into it.
+      source: the layout whose rows are read.
+      value: the field of the numbers.
+      interval, zone: of the rollups; days and months begin in that time zone.
+      by: the fields of the source's key that rollups keep.
+    """
+
+    target: TableLayout
+    source: str
+    value: str
+    interval: Span
+    zone: str
+    by: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Declaration:
+    """A file of declared tables that passed all checks.
+
+    Attributes:
+      layouts: those that records are ingested into.
+    """
+
+    file_name: str
+    layouts: tuple[TableLayout, ...]
+    day_tables: tuple[DayTables, ...]
+    warnings: Sequence[str]
+    rollups: tuple[DeclaredRollup, ...] = ()
+
+    @property
+    def all_layouts(self) -> tuple[TableLayout, ...]:
+        """The layouts of records, and those of rollups."""
+        return (*self.layouts, *(rollup.target for rollup in self.rollups))
+
+    def with_prefix(self, prefix: str) -> Declaration:
+        """The same with a prefix before the names of all tables."""
+
+        def prefixed(layout: TableLayout) -> TableLayout:
+            return dataclasses.replace(layout, table=prefix + layout.table)
+
+        return dataclasses.replace(
+            self,
+            layouts=tuple(map(prefixed, self.layouts)),
+            day_tables=tuple(
+                dataclasses.replace(tables, table=prefix + tables.table) for tables in self.day_tables
+            ),
+            rollups=tuple(
+                dataclasses.replace(rollup, target=prefixed(rollup.target)) for rollup in self.rollups
+            ),
+        )
+
+    def layout(self, name: str) -> TableLayout:
+        """The layout of this name.
+
+        Raises:
+          ValueError: there is none.
+        """
+        for layout in self.all_layouts:
+            if layout.name == name:
+                return layout
+        names = ", ".join(layout.name for layout in self.all_layouts)
+        raise ValueError(f"{self.file_name} declares no layout {name!r}: choose one of {names}")

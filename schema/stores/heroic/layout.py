@@ -1,0 +1,356 @@
+"""Layouts `heroic` and `heroic-readable`: the table `metrics` of spotify/heroic, and the same as text.
+
+Specification: docs/spec/heroic.md §2 to §6 and §8 (docs/reference/heroic.md in short). The two differ only in
+keys and qualifiers. Both keep a series table beside the points, in place of Heroic's Elasticsearch.
+
+Heroic itself stores no rollups. Here they are series with two more tags, `rollup` and `stat`, by which its
+queries can filter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from timebeam.schema.archive.archive_rows import archive_findings, archive_table, decode_with_archive
+from timebeam.schema.archive.archive_rows import remove_points as remove_archived
+from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
+from timebeam.schema.archive.keys import ArchiveKey
+from timebeam.schema.bits.arrays import Int64s, Kind
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.batches import distinct
+from timebeam.schema.core.capabilities import (
+    Archive,
+    DataRow,
+    HourMarks,
+    RefusedRows,
+    Restored,
+    RollupSeries,
+    SeriesIndex,
+)
+from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.option import Option, OptionKind
+from timebeam.schema.core.point_cells import RowKind, decode_together, hours_of
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import (
+    Archived,
+    Decoded,
+    DecodedRows,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+    Severity,
+)
+from timebeam.schema.core.removal import Deleted, Removal, remove_cells
+from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, restored_points
+from timebeam.schema.stores.heroic import archived, decode, encode, select, series_table
+from timebeam.schema.stores.heroic.decode import SeriesTable
+from timebeam.schema.stores.heroic.keys import (
+    KEY_LIMIT,
+    LAST_BASE_MS,
+    PERIOD_MS,
+    KeyForm,
+    ReadableKeys,
+    base_of,
+)
+from timebeam.schema.stores.heroic.select import ResourceNames
+from timebeam.schema.stores.heroic.wire_key import WireKeys
+
+ROLLUP, STAT = "rollup", "stat"
+
+
+class HeroicRollupNames:
+    """See `RollupNames`; Heroic stores only doubles."""
+
+    integers = False
+
+    def stored(self, series: Series, interval: str, aggregator: str) -> Series:
+        tags = dict(series.tags)
+        for key in (ROLLUP, STAT):
+            if key in tags:
+                raise RefusedError(
+                    Reason.SERIES_NOT_STORABLE, f"tag {key}={tags[key]}: rollups need this tag key"
+                )
+        return series._replace(tags=tuple(sorted({**tags, ROLLUP: interval, STAT: aggregator}.items())))
+
+    def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
+        tags = dict(stored.tags)
+        if tags.pop(ROLLUP, None) != interval or STAT not in tags:
+            return None
+        aggregator = tags.pop(STAT)
+        return stored._replace(tags=tuple(sorted(tags.items()))), aggregator
+
+
+_CELL_TIME = f"{ARRIVAL}, or the clock of the Heroic that wrote it; not the time of the points"
+
+
+@dataclasses.dataclass(frozen=True)
+class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
+    """Heroic's own bytes.
+
+    Attributes:
+      table_prefix: put before the table names `metrics` and `series`.
+      archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
+    """
+
+    table_prefix: str = ""
+    archive: bool = False
+
+    name = "heroic"
+    declared_options: ClassVar[tuple[Option, ...]] = (ARCHIVE_OPTION,)
+    stores_resources = True
+    packings = (Packing.POINTS,)
+    uids = None
+    rollup_names = HeroicRollupNames()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Heroic:
+        """See `Layout.from_options`; the options are named as the fields."""
+        fields = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in options.items() if name in fields}
+        return cls(**{**values, "archive": bool(values.get("archive"))})
+
+    @property
+    def form(self) -> KeyForm:
+        """The form of its keys and qualifiers."""
+        return WireKeys()
+
+    @property
+    def data_table(self) -> str:
+        """Name of the data table; Heroic's default without prefix."""
+        return self.table_prefix + "metrics"
+
+    @property
+    def series_table(self) -> str:
+        """Name of the series table."""
+        return self.table_prefix + "series"
+
+    @property
+    def has_archive(self) -> bool:
+        return self.archive
+
+    @property
+    def archive_table(self) -> str:
+        return archive_table(self.table_prefix).name
+
+    @property
+    def heads(self) -> KeyForm:
+        return self.form
+
+    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
+        return {name: name.encode() for name in series_table.metrics_from(self.series_table, "", reader)}
+
+    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
+        tables = self.data_table, self.series_table
+        return archived.closed(self.form, tables, metric.decode(), start_ms, end_ms, reader)
+
+    def data_row(self, key: bytes) -> DataRow:
+        row_key = self.form.parse(key)
+        series = SeriesKey(row_key.head, row_key.tail)
+        return DataRow(series, row_key.base_ms, row_key.base_ms + PERIOD_MS)
+
+    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
+        """See `Archive.sealable`: the doubles."""
+        cells = [cell for cell in row.cells if cell.family == encode.POINTS]
+        times_ms = decode.cell_times(cells, self.form.parse(row.key).base_ms, self.form)
+        return cells, times_ms
+
+    def row_at(self, series: SeriesKey, time_s: int) -> Row:
+        base_ms = base_of(time_s * 1000)
+        qualifier = self.form.qualifiers(np.array([time_s * 1000 - base_ms], np.uint32))
+        cell = Cell(encode.POINTS, qualifier, 0, b"")
+        return Row(self.data_table, self.form.row_key(series, base_ms), [cell])
+
+    def tables(self) -> Sequence[TableSpec]:
+        archive = (archive_table(self.table_prefix),) if self.archive else ()
+        return (
+            TableSpec(
+                self.data_table,
+                {encode.POINTS: 1, encode.DISTRIBUTIONS: 1},
+                holds_points=True,
+                cell_time=_CELL_TIME,
+            ),
+            TableSpec(self.series_table, {series_table.FAMILY: 1}, holds_points=False, is_index=True),
+            *archive,
+        )
+
+    def refuse(self, series: Series) -> RefusedError | None:
+        try:
+            key = self.series_key(series, {})
+        except UnicodeEncodeError as error:
+            message = f"half a surrogate pair cannot be stored: {error.object[:80]!a}"
+            return RefusedError(Reason.NAME_NOT_STORABLE, message)
+        size = len(self.form.row_key(key, LAST_BASE_MS))
+        if size >= KEY_LIMIT:
+            message = (
+                f"row key of {size} bytes: Heroic drops points with {KEY_LIMIT} or more; use shorter names"
+            )
+            return RefusedError(Reason.SERIES_NOT_STORABLE, message)
+        size = series_table.longest_key(series)
+        if size > series_table.KEY_LIMIT:
+            message = f"key of {size} bytes in the series table, Bigtable takes {series_table.KEY_LIMIT}"
+            return RefusedError(Reason.SERIES_NOT_STORABLE, message + ": use shorter names")
+        return None
+
+    def names(self, series: Series) -> Sequence[Name]:
+        """See `Layout.names`: none."""
+        return ()
+
+    def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
+        return self.form.series_key(series)
+
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
+        return encode.encode(batch, keys, self.data_table, self.form)
+
+    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
+        """See `Layout.packed_cells`."""
+        return encode.point_cells((packed for _, packed in rows), self.form)
+
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """See `Layout.select`; without distributions, which only their producer understands."""
+        if self.archive:
+            tables = self.data_table, self.series_table, self.archive_table
+            return archived.select(self.form, tables, selection, reader)
+        return select.select(self.form, self.data_table, self.series_table, selection, reader)
+
+    def cut_at(self, key: bytes) -> bytes:
+        """See `Layout.cut_at`: with an archive, all rows of a metric and tags stay together."""
+        with contextlib.suppress(ValueError):  # a key between the rows of two series
+            return key[: self.form.head_bytes(key)] if self.archive else key
+        return key
+
+    def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
+        has_time, has_value = encode.storable(batch)
+        is_storable = has_time & has_value
+        bases, base = np.unique(batch.times_ms[is_storable] & -PERIOD_MS, return_inverse=True)
+        pairs = distinct(batch.index[is_storable].astype(np.int64) * len(bases) + base)
+        count = max(1, len(bases))
+        return list(zip((pairs // count).tolist(), bases[pairs % count].tolist(), strict=True))
+
+    def index(self, series: Series, base_ms: int) -> Sequence[Row]:
+        return series_table.index_rows(self.series_table, series, base_ms)
+
+    def hours(
+        self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
+    ) -> set[tuple[bytes, int]]:
+        parsed = [self.form.parse(key) for key in keys]
+        metrics, bases_ms = [key.series.metric for key in parsed], [key.base_ms for key in parsed]
+        return hours_of(metrics, bases_ms, counts, self.form.offsets(qualifiers))
+
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        table = decode.SeriesTable.of(read(self.series_table))
+        yield from table.findings(self.series_table)
+        sealed_series = set[Series]()
+        if self.archive:
+            check = functools.partial(self._archive_findings, table, table.names(self.form), sealed_series)
+            yield from archive_findings(self.form, read(self.archive_table), check)
+        data = read(self.data_table)
+        yield from decode.data_findings(data, table, self.series_table, self.form, sealed_series)
+
+    def _archive_findings(
+        self, table: SeriesTable, names: ResourceNames, sealed_series: set[Series], row: Row, key: ArchiveKey
+    ) -> Iterator[Finding]:
+        """Adds the series of an archive row to the sealed series; yields what is wrong with it."""
+        try:
+            series = names.series_of(self.form.parse(self.form.row_key(key.series, 0)))
+        except ValueError as error:
+            yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+            return
+        sealed_series.add(series)
+        if series_table.series_row(series) not in table.series:
+            text = f"{series} is not in the series table: queries do not find it"
+            yield Finding(Severity.DAMAGE, row.table, row.key, text)
+
+    def decode(self, row: Row, series: Series) -> Decoded:
+        return decode.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
+
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        form = self.form
+        if any(isinstance(selected, Archived) for selected in rows):
+            return decode_with_archive(form, rows, self.decode_rows, by_kind=False)
+        return decode_together(
+            rows,
+            lambda row: RowKind(form.parse(row.key).base_ms, Kind.FLOAT),
+            lambda cells: decode.read_cells(cells, form),
+            self.decode,
+        )
+
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        row = selected.row
+        if row.table == self.archive_table:
+            return remove_archived(self.form, row, deleted)
+        return remove_cells(
+            row, decode.cell_times(row.cells, self.form.parse(row.key).base_ms, self.form), deleted
+        )
+
+    def restore(self, row: Row, reader: Reader) -> Restored:
+        """See `RefusedRows.restore`; a row whose key lacks the names of resources stays as it is."""
+        no_points = PointBatch.of([], 0)
+        if row.table == self.series_table:
+            series_table.check_index_row(row)
+            return Restored(no_points, row)
+        if row.table != self.data_table:
+            raise ValueError(f"layout {self.name} has no table {row.table!r}")
+        key = self.form.parse(row.key)
+        decoded = decode.read_row(row.cells, key.base_ms, key.series, self.form)
+        if decoded.skipped or not row.cells:
+            raise ValueError("a row of points must have only cells of points")
+        points = restored_points(self, row, decoded, SeriesKey(key.head, key.tail))
+        if not key.is_whole:
+            return Restored(no_points, row)
+        return Restored(points, row._replace(cells=()))
+
+    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
+        """See `SeriesIndex.stale`: series without any row; the name of the metric stays."""
+        return select.stale(self.form, self.data_table, self.series_table, selection, reader)
+
+    def entry_of(self, key: bytes) -> tuple[Series, int]:
+        """See `SeriesIndex.entry_of`; raises for a key that holds resources without their names."""
+        row_key = self.form.parse(key)
+        if not row_key.is_whole:
+            raise ValueError(f"row key {key[:80]!r} holds resources without their names")
+        return row_key.series, row_key.base_ms
+
+    def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
+        return self.series_table, [series_table.series_row(series)]
+
+    def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+        """See `SeriesIndex.indexed`; the base of the first row."""
+        return series_table.indexed(self.series_table, metric, reader)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeroicReadable(Heroic):
+    """The same with text in keys and qualifiers, which Heroic cannot read.
+
+    Attributes:
+      resource_names: put the names of resources into row keys, beside their values.
+    """
+
+    resource_names: bool = False
+
+    name = "heroic-readable"
+    declared_options = (
+        ARCHIVE_OPTION,
+        Option(
+            "resource_names",
+            "heroic-readable: put the names of resources into row keys, beside their values",
+            OptionKind.FLAG,
+            False,
+            stored=True,
+        ),
+    )
+
+    @property
+    def form(self) -> KeyForm:
+        return ReadableKeys(self.resource_names)

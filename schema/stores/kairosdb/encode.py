@@ -1,0 +1,150 @@
+"""Encodes a batch of points into fragments of rows: the hot path, in numpy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from timebeam.schema.bits.arrays import Bools, Int64s, Kind
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core import cell_fragments
+from timebeam.schema.core.batches import run_starts
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Stage
+from timebeam.schema.core.writing import Encoded, RowFragment, SeriesKey
+from timebeam.schema.stores.kairosdb import keys as row_keys
+from timebeam.schema.stores.kairosdb import value_bytes
+from timebeam.schema.stores.kairosdb.keys import RowSpec
+
+KINDS = len(row_keys.TYPES)
+
+
+def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec: RowSpec) -> Encoded:
+    """The fragments of a batch: one row for each series, row time and kind of value.
+
+    >>> from timebeam.schema.stores.kairosdb.keys import series_key
+    >>> from timebeam.schema.core.points import Series
+    >>> series = Series.of("cpu", {"host": "a"})
+    >>> batch = PointBatch.of([(series, 1300000000000, True, 42)], arrival_ms=9000)
+    >>> (row,) = encode(batch, [series_key(series)], "data_points", RowSpec.MILLISECONDS).fragments
+    >>> row.key.hex()
+    '637075000000012e79039000000b6b6169726f735f6c6f6e67686f73743d613a'
+    >>> (cell,) = point_cells([[row.packed]], "d").cells(0)
+    >>> cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
+    ('35063800', 9000, '54')
+
+    Args:
+      keys: the key of each series of the batch; None for a series without points in it.
+      table: name of the data table.
+    """
+    good = storable(batch)
+    rejected = batch.refuse(np.flatnonzero(~good), functools.partial(_why, batch), Stage.ENCODE)
+    if rejected:
+        batch = batch.take(np.flatnonzero(good))
+    if len(batch) == 0:
+        return Encoded([], rejected, 0)
+    width = spec.width_ms
+    numbers = batch.times_ms // width
+    offsets = batch.times_ms - numbers * width
+    order, bounds = sorted_rows(batch, numbers, offsets)
+    columns, arrivals_ms = spec.columns(offsets[order]), batch.arrivals_ms[order]
+    points = cell_fragments.SlotPoints(bounds, columns, arrivals_ms, _values(batch.take(order)))
+    first = order[bounds[:-1]]
+    row_fragments = []
+    for series, number, kind, packed in zip(
+        batch.index[first].tolist(),
+        numbers[first].tolist(),
+        batch.kinds[first].tolist(),
+        points.fragments(*cell_fragments.origin_of(batch.origins)),
+        strict=True,
+    ):
+        key = keys[series]
+        assert key is not None
+        row_fragments.append(RowFragment(table, row_keys.row_key(key, number * width, kind), packed))
+    return Encoded(row_fragments, rejected, len(batch) - len(order))
+
+
+def point_cells(rows: Iterable[Iterable[bytes]], family: str) -> cell_fragments.CellColumns:
+    """The cells of the fragments of each row: one for each point, with its arrival as timestamp."""
+    points = cell_fragments.SlotPoints.of(rows).newest()
+    n = len(points.slots)
+    qualifiers = points.slots.astype(">u4").tobytes(), np.arange(n + 1) * 4
+    one_family = np.zeros(n, np.int64)
+    return cell_fragments.CellColumns(
+        points.bounds, (family,), one_family, qualifiers, points.arrivals_ms, points.values
+    )
+
+
+def storable(batch: PointBatch) -> Bools:
+    """bool[n]: the points whose time and value the layout can hold."""
+    good = (batch.times_ms >= 0) & (batch.times_ms <= row_keys.LAST_MS) & (batch.kinds < KINDS)
+    good &= (batch.kinds != Kind.FLOAT) | np.isfinite(batch.bits.view(np.float64))
+    string_points = np.flatnonzero(good & (batch.kinds == Kind.TEXT))
+    good[string_points] = [_fits(batch.payloads[number]) for number in batch.bits[string_points].tolist()]
+    return good
+
+
+def _fits(text: bytes) -> bool:
+    """Whether the length of a string fits two bytes; a byte of UTF-8 becomes at most two."""
+    return (
+        2 * len(text) <= value_bytes.STRING_BYTES
+        or len(value_bytes.modified_utf8(text)) <= value_bytes.STRING_BYTES
+    )
+
+
+def _why(batch: PointBatch, point: int) -> RefusedError:
+    """Why a point cannot be stored."""
+    time_ms, kind = int(batch.times_ms[point]), batch.kinds[point]
+    if time_ms < 0:
+        reason = Reason.TIMESTAMP_OUT_OF_RANGE
+        message = f"time {time_ms} ms: times before 1970 are not stored"
+    elif time_ms > row_keys.LAST_MS:
+        reason = Reason.TIMESTAMP_OUT_OF_RANGE
+        message = f"time {time_ms} ms: the last is {row_keys.LAST_MS} ms"
+    elif kind == Kind.FLOAT:
+        reason = Reason.NUMBER_OUT_OF_RANGE
+        message = "value is NaN or Infinite: queries of KairosDB fail on it"
+    elif kind == Kind.TEXT:
+        message = f"a string of more than {value_bytes.STRING_BYTES} bytes in Java's modified UTF-8"
+        reason = Reason.VALUE_NOT_STORABLE
+    else:
+        reason, message = Reason.VALUE_NOT_STORABLE, "KairosDB stores longs, doubles and strings"
+    return RefusedError(reason, message)
+
+
+def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[Int64s, Int64s]:
+    """As `slots.sorted_rows`, by row (series, row time, kind); of an instant only the last of all kinds.
+
+    Cells of two kinds are in two rows, where no reader could tell which of one arrival came later.
+
+    Args:
+      numbers: int64[n], row time divided by the width of a row.
+      offsets: int64[n], of each point in its row.
+    """
+    low, high = int(numbers.min()), int(numbers.max())
+    rows = batch.index.astype(np.int64) * (high - low + 1) + (numbers - low)
+    order, bounds = cell_fragments.sorted_rows(rows, offsets, batch.arrivals_ms)
+    if (batch.kinds == batch.kinds[0]).all():
+        return order, bounds
+    rows = (rows * KINDS + batch.kinds)[order]
+    if (rows[1:] < rows[:-1]).any():
+        by_kind = np.argsort(rows, kind="stable")
+        order, rows = order[by_kind], rows[by_kind]
+    return order, np.append(run_starts(rows), len(rows))
+
+
+def _values(batch: PointBatch) -> cell_fragments.Strings:
+    sizes = np.full(len(batch), 8)
+    is_long, is_text = batch.kinds == Kind.INTEGER, batch.kinds == Kind.TEXT
+    longs, sizes[is_long] = value_bytes.long_bytes(batch.bits[is_long])
+    strings = [value_bytes.string_bytes(batch.payloads[number]) for number in batch.bits[is_text].tolist()]
+    sizes[is_text] = [len(string) for string in strings]
+    starts = cell_fragments.starts_of(sizes)
+    content = np.empty(starts[-1], np.uint8)
+    kind_of = np.repeat(batch.kinds, sizes)
+    content[kind_of == Kind.INTEGER] = np.frombuffer(longs, np.uint8)
+    content[kind_of == Kind.FLOAT] = batch.bits[batch.kinds == Kind.FLOAT].astype(">i8").view(np.uint8)
+    content[kind_of == Kind.TEXT] = np.frombuffer(b"".join(strings), np.uint8)
+    return content.tobytes(), starts

@@ -1,0 +1,302 @@
+"""Layout `kairosdb`: the tables of KairosDB 1.3.0 on Bigtable, keys, columns and values byte for byte.
+
+Specification: docs/spec/kairosdb.md (docs/reference/kairosdb.md in short).
+
+Rollups are series of the metric `{metric}.{interval}.{aggregator}`. The tag `saved_from` names the original
+metric, as in KairosDB's own roll-up tasks (docs/spec/kairosdb.md §10). Unlike there, all tags are kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from timebeam.schema.archive.archive_rows import archive_findings, archive_table, decode_with_archive
+from timebeam.schema.archive.archive_rows import remove_points as remove_archived
+from timebeam.schema.archive.keys import ArchiveKey
+from timebeam.schema.bits.arrays import Int64s, Kind
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.capabilities import (
+    Archive,
+    DataRow,
+    HourMarks,
+    RefusedRows,
+    Restored,
+    RollupSeries,
+    SeriesIndex,
+)
+from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.point_cells import decode_together, hours_of
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import (
+    Archived,
+    Decoded,
+    DecodedRows,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+    Severity,
+)
+from timebeam.schema.core.removal import Deleted, Removal, remove_cells
+from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, restored_points
+from timebeam.schema.stores.kairosdb import archived, decode, encode, keys, select
+from timebeam.schema.stores.kairosdb.keys import (
+    OPTIONS,
+    KairosDbOptions,
+    RowSpec,
+    parse_key,
+    parse_retention,
+)
+from timebeam.schema.stores.kairosdb.select import Tables
+
+SAVED_FROM = "saved_from"
+
+
+class KairosDbRollupNames:
+    """See `RollupNames`."""
+
+    integers = True
+
+    def stored(self, series: Series, interval: str, aggregator: str) -> Series:
+        tags = dict(series.tags)
+        if SAVED_FROM in tags:
+            why = f"tag {SAVED_FROM}={tags[SAVED_FROM]}: rollups need this tag key"
+            raise RefusedError(Reason.SERIES_NOT_STORABLE, why)
+        tags[SAVED_FROM] = series.metric
+        return Series.of(f"{series.metric}.{interval}.{aggregator}", tags)
+
+    def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:
+        tags = dict(stored.tags)
+        metric = tags.pop(SAVED_FROM, None)
+        head = f"{metric}.{interval}."
+        if metric is None or not stored.metric.startswith(head):
+            return None
+        return Series.of(metric, tags), stored.metric[len(head) :]
+
+
+@dataclasses.dataclass(frozen=True)
+class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
+    """The layout with its options; see `KairosDbOptions`.
+
+    With the row spec `seconds` it is read-only, since KairosDB reads such times back changed.
+    """
+
+    options: KairosDbOptions = dataclasses.field(default_factory=KairosDbOptions)
+
+    name = "kairosdb"
+    declared_options = OPTIONS
+    packings = (Packing.POINTS,)
+    uids = None
+    by_kind = True
+    rollup_names = KairosDbRollupNames()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> KairosDb:
+        """See `Layout.from_options`; the options are named as the fields of `KairosDbOptions`.
+
+        `retention` is a string such as `7,90`.
+        """
+        fields = {field.name for field in dataclasses.fields(KairosDbOptions)}
+        values = {name: value for name, value in options.items() if name in fields}
+        if "row_spec" in values:
+            values["row_spec"] = RowSpec(values["row_spec"])
+        if "retention" in values:
+            values["retention"] = parse_retention(values["retention"])
+        values["archive"] = bool(values.get("archive"))
+        return cls(KairosDbOptions(**values))
+
+    @property
+    def read_only(self) -> str | None:
+        if self.options.row_spec is RowSpec.SECONDS:
+            return "row_spec seconds is for reading only: write with legacy or milliseconds"
+        return None
+
+    @property
+    def table_names(self) -> Tables:
+        """Names of the tables, with prefix."""
+        prefix = self.options.table_prefix
+        return Tables(prefix + "data_points", prefix + "row_keys", prefix + "string_index")
+
+    @property
+    def data_table(self) -> str:
+        return self.table_names.data
+
+    @property
+    def has_archive(self) -> bool:
+        return self.options.archive
+
+    @property
+    def archive_table(self) -> str:
+        return archive_table(self.options.table_prefix).name
+
+    @property
+    def heads(self) -> KairosDbOptions:
+        return self.options
+
+    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
+        return {name: name.encode() for name in select.metrics_from(self.table_names.strings, "", reader)}
+
+    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
+        return archived.closed(self.options, self.table_names, metric.decode(), start_ms, end_ms, reader)
+
+    def data_row(self, key: bytes) -> DataRow:
+        row_ms = parse_key(key).row_ms
+        return DataRow(keys.series_key_of(key), row_ms, row_ms + self.options.row_spec.width_ms)
+
+    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
+        """See `Archive.sealable`: longs and doubles that are kept forever."""
+        if decode.kind_of(row) is None:
+            return (), np.zeros(0, np.int64)
+        cells = [cell for cell in row.cells if cell.family == keys.FAMILY]
+        return cells, decode.cell_times(row._replace(cells=cells), self.options.row_spec)
+
+    def row_at(self, series: SeriesKey, time_s: int) -> Row:
+        spec = self.options.row_spec
+        row_ms = time_s * 1000 // spec.width_ms * spec.width_ms
+        qualifier = spec.columns(time_s * 1000 - row_ms).to_bytes(4, "big")
+        key = keys.row_key(series, row_ms, Kind.INTEGER)
+        return Row(self.data_table, key, [Cell(keys.FAMILY, qualifier, 0, b"")])
+
+    def tables(self) -> Sequence[TableSpec]:
+        """See `Layout.tables`. The operator sets the maximum age of each retention class."""
+        archive = (archive_table(self.options.table_prefix),) if self.options.archive else ()
+        data, row_keys, strings = self.table_names
+        return (
+            TableSpec(
+                data,
+                dict.fromkeys(self.options.families, 1),
+                holds_points=True,
+                cell_time=f"{ARRIVAL}, as KairosDB's ttl counts from its writing; not the time of the points",
+            ),
+            TableSpec(
+                row_keys, {select.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True, same_keys=True
+            ),
+            TableSpec(strings, {select.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
+            *archive,
+        )
+
+    def refuse(self, series: Series) -> RefusedError | None:
+        return keys.refuse_series(series)
+
+    def names(self, series: Series) -> Sequence[Name]:
+        return ()
+
+    def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
+        """See `Layout.series_key`; between head and tail come row time and type."""
+        return keys.series_key(series)
+
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
+        """See `Layout.encode`.
+
+        Raises:
+          ValueError: the row spec is `seconds`.
+        """
+        if self.read_only:
+            raise ValueError(self.read_only)
+        return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
+
+    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
+        """See `Layout.packed_cells`."""
+        return encode.point_cells((packed for _, packed in rows), self.options.family)
+
+    def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
+        """See `SeriesIndex.index_entries`; entries are as in `index`, not base times."""
+        return select.entries(batch, self.options.row_spec)
+
+    def index(self, series: Series, base_ms: int) -> Sequence[Row]:
+        """See `SeriesIndex.index`; `base_ms` is an entry of `index_entries`."""
+        tables = self.table_names
+        return select.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
+
+    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
+        """See `SeriesIndex.stale`: entries of data rows that are gone; names stay."""
+        return select.stale(self.options, self.table_names, selection, reader)
+
+    def entry_of(self, key: bytes) -> tuple[Series, int]:
+        """See `SeriesIndex.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
+        return select.entry_of(key)
+
+    def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
+        """See `SeriesIndex.index_keys`: the row of the entry and the one before, of any type."""
+        return self.table_names.row_keys, select.index_keys(series, base_ms, self.options.row_spec)
+
+    def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+        return select.indexed(self.table_names.row_keys, metric, reader)
+
+    def restore(self, row: Row, reader: Reader) -> Restored:
+        """See `RefusedRows.restore`; points of any retention class go into the one of this run."""
+        data, row_keys, strings = self.table_names
+        if row.table in (row_keys, strings):
+            select.check_row(row, self.options.row_spec, row_keys, strings)
+            return Restored(PointBatch.of([], 0), row)
+        if row.table != data:
+            raise ValueError(f"layout {self.name} has no table {row.table!r}")
+        series = parse_key(row.key).series
+        decoded = self.decode(row, series)
+        if decoded.skipped or not row.cells:
+            raise ValueError("a row of points must have only cells of points")
+        points = restored_points(self, row, decoded, keys.series_key(series))
+        return Restored(points, row._replace(cells=()))
+
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        if self.options.archive:
+            return archived.select(self.options, self.table_names, self.archive_table, selection, reader)
+        return select.select(self.options, self.table_names, selection, reader)
+
+    def cut_at(self, key: bytes) -> bytes:
+        """See `Layout.cut_at`: rows of all types of a row time stay together; with an archive, a metric's."""
+        return key.partition(b"\0")[0] if self.options.archive else keys.before_types(key)
+
+    def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
+        """See `Layout.several_rows`: the series with values of several types."""
+        return select.of_several_types(self.options, self.table_names, selection, reader)
+
+    def hours(
+        self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
+    ) -> set[tuple[bytes, int]]:
+        parsed = [parse_key(key) for key in keys]
+        metrics, bases_ms = [key.series.metric for key in parsed], [key.row_ms for key in parsed]
+        offsets = self.options.row_spec.offsets_ms(np.frombuffer(qualifiers, ">u4").astype(np.int64))
+        return hours_of(metrics, bases_ms, counts, offsets)
+
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        sealed_series = set[SeriesKey]()
+        if self.options.archive:
+            check = functools.partial(_archive_findings, sealed_series)
+            yield from archive_findings(self.options, read(self.archive_table), check)
+        yield from decode.findings(self.table_names, self.options.row_spec, read, sealed_series)
+
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        """See `Layout.remove`; in all retention classes."""
+        if selected.row.table == self.archive_table:
+            return remove_archived(self.options, selected.row, deleted)
+        return remove_cells(selected.row, decode.cell_times(selected.row, self.options.row_spec), deleted)
+
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        spec = self.options.row_spec
+        if any(isinstance(selected, Archived) for selected in rows):
+            return decode_with_archive(self.options, rows, self.decode_rows, by_kind=True)
+        return decode_together(
+            rows, decode.kind_of, lambda cells: decode.read_cells(cells, spec), self.decode
+        )
+
+    def decode(self, row: Row, series: Series) -> Decoded:
+        return decode.decode(self.options.row_spec, row, series)
+
+
+def _archive_findings(sealed_series: set[SeriesKey], row: Row, key: ArchiveKey) -> Iterator[Finding]:
+    """Adds the series of an archive row to the sealed series; yields what is wrong with it."""
+    sealed_series.add(key.series)
+    try:
+        parse_key(keys.row_key(key.series, 0, Kind.INTEGER))
+    except ValueError as error:
+        yield Finding(Severity.DAMAGE, row.table, row.key, str(error))

@@ -1,0 +1,1 @@
+"""Columns of data rows: qualifiers, values, append and compacted columns, annotations, histograms."""

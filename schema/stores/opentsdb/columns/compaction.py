@@ -1,0 +1,230 @@
+"""Replaces rows: compacts a closed hour into one cell, and splits a refused row into its points.
+
+A compaction is one mutation of the row, as by a TSD: docs/spec/opentsdb.md §2.2, §2.3 and §3
+(core/CompactionQueue of OpenTSDB 2.4.1). Unlike there, append columns are compacted too, and a write during
+the compaction is never lost: the mutation deletes each compacted column by its exact qualifier, and only
+the versions up to the one that was read. A cell written meanwhile has another qualifier or a newer
+timestamp, and stays.
+
+The new cell has the newest timestamp of the cells that it replaces. So a correction that is older than the
+newest point of its row and is stored only after the compaction loses to the value that it should correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from timebeam.schema.bits.arrays import Bools
+from timebeam.schema.core.capabilities import Restored
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.reading import Reader
+from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.writing import Packing, restored_points
+from timebeam.schema.stores.opentsdb import keys, select
+from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.columns.annotation_cells import (
+    is_annotation,
+    is_global,
+    read_annotations,
+)
+from timebeam.schema.stores.opentsdb.columns.decode_row import (
+    RowColumns,
+    is_append,
+    is_histogram,
+    merge_elements,
+    read_columns,
+    read_row,
+)
+from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY, columns
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+
+
+APPEND_QUALIFIER = b"\x05\x00\x01"
+"""The append column that a compaction writes. Every reader accepts it, and no writer appends to it: an append
+to 050000 between our read and our write would make a newer version without the points compacted here."""
+
+COLUMNS = 50_000
+"""Columns replaced at once, the oldest first; Bigtable takes 100,000 mutations of a row."""
+
+
+def compact_row(row: Row, form: Packing, settled_ms: int) -> Row | None:
+    r"""The mutation that puts the points of a row into one cell; None if there is nothing to gain.
+
+    Cells without points, damaged cells and cells of other families stay. A qualifier has at most 16 KiB, so a
+    row with more than 4096 points can become several cells.
+
+    >>> points = [Cell("t", b"\x00\x00", 9000, b"\x01"), Cell("t", b"\x00\x10", 9001, b"\x02")]
+    >>> row = Row("tsdb", bytes.fromhex("00000150e22700000001000001"), points)
+    >>> compacted = compact_row(row, Packing.COMPACTED, settled_ms=10_000)
+    >>> [(cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()) for cell in compacted.cells]
+    [('00000010', 9001, '010200')]
+    >>> [cell.qualifier.hex() for cell in compacted.deleted]
+    ['0000', '0010']
+
+    Args:
+      row: all its columns, newest versions.
+      form: COMPACTED for compacted columns, APPEND for an append column.
+      settled_ms: append columns with this timestamp or a later one stay. An append in the same millisecond
+        as the one read, or while the cell's timestamp is ahead of the server's clock, has the same timestamp
+        and would be deleted with it.
+    """
+    columns = read_columns(row.cells)
+    is_replaced = _replaceable(columns, settled_ms)
+    if not is_replaced.any():
+        return None
+    old_cells = [cell for cell, chosen in zip(columns.cells, is_replaced.tolist(), strict=True) if chosen]
+    merged, column = merge_elements(columns.elements, columns.column)
+    new_elements = merged.take(np.flatnonzero(is_replaced[column]))
+    new_cells = _cells(new_elements, form, max(cell.timestamp_ms for cell in old_cells))
+    if len(new_cells) >= len(old_cells) and _stored(old_cells) == len(new_elements):
+        return None
+    new_versions = {_version(cell) for cell in new_cells}
+    deleted = deletions(cell for cell in old_cells if _version(cell) not in new_versions)
+    return (
+        row._replace(cells=new_cells, deleted=deleted)
+        if _reads_the_same(row.cells, old_cells, new_cells)
+        else None
+    )
+
+
+def _replaceable(columns: RowColumns, settled_ms: int) -> Bools:
+    """bool[m]: the columns that go into the new one."""
+    chosen = np.array(
+        [
+            cell.family == FAMILY and not (is_append(cell.qualifier) and cell.timestamp_ms >= settled_ms)
+            for cell in columns.cells
+        ],
+        np.bool_,
+    )
+    _, _, good = columns.elements.values()
+    chosen[columns.column[~good]] = False
+    chosen[np.flatnonzero(chosen)[COLUMNS:]] = False
+    return chosen
+
+
+def _cells(elements: el.Elements, form: Packing, timestamp_ms: int) -> Sequence[Cell]:
+    """The cells for these elements; none for no elements, when other columns have all instants."""
+    if not len(elements):
+        return ()
+    if form is Packing.APPEND:
+        return [Cell(FAMILY, APPEND_QUALIFIER, timestamp_ms, el.append_bytes(elements))]
+    return columns(elements, timestamp_ms)
+
+
+def _stored(cells: Iterable[Cell]) -> int:
+    """The number of elements in these columns, duplicates included."""
+    return sum(
+        len(el.split_append(cell.value) if is_append(cell.qualifier) else el.split_qualifiers(cell.qualifier))
+        for cell in cells
+    )
+
+
+def _version(cell: Cell) -> tuple[bytes, int]:
+    return cell.qualifier, cell.timestamp_ms
+
+
+def _reads_the_same(cells: Sequence[Cell], old_cells: Sequence[Cell], new_cells: Sequence[Cell]) -> bool:
+    """Whether the row has the same points after the mutation.
+
+    It has not if a damaged cell has the qualifier of a new one, or if a column that stays wins over the new
+    one at equal timestamps.
+    """
+    replaced = set(old_cells)
+    kept_cells = [cell for cell in cells if cell not in replaced]
+    if {cell.qualifier for cell in kept_cells if cell.family == FAMILY} & {
+        cell.qualifier for cell in new_cells
+    }:
+        return False
+    before, after = read_row(cells), read_row([*kept_cells, *new_cells])
+    return (
+        np.array_equal(before.elements.codes, after.elements.codes)
+        and np.array_equal(before.elements.raws, after.elements.raws)
+        and (sorted(before.damage), before.skipped) == (sorted(after.damage), after.skipped)
+    )
+
+
+def replacing_row(row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
+    """A row that removes its instants from existing columns with its timestamps.
+
+    Columns of packing COMPACTED remove them from older columns too: `pack` does so for points of one row.
+
+    Args:
+      row: of plain or compacted columns.
+      existing: cells of the stored row, newest versions; cells without points and damaged ones stay.
+    """
+    old, new = read_columns(existing), read_columns(row.cells)
+    old_times_ms = np.array([cell.timestamp_ms for cell in old.cells], np.int64)[old.column]
+    new_times_ms = np.array([cell.timestamp_ms for cell in new.cells], np.int64)[new.column]
+    old_instants, new_instants = old.elements.offsets_ms, new.elements.offsets_ms
+    is_replaced = np.zeros(len(old_instants), np.bool_)
+    for time_ms in np.unique(new_times_ms).tolist():
+        is_as_new = old_times_ms == time_ms if packing is Packing.POINTS else old_times_ms <= time_ms
+        is_replaced |= is_as_new & np.isin(old_instants, new_instants[new_times_ms == time_ms])
+    remaining_counts = np.bincount(old.column[~is_replaced], minlength=len(old.cells))
+    set_versions = {_version(cell) for cell in row.cells}
+    cells, deleted = list(row.cells), list(row.deleted)
+    for number in np.unique(old.column[is_replaced]).tolist():
+        cell = old.cells[number]
+        if _version(cell) in set_versions:
+            continue
+        deleted += deletions([cell])
+        if remaining_counts[number]:
+            remaining = old.elements.take(np.flatnonzero((old.column == number) & ~is_replaced))
+            cells += columns(remaining, cell.timestamp_ms)
+    return row._replace(cells=cells, deleted=deleted)
+
+
+def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
+    """See `RefusedRows.restore`.
+
+    The points belong to the series that the UIDs in the key name, whatever UIDs these names have now.
+
+    Raises:
+      ValueError: this layout, with these options, writes no such row.
+    """
+    options = layout.options
+    if row.table != layout.data_table:
+        raise ValueError(f"table {row.table!r} is not the data table of layout {layout.name}")
+    if not row.cells or any(cell.family != FAMILY for cell in row.cells):
+        raise ValueError(f"a data row has cells, and all in family {FAMILY}")
+    other_cells = [cell for cell in row.cells if _holds_no_points(cell)]
+    other_row = row._replace(cells=other_cells)
+    _check_others(layout, other_row)
+    if is_global(options, row.key):
+        if len(other_cells) < len(row.cells) or any(is_histogram(cell.qualifier) for cell in other_cells):
+            raise ValueError("a row of global annotations holds nothing else")
+        return Restored(PointBatch.of([], 0), other_row)
+    key_fields = keys.parse_key(options, row.key)
+    series_key = keys.series_key(options, key_fields.metric, key_fields.tags)
+    if key_fields.base_s % keys.SPAN_S or keys.row_key(series_key, key_fields.base_s) != row.key:
+        raise ValueError(f"row key {row.key.hex()} is not that of its UIDs in a whole hour, with its salt")
+    series = select.series_of(options, layout.uid_table, row, reader)
+    if len(series.tags) < len(key_fields.tags):
+        raise ValueError(f"row key {row.key.hex()} has a tag key twice")
+    points = row._replace(cells=[cell for cell in row.cells if not _holds_no_points(cell)])
+    decoded = layout.decode(points, series)
+    return Restored(restored_points(layout, row, decoded, series_key), other_row)
+
+
+def _holds_no_points(cell: Cell) -> bool:
+    return is_annotation(cell.qualifier) or is_histogram(cell.qualifier)
+
+
+def _check_others(layout: OpenTsdb, row: Row) -> None:
+    """Checks annotations and histograms.
+
+    Raises:
+      ValueError: one is damaged, or is not in the cell that it belongs into.
+    """
+    for annotation in read_annotations(layout.options, row):
+        if annotation.note is None:
+            raise ValueError(annotation.damage)
+    for cell in row.cells:
+        if is_histogram(cell.qualifier) and not cell.value:
+            raise ValueError(f"histogram {cell.qualifier.hex()}: empty, so without the id of a codec")

@@ -1,0 +1,421 @@
+"""Layout `opentsdb`: the data and UID tables of OpenTSDB 2.4, byte for byte.
+
+Specification: docs/spec/opentsdb.md §1, §2, §3 and §5 (docs/reference/opentsdb.md in short).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from timebeam.schema.archive.archive_rows import archive_table, decode_with_archive
+from timebeam.schema.archive.archive_rows import remove_points as remove_archived
+from timebeam.schema.archive.keys import parse_key as parse_archive_key
+from timebeam.schema.bits.arrays import Floats, Int64s
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.batches import join
+from timebeam.schema.core.capabilities import (
+    Annotations,
+    Archive,
+    Compaction,
+    DataRow,
+    Histograms,
+    HourMarks,
+    RefusedRows,
+    Replacing,
+    Restored,
+    RollupTables,
+    SeriesMeta,
+    SeriesSpan,
+    Trees,
+)
+from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import (
+    Archived,
+    Decoded,
+    DecodedRows,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+    join_decoded,
+)
+from timebeam.schema.core.removal import Deleted, Removal
+from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
+from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
+from timebeam.schema.stores.opentsdb import audit, encode, select
+from timebeam.schema.stores.opentsdb import keys as row_keys
+from timebeam.schema.stores.opentsdb.columns import (
+    compaction,
+    decode_row,
+    decode_rows,
+    delete_from_row,
+    pack_rows,
+)
+from timebeam.schema.stores.opentsdb.columns.annotation_cells import is_annotation
+from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram, winner_of
+from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags, Wanted
+from timebeam.schema.stores.opentsdb.keys import (
+    MAX_TAGS,
+    OPTIONS,
+    TSD_MAX_TAGS,
+    Decimals,
+    OpenTsdbCellTime,
+    OpenTsdbOptions,
+)
+from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.uids.escaped_names import Names, Overflow
+from timebeam.schema.stores.opentsdb.uids.uid_maps import UidMaps
+
+_CELL_TIME = (
+    f"{ARRIVAL}, or the clock of the TSD that wrote it; in a compacted row the newest of these; not the time "
+    "of the points"
+)
+
+_HOUR_MS = row_keys.SPAN_S * 1000
+
+_EVENT_TIME = "the time of the point; in a row that a TSD has compacted, the time of its newest point"
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenTsdb(
+    RollupTables,
+    Annotations,
+    Histograms,
+    SeriesMeta,
+    Trees,
+    Compaction,
+    Archive,
+    Replacing,
+    RefusedRows,
+    HourMarks,
+):
+    """The layout with its options; see `OpenTsdbOptions`.
+
+    >>> value = bytes.fromhex("01 02 012c 3ff8000000000000 00")
+    >>> column = Cell("t", bytes.fromhex("0000 0010 0021 003f"), 9000, value)
+    >>> row = Row("tsdb", bytes.fromhex("00000150e22700000001000001"), [column])
+    >>> batch = OpenTsdb(OpenTsdbOptions()).decode(row, Series.of("m", {"host": "a"})).batch
+    >>> [(time_ms - 1356998400_000, value) for _, time_ms, value in batch.points()]
+    [(0, 1), (1000, 2), (2000, 300), (3000, 1.5)]
+
+    Attributes:
+      leading: see `UidTables`.
+    """
+
+    options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)
+    leading: LeadingTags = dataclasses.field(default_factory=LeadingTags, compare=False, repr=False)
+
+    name = "opentsdb"
+    declared_options = OPTIONS
+
+    @property
+    def packings(self) -> Sequence[Packing]:
+        if self.options.is_event_time:
+            return (Packing.POINTS,)
+        return (Packing.COMPACTED, Packing.POINTS, Packing.APPEND)
+
+    @property
+    def packing_limit(self) -> str:
+        if not self.options.is_event_time:
+            return ""
+        return "with cell_time event a cell has the time of its point, so it holds one point"
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> OpenTsdb:
+        """See `Layout.from_options`; the options are named as the fields of `OpenTsdbOptions`."""
+        fields = {field.name for field in dataclasses.fields(OpenTsdbOptions)}
+        values = {name: value for name, value in options.items() if name in fields}
+        if "decimals" in values:
+            values["decimals"] = Decimals(values["decimals"])
+        if "names" in values:
+            values["names"] = Names(values["names"] or Names.REFUSE)
+        if "cell_time" in values:
+            values["cell_time"] = OpenTsdbCellTime(values["cell_time"])
+        values["archive"] = bool(values.get("archive"))
+        values["marked_since"] = values.get("marked_since") or ""
+        tag, drop, keep = (options.get(name) or "" for name in ("overflow_tag", "drop_tags", "keep_tags"))
+        values["overflow"] = Overflow.of(tag, drop, keep)
+        if values.get("max_tags") is None:
+            values["max_tags"] = TSD_MAX_TAGS if values["overflow"] else MAX_TAGS
+        return cls(OpenTsdbOptions(**values))
+
+    @property
+    def marked_since_s(self) -> int | None:
+        return self.options.marked_since_s
+
+    @property
+    def data_table(self) -> str:
+        """Name of the data table."""
+        return self.options.table_prefix + "tsdb"
+
+    @property
+    def uid_table(self) -> str:
+        """Name of the UID table."""
+        return self.options.table_prefix + "tsdb-uid"
+
+    @property
+    def archive_table(self) -> str:
+        return archive_table(self.options.table_prefix).name
+
+    @property
+    def has_archive(self) -> bool:
+        return self.options.archive
+
+    @property
+    def heads(self) -> OpenTsdbOptions:
+        return self.options
+
+    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
+        return self.metric_uids(reader)
+
+    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
+        """See `Archive.closed`: all columns of whole hours."""
+        bases_s = row_keys.bases(start_ms, end_ms - 1)
+        yield select.scan(self.options, self.data_table, Wanted([metric]), bases_s, self.leading)
+
+    def data_row(self, key: bytes) -> DataRow:
+        if error := self.key_error(key):
+            raise ValueError(error)
+        base_at = self.options.salt_width + self.options.uid_width_metric
+        start_ms = row_keys.base_s_of(self.options, key) * 1000
+        series = SeriesKey(key[:base_at], key[base_at + row_keys.BASE_BYTES :])
+        return DataRow(series, start_ms, start_ms + _HOUR_MS)
+
+    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
+        """See `Archive.sealable`: the time is that of the row."""
+        cells = [
+            cell for cell in row.cells if not (is_annotation(cell.qualifier) or is_histogram(cell.qualifier))
+        ]
+        base_ms = row_keys.base_s_of(self.options, row.key) * 1000
+        return cells, np.full(len(cells), base_ms, np.int64)
+
+    def row_at(self, series: SeriesKey, time_s: int) -> Row:
+        return Row(self.data_table, row_keys.row_key(series, time_s - time_s % row_keys.SPAN_S), ())
+
+    def tables(self) -> Sequence[TableSpec]:
+        archive = (archive_table(self.options.table_prefix),) if self.options.archive else ()
+        return (
+            TableSpec(
+                self.data_table,
+                {pack_rows.FAMILY: 1},
+                holds_points=True,
+                cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
+            ),
+            TableSpec(self.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False),
+            *archive,
+        )
+
+    @property
+    def uids(self) -> UidSpec:
+        return UidSpec(self.uid_table, {kind: self.options.uid_width(kind) for kind in uid_table.KINDS})
+
+    def refuse(self, series: Series) -> RefusedError | None:
+        return uid_table.refuse_series(self._reduced(series), self.options.max_tags, self.options.names)
+
+    def _reduced(self, series: Series) -> Series:
+        """The series as it is stored; see `Overflow`."""
+        overflow = self.options.overflow
+        return overflow.reduced(series) if overflow and len(series.tags) > self.options.max_tags else series
+
+    def names(self, series: Series) -> Sequence[Name]:
+        series = self._reduced(series)
+        stored = self.options.names.stored if self.options.names is not Names.REFUSE else str
+        stored_names = [Name("metrics", stored(series.metric))]
+        for key, value in series.tags:
+            stored_names += (Name("tagk", stored(key)), Name("tagv", stored(value)))
+        return stored_names
+
+    def replaced_names(self, series: Series) -> Sequence[tuple[Name, str]]:
+        if self.options.names is not Names.REPLACE:
+            return ()
+        series = self._reduced(series)
+        texts = (series.metric, *(text for pair in series.tags for text in pair))
+        return list(zip(self.names(series), texts, strict=True))
+
+    def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
+        metric, *pairs = (uids[name] for name in self.names(series))
+        return row_keys.series_key(self.options, metric, list(zip(pairs[::2], pairs[1::2], strict=True)))
+
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
+        return encode.encode(batch, keys, self.data_table, self.options, packing or self.packings[0])
+
+    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
+        """See `Layout.packed_cells`."""
+        if packing is not Packing.POINTS:
+            return pack_rows.cell_columns((packed for _, packed in rows), packing)
+        bases_ms = None
+        if self.options.is_event_time:
+            bases = [row_keys.base_s_of(self.options, key) for key, _ in rows]
+            bases_ms = np.array(bases, np.int64) * 1000
+        return encode.point_cells((packed for _, packed in rows), bases_ms)
+
+    def packs_together(self, packed: Sequence[bytes], packing: Packing) -> bool:
+        """See `Layout.packs_together`."""
+        if packing is not Packing.COMPACTED:
+            return packing is Packing.POINTS
+        return any(map(pack_rows.has_several_arrivals, packed))
+
+    def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
+        """See `Layout.pack`."""
+        if packing is Packing.COMPACTED:
+            cells = pack_rows.ascending_columns(packed)
+            if cells is not None:
+                return Row(table, key, cells)
+        return super().pack(table, key, packed, packing)
+
+    def replaces(self, packing: Packing) -> bool:
+        """See `Replacing.replaces`: not in an append column, nor if reading chooses among all values."""
+        return packing is not Packing.APPEND and not self.options.is_event_time
+
+    def span(self, key: bytes, packed: Sequence[bytes], packing: Packing) -> SeriesSpan:
+        base_at = self.options.salt_width + self.options.uid_width_metric
+        base_ms = row_keys.base_s_of(self.options, key) * 1000
+        arrivals_ms, first_ms, last_ms = pack_rows.extent(packed, packing)
+        series = key[:base_at] + key[base_at + row_keys.BASE_BYTES :]
+        return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
+
+    def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
+        return compaction.replacing_row(row, existing, packing)
+
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        if self.options.archive:
+            return self._select_archived(selection, selection.start_ms, selection.end_ms, reader)
+        return select.select(self, self.data_table, selection, reader)
+
+    def select_metrics(
+        self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
+    ) -> Iterator[Selected | Finding]:
+        if self.options.archive:
+            return self._select_archived(metrics, start_ms, end_ms, reader)
+        return select.select_metrics(self, metrics, (start_ms, end_ms), reader)
+
+    def _select_archived(
+        self, selection: Selection | Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
+    ) -> Iterator[Selected | Finding]:
+        """As `select` or `select_metrics`, of the data table and the archive."""
+        return select.select_archived(self, self.archive_table, selection, (start_ms, end_ms), reader)
+
+    def cut_at(self, key: bytes) -> bytes:
+        """See `Layout.cut_at`: with an archive, each metric of a salt bucket stays together."""
+        if not self.options.archive:
+            return key
+        return key[: self.options.salt_width + self.options.uid_width_metric]
+
+    def metric_uids(self, reader: Reader) -> dict[str, bytes]:
+        return uid_table.metric_uids(self.options.names, self.uid_table, reader)
+
+    def stored_floats(self, floats: Floats) -> Floats:
+        """See `Layout.stored_floats`: with decimals `float` they are rounded to 4 bytes."""
+        if self.options.decimals is not Decimals.FLOAT:
+            return floats
+        with np.errstate(over="ignore"):
+            narrow = floats.astype(np.float32)
+        return np.where(np.isfinite(narrow), narrow.astype(np.float64), floats)
+
+    def key_error(self, key: bytes) -> str:
+        """See `Layout.key_error`: checks length, base time and salt."""
+        try:
+            key_fields = row_keys.parse_key(self.options, key)
+        except ValueError as error:
+            return str(error)
+        if key_fields.base_s % row_keys.SPAN_S:
+            return f"row key {key.hex()} has the base time {key_fields.base_s}, which is not a whole hour"
+        if key_fields.salt != row_keys.salt(self.options, key_fields.metric, key_fields.tail):
+            return f"row key {key.hex()} does not have the salt of its series"
+        return ""
+
+    def hours(
+        self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
+    ) -> set[tuple[bytes, int]]:
+        """See `HourMarks.hours`; the keys alone tell them."""
+        start = self.options.salt_width
+        base = start + self.options.uid_width_metric
+        heads = {key[start : base + row_keys.BASE_BYTES] for key in keys}
+        width = base - start
+        return {(head[:width], int.from_bytes(head[width:], "big")) for head in heads}
+
+    def restore(self, row: Row, reader: Reader) -> Restored:
+        """See `RefusedRows.restore`; annotations and histograms stay cells."""
+        return compaction.restore(self, row, reader)
+
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        maps = UidMaps(read(self.uid_table))
+        yield from maps.findings(self.uid_table, self.options)
+        yield from audit.data_findings(read(self.data_table), maps, self.options)
+        if self.options.archive:
+            yield from audit.archive_findings(read(self.archive_table), maps, self.options)
+
+    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+        """See `Layout.remove`; histograms are points too. Of a row of the archive without its late rows."""
+        if selected.row.table == self.archive_table:
+            return remove_archived(self.options, selected.row, deleted)
+        base_ms = row_keys.base_s_of(self.options, selected.row.key) * 1000
+        return delete_from_row.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
+
+    def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
+        if any(isinstance(selected, Archived) for selected in selected_rows):
+            return decode_with_archive(self.options, selected_rows, self.decode_rows, by_kind=False)
+        together = decode_rows.read_rows([selected.row for selected in selected_rows])
+        unread = [selected_rows[number] for number in together.unread]
+        decoded_singly = [self.decode(*selected) for selected in unread]
+        singles = join_decoded(unread, decoded_singly)
+        bases = [row_keys.base_s_of(self.options, row.key) * 1000 for row, _ in selected_rows]
+        outside = [
+            number
+            for number, decoded in zip(together.unread, decoded_singly, strict=True)
+            if len(decoded.batch) and decoded.batch.times_ms[-1] - bases[number] >= _HOUR_MS
+        ]
+        outside += [number for number, base_ms in enumerate(bases) if base_ms % _HOUR_MS]
+        if len(together.numbers):  # the last point of a row is its latest
+            last = together.offsets_ms[np.cumsum(together.counts) - 1]
+            outside += together.numbers[last >= _HOUR_MS].tolist()
+        outside = sorted(set(outside))
+        if not len(together.numbers):
+            return dataclasses.replace(singles, outside=outside)
+        numbers: dict[Series, int] = {}
+        index = [numbers.setdefault(series, len(numbers)) for _, series in selected_rows]
+        times_ms = np.repeat(np.array(bases, np.int64)[together.numbers], together.counts)
+        times_ms += together.offsets_ms
+        batch = PointBatch(
+            tuple(numbers),
+            np.repeat(np.array(index, np.int32)[together.numbers], together.counts),
+            times_ms,
+            together.in_ms,
+            together.kinds,
+            together.bits,
+            together.arrivals_ms,
+        )
+        if len(singles.batch):
+            batch = join([batch, singles.batch])
+        return DecodedRows(batch, singles.damage, singles.skipped, outside)
+
+    def tsuid_of(self, table: str, key: bytes) -> bytes:
+        if self.options.archive and table == self.archive_table:
+            archived = parse_archive_key(self.options, key)
+            key = row_keys.row_key(archived.series, archived.base_s)
+        return row_keys.tsuid_of_key(self.options, key)[0]
+
+    def decode(self, row: Row, series: Series) -> Decoded:
+        content = decode_row.read_row(row.cells, winner_of(self.options))
+        base_ms = row_keys.parse_key(self.options, row.key).base_s * 1000
+        bits, kinds, _ = content.elements.values()
+        n = len(bits)
+        timestamps = np.array([cell.timestamp_ms for cell in content.cells], np.int64)
+        batch = PointBatch(
+            (series,),
+            np.zeros(n, np.int32),
+            base_ms + content.elements.offsets_ms,
+            content.elements.in_ms,
+            kinds,
+            bits,
+            timestamps[content.column] if n else np.zeros(0, np.int64),
+        )
+        return Decoded(batch, content.damage, content.skipped)

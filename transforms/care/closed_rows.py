@@ -1,0 +1,165 @@
+"""The data rows that a seal reads: those of closed hours to which nobody has written lately."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from google.api_core.exceptions import NotFound
+
+from timebeam.schema.archive.keys import BLOCK_S, HOUR_S
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import ColumnRange
+from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.stores import Archive, HourMarks, Row, capability
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.care.leases import Leases
+from timebeam.transforms.read.table_reader import TableReader, memory_of
+from timebeam.transforms.rollup.changed_hours import read_days
+
+BUFFER_BYTES = 64 << 20
+"""Approximate memory of the data rows that are read before any is sealed."""
+SERIES_AT_ONCE, BYTES_AT_ONCE = 100, 8 << 20
+"""Most series, and approximate bytes of data rows, that are sealed together: an hour of a series may go into
+an archive row of 20,000 points, and decoded points take several times the memory of their rows."""
+_HOUR_MS, _BLOCK_MS = HOUR_S * 1000, BLOCK_S * 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SealJob:
+    """Which hours are sealed, and how.
+
+    Attributes:
+      start_s, end_s: rows whose hours lie in [start_s, end_s), both whole hours, in seconds.
+      quiet_ms: rows with a cell of this time or later are left, and those of hours that a writer has marked
+        since then: their cells may be older, if files are ingested.
+      delete_source: whether sealed points are deleted from the data table.
+      reader_ms: how long an archive row must not have changed before its points are deleted from the data
+        table: longer than any read takes.
+      leases: of this run.
+      dry_run: count, and write nothing.
+      clock: the time, in seconds since 1970.
+    """
+
+    target: Target
+    layout: Archive
+    start_s: int
+    end_s: int
+    quiet_ms: int
+    leases: Leases
+    delete_source: bool = False
+    reader_ms: int = 3_600_000
+    dry_run: bool = False
+    clock: Callable[[], float] = time.time
+
+
+class Sealable(NamedTuple):
+    """A data row that can be sealed, with the cells that hold points of its closed hours.
+
+    Attributes:
+      columns: the columns that were read; None for all.
+      times_ms: the times of the cells, as in `Archive.sealable`.
+      is_busy: whether cells stay in the data table because the row was written or marked lately.
+    """
+
+    row: Row
+    columns: ColumnRange | None
+    series: SeriesKey
+    times_ms: Int64s
+    is_busy: bool
+
+    @property
+    def name(self) -> Series:
+        """The series, named by its key: a seal needs no names."""
+        return Series(f"{self.series.head.hex()} {self.series.tail.hex()}", ())
+
+
+def read_closed(job: SealJob, metric: bytes, marked_s: Int64s) -> Iterator[Sealable]:
+    """The data rows of a metric with points of closed hours."""
+    reader = TableReader(job.target)
+    for scan in job.layout.closed(metric, job.start_s * 1000, job.end_s * 1000, reader):
+        for row in reader.scan(scan):
+            with contextlib.suppress(ValueError):  # `timebeam check` reports it
+                yield select_sealable(job, row, scan.columns, marked_s)
+
+
+def select_sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_s: Int64s) -> Sealable:
+    """Selects the cells of a data row that can be sealed.
+
+    Raises:
+      ValueError: the key is not that of a data row.
+    """
+    series = job.layout.data_row(row.key).series
+    cells, times_ms = job.layout.sealable(row)
+    is_taken = (times_ms >= job.start_s * 1000) & (times_ms < job.end_s * 1000)
+    is_busy = any(cell.timestamp_ms >= job.quiet_ms for cell in row.cells)
+    if is_busy:
+        is_taken[:] = False
+    elif len(marked_s):
+        is_marked = is_taken & np.isin(times_ms // _HOUR_MS * HOUR_S, marked_s)
+        is_busy = bool(is_marked.any())
+        is_taken &= ~is_marked
+    if not is_taken.all():
+        cells, times_ms = list(itertools.compress(cells, is_taken.tolist())), times_ms[is_taken]
+    return Sealable(row._replace(cells=cells), columns, series, times_ms, is_busy)
+
+
+def by_series(entries: Sequence[Sealable]) -> Iterator[list[Sealable]]:
+    """The rows of up to `SERIES_AT_ONCE` series at a time, of about `BYTES_AT_ONCE`."""
+    by_series: dict[SeriesKey, list[Sealable]] = {}
+    for entry in entries:
+        by_series.setdefault(entry.series, []).append(entry)
+    some: list[Sealable] = []
+    series_count = size = 0
+    for of_series in by_series.values():
+        series_count += 1
+        for entry in of_series:
+            some.append(entry)
+            size += memory_of(entry.row)
+            if size >= BYTES_AT_ONCE:
+                yield some
+                some, series_count, size = [], 0, 0
+        if series_count == SERIES_AT_ONCE:
+            yield some
+            some, series_count, size = [], 0, 0
+    if some:
+        yield some
+
+
+def marked_hours(job: SealJob, metric: bytes) -> Int64s:
+    """The starts, in s, of the hours of a metric that writers have marked since `quiet_ms`."""
+    marked_s = []
+    with contextlib.suppress(NotFound):  # without rollups there is no table of marks
+        marking = capability(job.layout, HourMarks)
+        marked_s = [
+            hour.start_s
+            for day in read_days(TableReader(job.target), marking, metric, job.start_s, job.end_s)
+            for hour in day.hours
+            if hour.metric == metric and any(time_ms >= job.quiet_ms for _, time_ms in hour.times_ms)
+        ]
+    return np.array(marked_s, np.int64)
+
+
+def buffered(entries: Iterable[Sealable]) -> Iterator[list[Sealable]]:
+    """Rows in lists of one block and about `BUFFER_BYTES`: many hours of few series, or few of many."""
+    buffer: list[Sealable] = []
+    size, block = 0, -1
+    for entry in entries:
+        entry_block = int(entry.times_ms[0]) // _BLOCK_MS if len(entry.times_ms) else block
+        if buffer and entry_block != block:
+            yield buffer
+            buffer, size = [], 0
+        block = entry_block
+        buffer.append(entry)
+        size += memory_of(entry.row)
+        if size >= BUFFER_BYTES:
+            yield buffer
+            buffer, size = [], 0
+    if buffer:
+        yield buffer

@@ -1,0 +1,232 @@
+"""Compacts rows of closed hours: reads them by metric and hours, rewrites each in one mutation."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+
+from timebeam.schema.archive.keys import SPANS_S, archive_key
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.table_rows import stored_bytes
+from timebeam.schema.stores import Archive, Cell, Compaction, Packing, Row, capability, find_capability
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
+from timebeam.schema.stores.opentsdb.key_ranges import Wanted
+from timebeam.schema.stores.opentsdb.keys import SPAN_S, parse_key
+from timebeam.transforms.bigtable.io import REQUESTS, RowWriter
+from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.reader import sampled
+from timebeam.transforms.bigtable.rows import RowMutation
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.care.leases import Leases, RangeLease
+from timebeam.transforms.dead_letters.rejected import over_limit
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.ingest.write import refused_write
+from timebeam.transforms.read.chunks import Chunk, hour_chunks
+from timebeam.transforms.read.parallel import ParallelReader
+from timebeam.transforms.read.table_reader import TableReader, within
+
+NAMESPACE = "timebeam-compact"
+"""The namespace of this job's counters."""
+
+
+class CompactTally(NamedTuple):
+    """Result of a compaction: rows read, rewritten and refused; cells and bytes of all rows read."""
+
+    rows_read: int
+    rows_rewritten: int
+    rows_refused: int
+    cells_before: int
+    cells_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+COUNTERS = metrics.TallyCounters(NAMESPACE, CompactTally)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompactJob:
+    """Which rows are compacted, and how.
+
+    Attributes:
+      start_s, end_s: rows whose hours lie in [start_s, end_s), both whole hours, in seconds.
+      form, settled_ms: see `compact_row`.
+      leases: of this run.
+      dry_run: count, and write nothing.
+    """
+
+    target: Target
+    layout: Compaction
+    start_s: int
+    end_s: int
+    form: Packing
+    settled_ms: int
+    leases: Leases
+    dry_run: bool = False
+
+
+class CompactRows(beam.PTransform):  # type: ignore[type-arg]
+    """Compacts the rows of a job: a pipeline in, `Rejected` mutations out."""
+
+    def __init__(self, job: CompactJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
+        job = self._job
+        return (
+            root
+            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Chunks" >> beam.ParDo(_CompactChunksFn(job)).with_output_types(Chunk)
+            | "SpreadChunks" >> beam.Reshuffle()
+            | "Compact" >> beam.ParDo(_CompactFn(job)).with_output_types(Rejected)
+            | "Tell" >> beam.ParDo(_TellFn())
+        )
+
+
+class _CompactChunksFn(beam.DoFn):
+    """Anything in; the chunks of all metrics out."""
+
+    def __init__(self, job: CompactJob) -> None:
+        self._job = job
+
+    def process(self, _: object) -> Iterator[Chunk]:
+        job = self._job
+        metric_uids = job.layout.metric_uids(TableReader(job.target))
+        samples = sampled(job.target, job.layout.data_table)
+        chunks = hour_chunks(samples, job.layout, metric_uids, job.start_s, job.end_s)
+        yield from metrics.planned(chunks)
+
+
+class _CompactFn(beam.DoFn):
+    """`Chunk` in; compacts its rows; the refused mutations out."""
+
+    def __init__(self, job: CompactJob) -> None:
+        self._job = job
+        self._pool: ThreadPoolExecutor | None = None
+
+    def setup(self) -> None:
+        """Starts the threads that write."""
+        self._pool = ThreadPoolExecutor(REQUESTS)
+
+    def teardown(self) -> None:
+        """Ends them."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def process(self, chunk: Chunk) -> Iterator[Rejected]:
+        job = self._job
+        if job.dry_run:
+            yield from filter(None, map(over_limit, self._mutations(chunk)))
+        else:
+            with job.leases.lease(chunk.uids, chunk.start_s, chunk.end_s) as lease:
+                yield from self._write(chunk, lease)
+        metrics.work_done()
+
+    def _write(self, chunk: Chunk, lease: RangeLease) -> Iterator[Rejected]:
+        """Compacts the rows of a chunk; the refused mutations."""
+
+        def send(table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
+            return mutate_rows(self._job.target, table, rows, lease.check)
+
+        assert self._pool is not None
+        writer = RowWriter(send, self._pool)
+        try:
+            for mutation in self._mutations(chunk):
+                too_large = over_limit(mutation)
+                if too_large is not None:
+                    yield too_large
+                    continue
+                metrics.count("rows_written")
+                yield from itertools.starmap(refused_write, writer.add(mutation))
+            yield from itertools.starmap(refused_write, writer.finish())
+        finally:
+            writer.settle()
+
+    def _mutations(self, chunk: Chunk) -> Iterator[Row]:
+        """What compacts the rows of a chunk; counts all rows."""
+        job = self._job
+        options = job.layout.options
+        wanted, bases_s = Wanted(chunk.uids), range(chunk.start_s, chunk.end_s, SPAN_S)
+        scan = select.scan(options, job.layout.data_table, wanted, bases_s, job.layout.leading)
+        sealed = _sealed_keys(job, chunk)
+        for row in within(ParallelReader(job.target), job.layout, chunk.keys).scan(scan):
+            if not _is_within(job, row, chunk):
+                continue
+            is_sealed = sealed and _is_sealed(job, row.key, sealed)
+            mutation = None if is_sealed else compact_row(row, job.form, job.settled_ms)
+            _count(row, mutation)
+            if mutation is not None:
+                yield mutation
+
+
+def _sealed_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:
+    """The keys of the archive rows of a chunk.
+
+    Their data rows are not compacted: an old value in one of them would get the arrival of the newest point,
+    and win over a correction that is in the archive.
+    """
+    layout = find_capability(job.layout, Archive)
+    if layout is None or not layout.has_archive:
+        return set()
+    period_ms = chunk.start_s * 1000, chunk.end_s * 1000 - 1
+    options, leading = job.layout.options, job.layout.leading
+    wanted = Wanted(chunk.uids)
+    scan = select.archive_scan(options, layout.archive_table, wanted, period_ms, leading, keys_only=True)
+    return {row.key for row in TableReader(job.target).scan(scan)}
+
+
+def _is_sealed(job: CompactJob, key: bytes, sealed: set[bytes]) -> bool:
+    """Whether the hour of a data row is in one of these archive rows."""
+    row = capability(job.layout, Archive).data_row(key)
+    return any(archive_key(row.series, row.start_ms // 1000, code) in sealed for code in SPANS_S)
+
+
+def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:
+    """Whether the key of a row is a key of one of the hours."""
+    try:
+        base_s = parse_key(job.layout.options, row.key).base_s
+    except ValueError:
+        return False
+    return chunk.start_s <= base_s < chunk.end_s and base_s % SPAN_S == 0
+
+
+def _count(row: Row, mutation: Row | None) -> None:
+    """Counts a row, before and after its mutation."""
+    cells, size = len(row.cells), _bytes(row.key, row.cells)
+    COUNTERS.count("rows_read")
+    COUNTERS.count("cells_before", cells)
+    COUNTERS.count("bytes_before", size)
+    if mutation is not None:
+        COUNTERS.count("rows_rewritten")
+        touched = {(cell.family, cell.qualifier) for cell in mutation.cells}
+        touched |= {(deletion.family, deletion.qualifier) for deletion in mutation.deleted}
+        replaced = [cell for cell in row.cells if (cell.family, cell.qualifier) in touched]
+        cells += len(mutation.cells) - len(replaced)
+        size += _bytes(row.key, mutation.cells) - _bytes(row.key, replaced)
+    COUNTERS.count("cells_after", cells)
+    COUNTERS.count("bytes_after", size)
+
+
+def _bytes(key: bytes, cells: Sequence[Cell]) -> int:
+    return sum(stored_bytes(key, cell) for cell in cells)
+
+
+class _TellFn(beam.DoFn):
+    """Counts refused mutations, logs the first ones, and passes all on."""
+
+    def start_bundle(self) -> None:
+        """Starts a new log."""
+        self._skips = metrics.SkipLog(COUNTERS)
+
+    def process(self, rejected: Rejected) -> Iterator[Rejected]:
+        metrics.count_refused(rejected)
+        self._skips.skip("rows_refused", f"a row is not compacted: {rejected.message}")
+        yield rejected

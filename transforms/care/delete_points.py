@@ -1,0 +1,425 @@
+"""Deletes points: scans the rows of a selection, and deletes what a dry run has seen of them.
+
+key ranges ─► scan ─► sum of checksums ─► as in the token? ─► delete: log, mark, mutate
+
+A repeated run deletes what an interrupted one has left. Every row is logged before it changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton
+
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.removal import Deleted, Removal
+from timebeam.schema.core.writing import Name
+from timebeam.schema.query.question import Question
+from timebeam.schema.stores import (
+    Annotations,
+    Archive,
+    Archived,
+    Finding,
+    ReadableLayout,
+    Row,
+    Selected,
+    Selection,
+    UidTables,
+    UnknownNameError,
+    capability,
+    find_capability,
+)
+from timebeam.schema.stores.opentsdb import keys as row_keys
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annotations, remove_rollups
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
+from timebeam.transforms.bigtable.reader import common_range, ranges_between, split_keys
+from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
+from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.care.delete_archived import SealedRemovals
+from timebeam.transforms.care.delete_log import logged_rows, write_begun, write_done
+from timebeam.transforms.care.leases import Leases, RangeLease
+from timebeam.transforms.care.removals import (
+    COUNTERS,
+    PendingRemovals,
+    count_removal,
+)
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.ingest.write import data_tables
+from timebeam.transforms.read.table_reader import TableReader, read_rows, within
+from timebeam.transforms.rollup.changed_hours import TouchedMarker
+
+_SERIES = 100_000  # whose test of the filters is remembered
+_ROWS_AT_ONCE = 500
+_ARCHIVE_ROWS_AT_ONCE = 100  # a row can have megabytes
+
+
+class RolledTable(NamedTuple):
+    """A table of rollups or pre-aggregates.
+
+    Attributes:
+      interval_ms: the length of an interval.
+      step_ms: from one column to the next.
+      qualifier_bytes: see `remove_rollups`.
+    """
+
+    name: str
+    interval_ms: int
+    step_ms: int
+    qualifier_bytes: int
+
+
+class DeleteTask(NamedTuple):
+    """What is deleted from one table.
+
+    Attributes:
+      question: metric, filters and time range.
+      rule: what the figures are counted under, beside the table; empty for the table only.
+      rolled: the table of rollups; None for points.
+      marks: whether changed hours are marked for the next rollup.
+    """
+
+    question: Question
+    rule: str = ""
+    rolled: RolledTable | None = None
+    marks: bool = True
+
+
+class DeleteChunk(NamedTuple):
+    """The rows of one task in a range of keys.
+
+    Attributes:
+      number: of the task in the job.
+    """
+
+    number: int
+    keys: KeyRange
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """What is deleted.
+
+    Attributes:
+      newest_ms: cells with a later timestamp stay.
+      checksum: of all cells that the dry run saw; None to delete what there is.
+      log: how the names of the log's files begin.
+      killed: `start` and `rest` of `log_files`; this run completes the runs that began such a log and did not
+        end it.
+      interrupted: the logs of the runs to complete.
+      marker: marks changed hours for the next rollup; None if rollups stay.
+      leases: of this run.
+      moved: see `Leases.lease`.
+      points, annotations: whether these are deleted.
+      series: whether what refers to series without data rows is deleted too.
+    """
+
+    target: Target
+    layout: ReadableLayout
+    tasks: Sequence[DeleteTask]
+    newest_ms: int
+    log: str
+    marker: TouchedMarker | None
+    killed: tuple[str, str]
+    leases: Leases
+    checksum: int | None = None
+    interrupted: Sequence[str] = ()
+    moved: int | None = None
+    points: bool = True
+    annotations: bool = False
+    series: bool = False
+    dry_run: bool = False
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an interrupted run has written the same log."""
+        return self.log in self.interrupted
+
+
+class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
+    """Deletes the points of a job: a pipeline in, nothing out; the counters tell what was done."""
+
+    def __init__(self, job: DeleteJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, root: beam.Pipeline) -> None:
+        job = self._job
+        chunks = (
+            root
+            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Chunks" >> beam.ParDo(_DeleteChunksFn(job)).with_output_types(DeleteChunk)
+            | "SpreadChunks" >> beam.Reshuffle()
+        )
+        if job.dry_run or (job.checksum is not None and not job.is_begun):
+            sums = chunks | "Scan" >> beam.ParDo(_ScanFn(job)).with_output_types(int)
+            if job.dry_run:
+                return
+            may_delete = sums | "Sum" >> beam.CombineGlobally(sum) | "Compare" >> beam.ParDo(_CompareFn(job))
+        else:
+            begun = root | "Begun" >> beam.Create([True], reshuffle=False)
+            may_delete = begun | "Again" >> beam.ParDo(_AgainFn(job)).with_output_types(bool)
+        deleting = beam.ParDo(_DeleteFn(job), AsSingleton(may_delete)).with_output_types(int)
+        refused = chunks | "Delete" >> deleting
+        if not job.series:  # else more is deleted afterwards
+            refused | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.ParDo(_DoneFn(job))
+
+
+class _DeleteChunksFn(beam.DoFn):
+    """Anything in; chunks of about the same size out."""
+
+    def __init__(self, job: DeleteJob) -> None:
+        self._job = job
+
+    def process(self, _: object) -> Iterator[DeleteChunk]:
+        job = self._job
+        for number, task in enumerate(job.tasks):
+            if len(job.tasks) > 1 and find_capability(job.layout, UidTables) is None:
+                metrics.plan_work(1)
+                yield DeleteChunk(number, WHOLE_TABLE)  # its rows are found by the index
+                continue
+            table = data_tables(job.layout)[0] if task.rolled is None else task.rolled.name
+            ranges = _key_ranges(job, task.question)
+            cuts = split_keys(job.target, table, ranges, cut_at=job.layout.cut_at)
+            for split in ranges_between(cuts):
+                if any(common_range(split, key_range) for key_range in ranges):
+                    metrics.plan_work(1)
+                    yield DeleteChunk(number, split)
+
+
+def _key_ranges(job: DeleteJob, question: Question) -> Sequence[KeyRange]:
+    """The ranges of data rows that a selection can be in."""
+    layout = find_capability(job.layout, UidTables)
+    if layout is None:
+        return (WHOLE_TABLE,)
+    name = Name("metrics", question.metric)
+    uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
+    if name not in uids:
+        return ()
+    return sorted(row_keys.ranges(layout.options, uids[name], question.start_ms, question.end_ms))
+
+
+class _ScanFn(beam.DoFn):
+    """`DeleteChunk` in; the sum of the checksums of its removals out; a dry run counts them."""
+
+    def __init__(self, job: DeleteJob) -> None:
+        self._job = job
+
+    def process(self, chunk: DeleteChunk) -> Iterator[int]:
+        total = 0
+        for removal, _ in _removals(self._job, chunk):
+            total += removal.checksum
+            if self._job.dry_run:
+                count_removal(removal, self._job.tasks[chunk.number].rule)
+        if self._job.dry_run:
+            COUNTERS.count("checksum", total)
+            metrics.work_done()
+        yield total
+
+
+class _CompareFn(beam.DoFn):
+    """The sum of all checksums in, whether it is that of the dry run out; a file says that it begins."""
+
+    def __init__(self, job: DeleteJob) -> None:
+        self._job = job
+
+    def process(self, checksum: int) -> Iterator[bool]:
+        is_same = checksum == self._job.checksum
+        if is_same:
+            _begin(self._job)
+        else:
+            COUNTERS.count("changed")
+        yield is_same
+
+
+class _AgainFn(beam.DoFn):
+    """True in; true out, after it has rewritten the archive rows that interrupted runs have not reached.
+
+    Such a run may have deleted points from the data table, but not from the archive. `timebeam seal` may have
+    these points in memory; it does not write into an archive row that has changed since it read it.
+    """
+
+    def __init__(self, job: DeleteJob) -> None:
+        self._job = job
+
+    def process(self, may_delete: bool) -> Iterator[bool]:
+        job = self._job
+        if not job.is_begun:
+            _begin(job)
+        if _has_archive(job):
+            layout = capability(job.layout, Archive)
+            none = Deleted(0, -1, 0)  # a later step deletes the remaining points
+            sealed = SealedRemovals(job.target, layout, none)
+            keys = (
+                key
+                for log in job.interrupted
+                for table, key in logged_rows(log)
+                if table == layout.data_table
+            )
+            while batch := list(itertools.islice(keys, _ROWS_AT_ONCE)):
+                sealed.carry_out([Row(layout.data_table, key, ()) for key in batch])
+        yield may_delete
+
+
+def _begin(job: DeleteJob) -> None:
+    """Says in the log that cells are deleted from now on, and which."""
+    selections = [
+        {"metric": task.question.metric, "start_ms": task.question.start_ms, "end_ms": task.question.end_ms}
+        for task in job.tasks
+    ]
+    write_begun(job.log, {"checksum": job.checksum, "newest_ms": job.newest_ms, "selections": selections})
+
+
+class _DoneFn(beam.DoFn):
+    """The number of rows that Bigtable refused in, nothing out: without any, the run is done."""
+
+    def __init__(self, job: DeleteJob) -> None:
+        self._job = job
+
+    def process(self, refused: int) -> None:
+        if not refused:
+            write_done(self._job.log, self._job.interrupted)
+
+
+class _DeleteFn(beam.DoFn):
+    """`DeleteChunk` in, with whether the cells are those of the dry run; the number of refused rows out."""
+
+    def __init__(self, job: DeleteJob) -> None:
+        self._job = job
+
+    def process(self, chunk: DeleteChunk, may_delete: bool) -> Iterator[int]:
+        if may_delete:
+            job, task = self._job, self._job.tasks[chunk.number]
+            marker = job.marker if task.marks else None
+            sealed = _sealed_removals(job, task)
+            with _lease(job, task.question) as lease:
+                pending = PendingRemovals(job.target, job.log, marker, task.rule, sealed, lease.check)
+                for removal, series in _removals(self._job, chunk):
+                    pending.add(removal, series)
+                pending.flush()
+            yield pending.refused
+        metrics.work_done()
+
+
+def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLease]:
+    """The right to rewrite the rows of a selection: two selections can share a row, and a column of it."""
+    layout = find_capability(job.layout, UidTables)
+    if layout is None:
+        return job.leases.lease([question.metric.encode()], moved=job.moved)
+    name = Name("metrics", question.metric)
+    uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
+    first_s, last_s = (ms // 1000 // row_keys.SPAN_S for ms in (question.start_ms, question.end_ms))
+    hours_s = first_s * row_keys.SPAN_S, (last_s + 1) * row_keys.SPAN_S
+    return job.leases.lease([*uids.values()], *hours_s, moved=job.moved)
+
+
+def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Series]]:
+    """What is deleted from each row of a chunk; rows that cannot be read are logged and counted."""
+    task = job.tasks[chunk.number]
+    if task.rolled is not None:
+        yield from _rollup_removals(job, task.question, task.rolled, chunk.keys)
+        return
+    question = task.question
+    deleted = Deleted(question.start_ms, question.end_ms, job.newest_ms)
+    selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
+    passes = functools.lru_cache(_SERIES)(question.passes)
+    skips = metrics.SkipLog(COUNTERS)
+    cut: dict[bytes, Series] = {}  # archive rows that are read period by period
+    for selected in _selected(job, selection, chunk.keys):
+        if isinstance(selected, Finding):
+            _skip(skips, selected.table, selected.key, selected.text)
+        elif passes(selected.series):
+            rows = [*selected.late] if isinstance(selected, Archived) else []
+            if isinstance(selected, Archived) and selected.period is not None:
+                cut[selected.row.key] = selected.series
+            else:
+                rows.append(selected.row)
+            for row in rows:
+                yield from _counted_removals(job, Selected(row, selected.series), deleted, skips)
+    keys = iter(sorted(cut))
+    while some := list(itertools.islice(keys, _ARCHIVE_ROWS_AT_ONCE)):
+        table = capability(job.layout, Archive).archive_table
+        for row in read_rows(job.target, table, some).values():
+            yield from _counted_removals(job, Selected(row, cut[row.key]), deleted, skips)
+
+
+def _selected(job: DeleteJob, selection: Selection, keys: KeyRange) -> Iterator[Selected | Finding]:
+    """The selected rows; raises BigtableError if a name has lost its UID since the job was planned."""
+    try:
+        yield from job.layout.select(selection, within(TableReader(job.target), job.layout, keys))
+    except UnknownNameError as error:
+        raise BigtableError(
+            f"{error.args[0]}: it was renamed or merged since this delete began; what is deleted is "
+            "in the log"
+        ) from error
+
+
+def _counted_removals(
+    job: DeleteJob, selected: Selected, deleted: Deleted, skips: metrics.SkipLog
+) -> Iterator[tuple[Removal, Series]]:
+    """`_row_removals`; a row that cannot be read is logged and counted."""
+    try:
+        for removal in _row_removals(job, selected, deleted):
+            yield removal, selected.series
+    except ValueError as error:
+        _skip(skips, selected.row.table, selected.row.key, error)
+
+
+def _skip(skips: metrics.SkipLog, table: str, key: bytes, why: object) -> None:
+    skips.skip("unreadable", f"row {key.hex()} of {table}: {why}")
+
+
+def _row_removals(job: DeleteJob, selected: Selected, deleted: Deleted) -> Iterator[Removal]:
+    """What is deleted from a row: annotations, then points.
+
+    Raises:
+      ValueError: the row cannot be read; its annotations may have been given before.
+    """
+    row = selected.row
+    annotated = find_capability(job.layout, Annotations) if job.annotations else None
+    if annotated is not None and row.table == data_tables(job.layout)[0]:
+        notes = remove_annotations(annotated.options, row, deleted)
+        if notes is not None:
+            yield notes._replace(points=0)
+    if job.points:
+        removal = job.layout.remove(selected, deleted)
+        if removal is not None:
+            yield removal
+
+
+def _sealed_removals(job: DeleteJob, task: DeleteTask) -> SealedRemovals | None:
+    """What deletes from the archive; None without one, and for rollups and annotations alone."""
+    if not _has_archive(job) or task.rolled is not None or not job.points:
+        return None
+    deleted = Deleted(task.question.start_ms, task.question.end_ms, job.newest_ms)
+    return SealedRemovals(job.target, capability(job.layout, Archive), deleted)
+
+
+def _has_archive(job: DeleteJob) -> bool:
+    layout = find_capability(job.layout, Archive)
+    return layout is not None and layout.has_archive
+
+
+def _rollup_removals(
+    job: DeleteJob, question: Question, table: RolledTable, keys: KeyRange
+) -> Iterator[tuple[Removal, Series]]:
+    """What is deleted from each row of a table of rollups: the intervals that end in the range."""
+    layout = capability(job.layout, UidTables)
+    reader = within(TableReader(job.target), job.layout, keys)
+    selection = Selection(question.metric, {}, question.start_ms, question.end_ms)
+    deleted = Deleted(question.start_ms, question.end_ms - table.interval_ms + 1, job.newest_ms)
+    skips = metrics.SkipLog(COUNTERS)
+    for selected in select.select(layout, table.name, selection, reader):
+        if isinstance(selected, Finding):
+            _skip(skips, selected.table, selected.key, selected.text)
+            continue
+        base_ms = row_keys.base_s_of(layout.options, selected.row.key) * 1000
+        removal = remove_rollups(selected.row, base_ms, table.step_ms, table.qualifier_bytes, deleted)
+        if removal is not None:
+            yield removal, selected.series

@@ -1,0 +1,1 @@
+"""What only OpenTSDB has, in its tables: assigned UIDs, names, metadata, trees, annotations."""

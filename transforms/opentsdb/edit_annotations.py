@@ -1,0 +1,366 @@
+"""Applies edits of annotations to the stored annotations, by compare-and-set (docs/reference/annotations.md).
+
+As meta/Annotation.syncToStorage of OpenTSDB 2.4.1, and safe beside TSDs that edit the same annotations.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from google.api_core import exceptions
+
+from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.annotations import (
+    NO_CELL,
+    Annotation,
+    AnnotationEdit,
+    AnnotationState,
+    Method,
+    NotAnAnnotationError,
+    after,
+    as_ms,
+    parse_stored,
+)
+from timebeam.schema.core.reading import Scan
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.stores import Annotations, Layout, MissingCapabilityError, SeriesKey, capability
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
+from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
+from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
+from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
+from timebeam.transforms.bigtable.rows import BigtableCell
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
+from timebeam.transforms.read.table_reader import TableReader
+
+_STAGE = Stage.ENCODE
+"""The stage of refusals. The payload of a refusal of stage WRITE is a row; here it is an edit."""
+
+_CONNECTIONS = 16
+
+
+class AddressedEdit(NamedTuple):
+    """An edit, and the TSUID of its annotation in hex; empty for a global annotation."""
+
+    tsuid: str
+    edit: AnnotationEdit
+
+
+def store(
+    target: Target,
+    layout: Annotations,
+    groups: Mapping[cells.Place, Sequence[AddressedEdit]],
+    *,
+    dry_run: bool = False,
+) -> list[Rejected]:
+    """Applies edits of annotations; returns the refused edits.
+
+    Args:
+      groups: all edits of each annotation by its place, in any order.
+    """
+    if not dry_run:
+        _move_former(target, layout, groups)
+    stored = stored_cells(target, layout, groups)
+    table = _AnnotationTable(target, layout, dry_run=dry_run)
+    with concurrent.futures.ThreadPoolExecutor(_CONNECTIONS) as pool:
+        outcomes = list(pool.map(lambda place: table.apply(place, groups[place], stored.get(place)), groups))
+    metrics.count_annotations("annotations_written", sum(outcome.written for outcome in outcomes))
+    metrics.count_annotations("annotations_deleted", sum(outcome.deleted for outcome in outcomes))
+    return [rejected for outcome in outcomes for rejected in outcome.refused]
+
+
+def stored_cells(
+    target: Target, layout: Annotations, places: Iterable[cells.Place]
+) -> dict[cells.Place, StoredCell]:
+    """The existing cells at these places."""
+    places = set(places)
+    keys = sorted({place.key for place in places})
+    scan = Scan(layout.data_table, [(key, key + b"\x00") for key in keys], columns=cells.COLUMNS)
+    return {
+        place: StoredCell(cell.timestamp_ms, cell.value)
+        for row in TableReader(target).scan(scan)
+        for cell in row.cells
+        if (place := cells.Place(row.key, cell.qualifier)) in places
+    }
+
+
+def _move_former(
+    target: Target, layout: Annotations, groups: Mapping[cells.Place, Sequence[AddressedEdit]]
+) -> None:
+    """Moves annotations from where earlier versions stored them to where TSDs and these edits look."""
+    moved_to = {
+        former: (place, edit.start)
+        for place, addressed in groups.items()
+        for tsuid, edit in addressed
+        if (former := cells.former_place(layout.options, bytes.fromhex(tsuid), edit.start)) != place
+    }
+    while moved_to:
+        stored = stored_cells(target, layout, {*moved_to, *(place for place, _ in moved_to.values())})
+        moves = [
+            Replacement(
+                former.key,
+                BigtableCell(FAMILY, former.qualifier, *stored[former]),
+                None,
+                [BigtableCell(FAMILY, place.qualifier, *stored[former])],
+            )
+            for former, (place, start) in moved_to.items()
+            if former in stored and place not in stored and cells.starts_at(stored[former].value, start)
+        ]
+        if all(replace_cells(target, layout.data_table, moves)):
+            return
+
+
+class StoredCell(NamedTuple):
+    """The content of a cell."""
+
+    timestamp_ms: int
+    value: bytes
+
+
+class EditOutcome(NamedTuple):
+    """The result of the edits of one annotation."""
+
+    written: bool
+    deleted: bool
+    refused: Sequence[Rejected]
+
+
+class _AnnotationTable:
+    """The data table, for compare-and-set of single annotations."""
+
+    def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:
+        self._target, self._layout, self._dry_run = target, layout, dry_run
+
+    def apply(
+        self, place: cells.Place, addressed: Sequence[AddressedEdit], stored: StoredCell | None
+    ) -> EditOutcome:
+        """Applies edits to one annotation; again from the stored one if another writer changes it meanwhile.
+
+        If an answer is lost, the cell is read again: edits that were stored change nothing.
+        """
+        event = self._layout.options.is_event_time
+        backoff = Backoff()
+        while True:
+            old, edits, refused = _applicable(stored, [addressed_edit.edit for addressed_edit in addressed])
+            edits, of_others = self._of_one_start(place, addressed[0].tsuid, old.note, edits)
+            refused += of_others
+            new = after(old, edits, addressed[0].tsuid, event_time=event)
+            if new == old or (new.note is None and stored is None):
+                return EditOutcome(False, False, refused)
+            outcome = EditOutcome(new.note is not None, new.note is None, refused)
+            try:
+                if self._dry_run or self._replace(place, stored, new):
+                    return outcome
+            except REFUSALS as error:
+                why = RefusedError(Reason.WRITE_REFUSED, f"Bigtable refused the annotation: {error}")
+                return EditOutcome(False, False, [*refused, *(edit.refuse(why, _STAGE) for edit in edits)])
+            name = f"annotation {place.qualifier.hex()} of row {place.key.hex()}"
+            backoff.wait(exceptions.Aborted(f"{name} keeps changing"))
+            stored = stored_cells(self._target, self._layout, [place]).get(place)
+
+    def _of_one_start(
+        self, place: cells.Place, tsuid: str, note: Annotation | None, edits: Sequence[AnnotationEdit]
+    ) -> tuple[Sequence[AnnotationEdit], list[Rejected]]:
+        """(the edits of the annotation of a cell, the refusals of those that start at another time).
+
+        Two starts in s can share a cell (`cells.qualifier`), and a TSD mixes their annotations. Deletions of
+        what is not there are neither.
+        """
+        ordered = sorted(edits, key=lambda edit: edit.order)
+        if note is not None and cells.belongs(self._layout.options, bytes.fromhex(tsuid), note, place):
+            start = note.start
+        else:
+            start = next((edit.start for edit in ordered if edit.method is not Method.DELETE), 0)
+        own = [edit for edit in ordered if not start or as_ms(edit.start) == as_ms(start)]
+        others = [edit for edit in ordered if edit not in own and edit.method is not Method.DELETE]
+        why = RefusedError(
+            Reason.VALUE_NOT_STORABLE,
+            f"OpenTSDB stores it in the same cell as the annotation with startTime {start}: "
+            "give another startTime",
+        )
+        return own, [edit.refuse(why, _STAGE) for edit in others]
+
+    def _replace(self, place: cells.Place, stored: StoredCell | None, state: AnnotationState) -> bool:
+        """Stores a state if the stored cell has not changed since it was read; whether it was stored."""
+        old = BigtableCell(FAMILY, place.qualifier, *stored) if stored else None
+        note = state.note
+        new = BigtableCell(FAMILY, place.qualifier, state.timestamp_ms, note.stored()) if note else None
+        return replace_cells(self._target, self._layout.data_table, [Replacement(place.key, old, new)])[0]
+
+
+def _applicable(
+    stored: StoredCell | None, edits: Sequence[AnnotationEdit]
+) -> tuple[AnnotationState, Sequence[AnnotationEdit], list[Rejected]]:
+    """(the stored state, the edits that can be applied to it, the refusals of others).
+
+    A stored value that is not an annotation can be replaced or deleted, but not changed.
+    """
+    if stored is None:
+        return NO_CELL, edits, []
+    try:
+        return AnnotationState(parse_stored(stored.value), stored.timestamp_ms), edits, []
+    except NotAnAnnotationError as error:
+        why = RefusedError(
+            Reason.VALUE_NOT_STORABLE, f"the stored value is not an annotation ({error}): PUT or DELETE it"
+        )
+    ordered = sorted(edits, key=lambda edit: edit.order)
+    first = next((n for n, edit in enumerate(ordered) if edit.method is not Method.POST), len(ordered))
+    refused = [edit.refuse(why, _STAGE) for edit in ordered[:first]]
+    return AnnotationState(None, stored.timestamp_ms - 1), ordered[first:], refused
+
+
+_KNOWN_TSUIDS = 100_000
+_HELD_EDITS = 2_000
+
+
+class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
+    """Lists of `AnnotationEdit` in; the PCollection of `Rejected` ones out.
+
+    Args:
+      endless: whether the input is a stream: the edits of each bundle are applied together, else all edits.
+      dry_run: resolve names, and write nothing.
+    """
+
+    def __init__(
+        self, target: Target, layout: Layout, uids: UidOptions, *, endless: bool, dry_run: bool
+    ) -> None:
+        super().__init__()
+        self._target, self._layout, self._uids = target, layout, uids
+        self._endless, self._dry_run = endless, dry_run
+
+    def expand(self, edits: PCollection[list[AnnotationEdit]]) -> PCollection[Rejected]:
+        try:
+            layout = capability(self._layout, Annotations)
+        except MissingCapabilityError as error:
+            return edits | "Refuse" >> beam.FlatMap(_refuse_all, str(error))
+        address = _AddressFn(self._target, layout, self._uids, dry_run=self._dry_run)
+        addressed = edits | "Address" >> refusing(address, tuple[tuple[bytes, bytes], list[Any]])
+        groups = addressed.main
+        if not self._endless:
+            grouped = groups | "GroupPerAnnotation" >> beam.GroupByKey()
+            groups = grouped | "Join" >> beam.MapTuple(_joined_lists).with_output_types(
+                tuple[tuple[bytes, bytes], list[Any]]
+            )
+        store = _StoreAnnotationsFn(self._target, layout, dry_run=self._dry_run)
+        stored = groups | "Store" >> beam.ParDo(store)
+        return (addressed[REJECTED], stored) | "AllRefused" >> beam.Flatten()
+
+
+def _refuse_all(edits: list[AnnotationEdit], message: str) -> list[Rejected]:
+    """The refusals of edits in a layout without annotations."""
+    why = RefusedError(Reason.VALUE_NOT_STORABLE, message)
+    return [edit.refuse(why, Stage.ASSIGN) for edit in edits]
+
+
+class _AddressFn(beam.DoFn):
+    """Lists of edits in; ((row key, qualifier), list of `AddressedEdit`) out, refused ones to `REJECTED`."""
+
+    def __init__(self, target: Target, layout: Annotations, uids: UidOptions, *, dry_run: bool) -> None:
+        self._target, self._layout = target, layout
+        self._keys = SeriesKeys(target, layout, uids, dry_run=dry_run)
+        self._sound_tsuids: LruCache[bytes, bool] = LruCache(_KNOWN_TSUIDS)
+
+    def setup(self) -> None:
+        """Opens the UID table and the cache of the process."""
+        self._keys.open()
+
+    def process(
+        self, edits: Sequence[AnnotationEdit]
+    ) -> Iterator[tuple[tuple[bytes, bytes], list[AddressedEdit]] | RejectedOutput]:
+        options = self._layout.options
+        groups: dict[cells.Place, list[AddressedEdit]] = {}
+        for edit, tsuid in zip(edits, self._tsuids(edits), strict=True):
+            if isinstance(tsuid, RefusedError):
+                yield refuse(edit.refuse(tsuid, Stage.ASSIGN))
+            else:
+                place = cells.place(options, tsuid, edit.start)
+                groups.setdefault(place, []).append(AddressedEdit(tsuid.hex().upper(), edit))
+        for place, addressed in groups.items():
+            yield tuple(place), addressed  # type: ignore[misc]
+
+    def _tsuids(self, edits: Sequence[AnnotationEdit]) -> list[bytes | RefusedError]:
+        """The TSUID of each edit, or why it has none; empty for a global annotation."""
+        named = [edit.series for edit in edits if edit.series is not None]
+        keys = iter(self._keys.series_keys(named)) if named else iter(())
+        tsuids = [self._tsuid(edit, next(keys) if edit.series is not None else None) for edit in edits]
+        claimed_tsuids = {
+            tsuid
+            for edit, tsuid in zip(edits, tsuids, strict=True)
+            if edit.tsuid and isinstance(tsuid, bytes)
+        }
+        unknown = self._unknown(claimed_tsuids)
+        return [unknown.get(tsuid, tsuid) if isinstance(tsuid, bytes) else tsuid for tsuid in tsuids]
+
+    def _tsuid(self, edit: AnnotationEdit, key: SeriesKey | RefusedError | None) -> bytes | RefusedError:
+        if isinstance(key, RefusedError):
+            return key
+        if key is not None:
+            return key.head[self._layout.options.salt_width :] + key.tail
+        try:
+            return cells.check_tsuid(self._layout.options, edit.tsuid) if edit.tsuid else b""
+        except RefusedError as error:
+            return error
+
+    def _unknown(self, tsuids: Iterable[bytes]) -> dict[bytes, RefusedError]:
+        """The TSUIDs with a UID without a name: no query could find their annotations."""
+        names_by_tsuid = {
+            tsuid: select.row_names(self._layout.options, cells.place(self._layout.options, tsuid, 1).key)
+            for tsuid in tsuids
+            if self._sound_tsuids.get(tsuid) is None
+        }
+        if not names_by_tsuid:
+            return {}
+        pairs = {pair for names in names_by_tsuid.values() for pair in names}
+        named = uid_table.named_uids(self._layout.uid_table, pairs, TableReader(self._target))
+        unknown = {}
+        for tsuid, names in names_by_tsuid.items():
+            lost = next((pair for pair in names if pair not in named), None)
+            if lost is None:
+                self._sound_tsuids[tsuid] = True
+            else:
+                why = (
+                    f"tsuid {tsuid.hex().upper()}: UID {lost[1].hex().upper()} of kind {lost[0]} has no name"
+                )
+                unknown[tsuid] = RefusedError(Reason.UNKNOWN_NAME, why)
+        return unknown
+
+
+def _joined_lists(
+    key: tuple[bytes, bytes], lists: Iterable[list[AddressedEdit]]
+) -> tuple[tuple[bytes, bytes], list[AddressedEdit]]:
+    return key, [addressed for edits in lists for addressed in edits]
+
+
+class _StoreAnnotationsFn(beam.DoFn):
+    """((row key, qualifier), list of `AddressedEdit`) in, stored before the bundle ends; `Rejected` out."""
+
+    def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:
+        self._target, self._layout, self._dry_run = target, layout, dry_run
+        self._groups: dict[cells.Place, list[AddressedEdit]] = {}
+        self._size = 0
+
+    def start_bundle(self) -> None:
+        self._groups, self._size = {}, 0
+
+    def process(self, group: tuple[tuple[bytes, bytes], list[AddressedEdit]]) -> Iterator[Rejected]:
+        place, addressed = group
+        self._groups.setdefault(cells.Place(*place), []).extend(addressed)
+        self._size += len(addressed)
+        if self._size >= _HELD_EDITS:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return windowed(self._flush())
+
+    def _flush(self) -> list[Rejected]:
+        groups, self._groups, self._size = self._groups, {}, 0
+        return store(self._target, self._layout, groups, dry_run=self._dry_run) if groups else []

@@ -1,0 +1,330 @@
+"""Creates missing metadata from the data table, as `tsdb uid metasync` does.
+
+key ranges of the data ─► series, when they began ─► per series ─► ts_meta, ts_ctr ─► per UID ─► UID meta
+
+As in tools/MetaSync, a series was created at the base time of its first row. Unlike there, existing cells do
+not change: creation times are not corrected, and damaged cells are counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.stores import Cell, Row, Scan, SeriesMeta
+from timebeam.schema.stores.opentsdb import meta_documents
+from timebeam.schema.stores.opentsdb.columns.decode_row import read_row
+from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
+from timebeam.schema.stores.opentsdb.meta_documents import meta_table, series_row, uid_rows
+from timebeam.transforms.bigtable.compare_and_set import Replacement, create_cells, replace_cells
+from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.rows import KeyRange
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected import windowed
+from timebeam.transforms.flow.metrics import META_NAMESPACE, SkipLog, TallyCounters, work_done
+from timebeam.transforms.opentsdb.track_meta import ROWS_AT_ONCE
+from timebeam.transforms.read.chunks import RangesFn
+from timebeam.transforms.read.table_reader import read_rows, scan_rows
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetaSyncJob:
+    """The tables, and the work.
+
+    Attributes:
+      count: count points, which reads all of them.
+      dry_run: count what would be written, and write nothing.
+    """
+
+    target: Target
+    layout: SeriesMeta
+    count: bool = False
+    dry_run: bool = False
+
+    @property
+    def table(self) -> str:
+        """Name of the meta table."""
+        return meta_table(self.layout.options.table_prefix).name
+
+
+class MetaSyncTally(NamedTuple):
+    """The figures of a synchronisation.
+
+    Attributes:
+      rows_read: rows of the data table.
+      series: series with data rows.
+      points: points of those series, if counted.
+      series_created: new cells `ts_meta` and `ts_ctr`.
+      uids_created: new cells of metadata of UIDs.
+      counters_set: corrected cells `ts_ctr`.
+      counters_lost: wrong cells `ts_ctr` that another writer changed meanwhile.
+      keys_skipped: rows whose key is not the key of a series.
+      series_skipped: series with a UID without a name.
+      damaged: cells with unreadable metadata, left unchanged.
+    """
+
+    rows_read: int
+    series: int
+    points: int
+    series_created: int
+    uids_created: int
+    counters_set: int
+    counters_lost: int
+    keys_skipped: int
+    series_skipped: int
+    damaged: int
+
+    @property
+    def failures(self) -> int:
+        """The number of rows, series and cells that could not be synchronised."""
+        return self.keys_skipped + self.series_skipped + self.damaged
+
+
+COUNTERS = TallyCounters(META_NAMESPACE, MetaSyncTally)
+
+
+_MOST_SERIES = 100_000
+"""The largest number of series in memory while a range is read."""
+
+
+class SeriesExtent(NamedTuple):
+    """The period of one series in the data table.
+
+    Attributes:
+      first_s, last_s: base times of its first and last row, in seconds.
+      latest_ms: the newest timestamp of its cells; -1 if they were not read.
+      points: the number of points, if counted.
+    """
+
+    first_s: int
+    last_s: int
+    latest_ms: int = -1
+    points: int = 0
+
+
+def merged_extent(range_extents: Iterable[SeriesExtent]) -> SeriesExtent:
+    """The extent of one series over several key ranges."""
+    extents = list(range_extents)
+    return SeriesExtent(
+        min(extent.first_s for extent in extents),
+        max(extent.last_s for extent in extents),
+        max(extent.latest_ms for extent in extents),
+        sum(extent.points for extent in extents),
+    )
+
+
+class ReadSeriesFn(beam.DoFn):
+    """A key range in; (TSUID, its `SeriesExtent` in the range) out; a series may come more than once."""
+
+    def __init__(self, job: MetaSyncJob) -> None:
+        self._job = job
+
+    def process(self, keys: KeyRange) -> Iterator[tuple[bytes, SeriesExtent]]:
+        extents: dict[bytes, SeriesExtent] = {}
+        skips = SkipLog(COUNTERS)
+        options = self._job.layout.options
+        for key, latest_ms, points in self._rows(keys):
+            COUNTERS.count("rows_read")
+            if not is_of_series(options, key):
+                continue
+            try:
+                tsuid, base_s = tsuid_of_key(options, key)
+            except ValueError as error:
+                skips.skip("keys_skipped", str(error))
+                continue
+            new = SeriesExtent(base_s, base_s, latest_ms, points)
+            extents[tsuid] = merged_extent((extents[tsuid], new)) if tsuid in extents else new
+            if len(extents) == _MOST_SERIES:
+                yield from extents.items()
+                extents = {}
+        yield from extents.items()
+        work_done()
+
+    def _rows(self, keys: KeyRange) -> Iterator[tuple[bytes, int, int]]:
+        """(key, newest cell timestamp in ms, number of points) of each row; (key, -1, 0) without `count`."""
+        target, table = self._job.target, self._job.layout.data_table
+        if not self._job.count:
+            for key in scan_keys(target, table, *keys):
+                yield key, -1, 0
+            return
+        for row in scan_rows(target, Scan(table, (keys,))):
+            latest_ms = max(cell.timestamp_ms for cell in row.cells)
+            yield row.key, latest_ms, len(read_row(row.cells).elements)
+
+
+_NAMES = 1_000_000
+
+
+class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
+    """Creates the missing metadata of all series: a pipeline in, nothing out; see `MetaSyncTally`."""
+
+    def __init__(self, job: MetaSyncJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection[None]:
+        job = self._job
+        return (
+            root
+            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Ranges" >> beam.ParDo(RangesFn(job.target, job.layout.data_table)).with_output_types(KeyRange)
+            | "SpreadRanges" >> beam.Reshuffle()
+            | "ReadSeries" >> beam.ParDo(ReadSeriesFn(job)).with_output_types(tuple[bytes, SeriesExtent])
+            | "PerSeries" >> beam.CombinePerKey(merged_extent)
+            | "StoreSeries" >> beam.ParDo(_StoreSeriesFn(job)).with_output_types(tuple[UidPair, int])
+            | "PerUid" >> beam.CombinePerKey(min)
+            | "StoreUids" >> beam.ParDo(_StoreUidsFn(job)).with_output_types(None)
+        )
+
+
+class _StoreSeriesFn(beam.DoFn):
+    """(TSUID, `SeriesExtent`) in; (UID, first seen, in s) out, for series whose UIDs have names."""
+
+    def __init__(self, job: MetaSyncJob) -> None:
+        self._job = job
+        self._extents: dict[bytes, SeriesExtent] = {}
+        self._named: LruCache[UidPair, bool] = LruCache(_NAMES)
+
+    def setup(self) -> None:
+        self._named = LruCache(_NAMES)
+
+    def start_bundle(self) -> None:
+        self._extents = {}
+
+    def process(self, element: tuple[bytes, SeriesExtent]) -> Iterator[tuple[UidPair, int]]:
+        self._extents[element[0]] = element[1]
+        if len(self._extents) == ROWS_AT_ONCE:
+            yield from self._store()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return windowed(self._store())
+
+    def _store(self) -> Iterator[tuple[UidPair, int]]:
+        job, extents, skips = self._job, self._extents, SkipLog(COUNTERS)
+        self._extents = {}
+        pairs = {tsuid: tsuid_pairs(job.layout.options, tsuid) for tsuid in extents}
+        nameless = self._nameless({pair for series_pairs in pairs.values() for pair in series_pairs})
+        for tsuid, series_pairs in pairs.items():
+            for kind, uid in nameless.intersection(series_pairs):
+                why = f"series {tsuid.hex().upper()}: UID {uid.hex()} of kind {kind} has no name"
+                skips.skip("series_skipped", why)
+                extents.pop(tsuid)
+                break
+        COUNTERS.count("series", len(extents))
+        COUNTERS.count("points", sum(extent.points for extent in extents.values()))
+        self._write(extents, skips)
+        for tsuid, extent in extents.items():
+            for pair in pairs[tsuid]:
+                yield pair, extent.first_s
+
+    def _nameless(self, pairs: set[UidPair]) -> set[UidPair]:
+        """The UIDs without a name."""
+        new = {pair for pair in pairs if not self._named.get(pair)}
+        rows = read_rows(self._job.target, self._job.layout.uid_table, sorted({uid for _, uid in new}))
+        for kind, uid in new:
+            cells = rows[uid].cells if uid in rows else ()
+            if any((cell.family, cell.qualifier) == (meta_documents.FAMILY, kind.encode()) for cell in cells):
+                self._named[kind, uid] = True
+        return {pair for pair in new if not self._named.get(pair)}
+
+    def _write(self, extents: Mapping[bytes, SeriesExtent], skips: SkipLog) -> None:
+        """Creates the rows of these series, and corrects their counters."""
+        job = self._job
+        existing = read_rows(job.target, job.table, list(extents))
+        rows = [_row(job, tsuid, extent) for tsuid, extent in extents.items()]
+        replacements = []
+        for tsuid, row in existing.items():
+            for cell in row.cells:
+                try:
+                    new = _renewed(job, tsuid, cell, extents[tsuid])
+                except ValueError as error:
+                    skips.skip("damaged", f"row {tsuid.hex()} of {job.table}, {cell.qualifier!r}: {error}")
+                    continue
+                if new is not None:
+                    replacements.append(Replacement(tsuid, cell, new))
+        _create("series_created", job, job.table, rows, existing)
+        replaced = (
+            len(replacements) if job.dry_run else sum(replace_cells(job.target, job.table, replacements))
+        )
+        COUNTERS.count("counters_set", replaced)
+        COUNTERS.count("counters_lost", len(replacements) - replaced)
+
+
+def _row(job: MetaSyncJob, tsuid: bytes, extent: SeriesExtent) -> Row:
+    """All cells of a series; without `count`, the last hour is the arrival."""
+    if not job.count:
+        return series_row(job.table, tsuid, extent.first_s, extent.last_s * 1000)
+    return series_row(job.table, tsuid, extent.first_s, extent.latest_ms, points=extent.points)
+
+
+def _renewed(job: MetaSyncJob, tsuid: bytes, cell: Cell, extent: SeriesExtent) -> Cell | None:
+    """The corrected cell of the meta table; None if it is correct.
+
+    Raises:
+      ValueError: the cell is damaged.
+    """
+    if cell.qualifier == meta_documents.DOCUMENT:
+        meta_documents.TsMeta.from_bytes(tsuid, cell.value)
+    if cell.qualifier != meta_documents.COUNTER:
+        return None
+    if meta_documents.counter_value(cell.value) == extent.points or not job.count:
+        return None
+    latest_ms = max(cell.timestamp_ms, extent.latest_ms)
+    return cell._replace(timestamp_ms=latest_ms, value=meta_documents.counter_bytes(extent.points))
+
+
+class _StoreUidsFn(beam.DoFn):
+    """(UID, when it was first seen, in s) in, nothing out."""
+
+    def __init__(self, job: MetaSyncJob) -> None:
+        self._job = job
+        self._first_seen: dict[UidPair, int] = {}
+
+    def start_bundle(self) -> None:
+        self._first_seen = {}
+
+    def process(self, element: tuple[UidPair, int]) -> None:
+        self._first_seen[element[0]] = element[1]
+        if len(self._first_seen) == ROWS_AT_ONCE:
+            self._store()
+
+    def finish_bundle(self) -> None:
+        self._store()
+
+    def _store(self) -> None:
+        job, skips = self._job, SkipLog(COUNTERS)
+        rows = uid_rows(job.layout.uid_table, self._first_seen)
+        existing = read_rows(job.target, job.layout.uid_table, [row.key for row in rows])
+        for uid, row in existing.items():
+            for cell in row.cells:
+                kind = meta_documents.KINDS.get(cell.qualifier)
+                if (
+                    cell.family == meta_documents.FAMILY
+                    and kind is not None
+                    and (kind, uid) in self._first_seen
+                ):
+                    try:
+                        meta_documents.UidMeta.from_bytes(kind, cell.value)
+                    except ValueError as error:
+                        skips.skip("damaged", f"UID {uid.hex()} of kind {kind}: {error}")
+        _create("uids_created", job, job.layout.uid_table, rows, existing)
+        self._first_seen = {}
+
+
+def _create(
+    counter: str, job: MetaSyncJob, table: str, rows: Sequence[Row], existing: Mapping[bytes, Row]
+) -> None:
+    """Creates cells, or counts them."""
+    if job.dry_run:
+        missing = (_columns(row) - _columns(existing.get(row.key)) for row in rows)
+        COUNTERS.count(counter, sum(map(len, missing)))
+    else:
+        COUNTERS.count(counter, len(create_cells(job.target, table, rows, existing).created))
+
+
+def _columns(row: Row | None) -> set[tuple[str, bytes]]:
+    return {(cell.family, cell.qualifier) for cell in row.cells} if row else set()

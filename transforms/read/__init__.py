@@ -1,0 +1,1 @@
+"""Readers of Bigtable for layouts (`timebeam.schema.stores.Reader`)."""

@@ -1,1 +1,0 @@
-"""Readers of Bigtable for layouts (`timebeam.schema.layouts.Reader`)."""
