@@ -168,7 +168,7 @@ def test_the_dashboard_shows_every_documented_metric() -> None:
 
 
 def test_the_alert_on_uids_looks_for_what_workers_say() -> None:
-    said = (ROOT / "transforms" / "ingest" / "uids.py").read_text()
+    said = (ROOT / "transforms" / "opentsdb" / "assign_uids.py").read_text()
     text = (MODULE / "alerts.tf").read_text()
     for words in re.findall(r'AND \\"([a-zA-Z ]+)\\"', text):
         assert words in said
