@@ -33,7 +33,7 @@ from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.batches import join, latest_points
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import Archived, ColumnRange, DecodedRows, Finding, Selected, Severity
-from timebeam.schema.core.removal import Deleted, Removal, deletions
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions
 from timebeam.schema.core.table_rows import Cell, Deletion, Row, TableSpec
 from timebeam.schema.core.writing import SeriesKey
 
@@ -245,7 +245,7 @@ def archive_cells(heads: SeriesHeads, key: bytes, points: PointBatch) -> list[Ce
     return cells
 
 
-def remove_points(heads: SeriesHeads, row: Row, deleted: Deleted) -> Removal | None:
+def remove_points(heads: SeriesHeads, row: Row, deleted: DeleteRange) -> RowDeletion | None:
     """The deletion of points of a row; None if it has none of these. The mutation needs a compare-and-set.
 
     Raises:
@@ -262,7 +262,7 @@ def remove_points(heads: SeriesHeads, row: Row, deleted: Deleted) -> Removal | N
         return None
     old = [cell for cell in row.cells if cell.family == FAMILY]
     new = archive_cells(heads, row.key, batch.take(np.flatnonzero(~is_deleted)))
-    return Removal(row._replace(cells=new, deleted=deletions(old)), old, count)
+    return RowDeletion(row._replace(cells=new, deleted=deletions(old)), old, count)
 
 
 def replacing_row(row: Row | None, new: Row, sealed_ms: int) -> tuple[Cell | None, Row]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.removal import Deleted, Removal
+from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.table_rows import Cell, Row, StoredLayout
 
 _NEAR_AMONG = 2_000
@@ -274,7 +274,7 @@ class ReadableLayout(StoredLayout):
         return join_decoded(rows, [self.decode(row, series) for row, series in rows])
 
     @abc.abstractmethod
-    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+    def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """The deletion of points of a selected row; None if it has none of these.
 
         Raises:

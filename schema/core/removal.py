@@ -16,7 +16,7 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.table_rows import Cell, Deletion, Row, stored_bytes
 
 
-class Deleted(NamedTuple):
+class DeleteRange(NamedTuple):
     """Which points are deleted.
 
     Attributes:
@@ -29,7 +29,7 @@ class Deleted(NamedTuple):
     newest_ms: int
 
 
-class Removal(NamedTuple):
+class RowDeletion(NamedTuple):
     """The deletion of points of one row.
 
     Attributes:
@@ -62,12 +62,12 @@ class Removal(NamedTuple):
         return int.from_bytes(content.digest(), "big")
 
 
-def remove_cells(row: Row, times_ms: Int64s, deleted: Deleted) -> Removal | None:
+def remove_cells(row: Row, times_ms: Int64s, deleted: DeleteRange) -> RowDeletion | None:
     r"""The deletion of cells with a point each; None if there are none.
 
     >>> cells = [Cell("points", bytes([n]), 9000 + n, b"") for n in range(3)]
     >>> row, times_ms = Row("metrics", b"key", cells), np.array([0, 1000, 2000])
-    >>> removal = remove_cells(row, times_ms, Deleted(1000, 2000, newest_ms=9001))
+    >>> removal = remove_cells(row, times_ms, DeleteRange(1000, 2000, newest_ms=9001))
     >>> removal.mutation.deleted, removal.points  # the cell of 9002 is newer than those to delete
     ([Deletion(family='points', qualifier=b'\x01', before_ms=9002)], 1)
 
@@ -82,7 +82,7 @@ def remove_cells(row: Row, times_ms: Int64s, deleted: Deleted) -> Removal | None
     ]
     if not old:
         return None
-    return Removal(row._replace(cells=(), deleted=deletions(old)), old, len(old))
+    return RowDeletion(row._replace(cells=(), deleted=deletions(old)), old, len(old))
 
 
 def deletions(cells: Iterable[Cell]) -> list[Deletion]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.keys import BLOCK_S, HOUR_S, LAST_S
-from timebeam.schema.core.removal import Deleted, Removal
+from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores import Archive, Row
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
@@ -33,13 +33,13 @@ class SealedRemovals(NamedTuple):
 
     target: Target
     layout: Archive
-    deleted: Deleted
+    deleted: DeleteRange
 
-    def is_of_archive(self, removal: Removal) -> bool:
+    def is_of_archive(self, removal: RowDeletion) -> bool:
         """Whether a removal is of a row of the archive."""
         return removal.mutation.table == self.layout.archive_table
 
-    def hour_rows(self, removal: Removal) -> list[Row]:
+    def hour_rows(self, removal: RowDeletion) -> list[Row]:
         """Data rows without cells, of the hours that the removal from a row of the archive changes."""
         key, deleted = archive_keys.parse_key(self.layout.heads, removal.mutation.key), self.deleted
         start_s = max(key.base_s, deleted.first_ms // 1000 // HOUR_S * HOUR_S)

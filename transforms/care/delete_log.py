@@ -21,21 +21,21 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import Removal
+from timebeam.schema.core.removal import RowDeletion
 
 _BEGUN, _DONE, _ROWS = "-begun.json", "-done.json", "-*.jsonl"
 _ENDED_S = 12 * 3600
 """A run whose log has not grown for so long has ended: it writes far more often, if it deletes anything."""
 
 
-def write_rows(log: str, removals: Iterable[tuple[Removal, Series]]) -> None:
+def write_rows(log: str, removals: Iterable[tuple[RowDeletion, Series]]) -> None:
     """Writes what is about to be deleted from rows."""
     with FileSystems.create(f"{log}-{uuid.uuid4().hex}.jsonl") as file:
         for removal, series in removals:
             file.write(_line(removal, series))
 
 
-def _line(removal: Removal, series: Series) -> bytes:
+def _line(removal: RowDeletion, series: Series) -> bytes:
     """A row of the log: what is deleted from it."""
     mutation = removal.mutation
     line = {

@@ -18,7 +18,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import Deleted, Removal
+from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
 from timebeam.schema.stores import (
@@ -254,7 +254,7 @@ class _AgainFn(beam.DoFn):
             _begin(job)
         if _has_archive(job):
             layout = capability(job.layout, Archive)
-            none = Deleted(0, -1, 0)  # a later step deletes the remaining points
+            none = DeleteRange(0, -1, 0)  # a later step deletes the remaining points
             sealed = SealedRemovals(job.target, layout, none)
             keys = (
                 key
@@ -319,14 +319,14 @@ def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLe
     return job.leases.lease([*uids.values()], *hours_s, moved=job.moved)
 
 
-def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[Removal, Series]]:
+def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[RowDeletion, Series]]:
     """What is deleted from each row of a chunk; rows that cannot be read are logged and counted."""
     task = job.tasks[chunk.number]
     if task.rolled is not None:
         yield from _rollup_removals(job, task.question, task.rolled, chunk.keys)
         return
     question = task.question
-    deleted = Deleted(question.start_ms, question.end_ms, job.newest_ms)
+    deleted = DeleteRange(question.start_ms, question.end_ms, job.newest_ms)
     selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
     passes = functools.lru_cache(_SERIES)(question.passes)
     skips = metrics.SkipLog(COUNTERS)
@@ -361,8 +361,8 @@ def _selected(job: DeleteJob, selection: Selection, keys: KeyRange) -> Iterator[
 
 
 def _counted_removals(
-    job: DeleteJob, selected: Selected, deleted: Deleted, skips: metrics.SkipLog
-) -> Iterator[tuple[Removal, Series]]:
+    job: DeleteJob, selected: Selected, deleted: DeleteRange, skips: metrics.SkipLog
+) -> Iterator[tuple[RowDeletion, Series]]:
     """`_row_removals`; a row that cannot be read is logged and counted."""
     try:
         for removal in _row_removals(job, selected, deleted):
@@ -375,7 +375,7 @@ def _skip(skips: metrics.SkipLog, table: str, key: bytes, why: object) -> None:
     skips.skip("unreadable", f"row {key.hex()} of {table}: {why}")
 
 
-def _row_removals(job: DeleteJob, selected: Selected, deleted: Deleted) -> Iterator[Removal]:
+def _row_removals(job: DeleteJob, selected: Selected, deleted: DeleteRange) -> Iterator[RowDeletion]:
     """What is deleted from a row: annotations, then points.
 
     Raises:
@@ -397,7 +397,7 @@ def _sealed_removals(job: DeleteJob, task: DeleteTask) -> SealedRemovals | None:
     """What deletes from the archive; None without one, and for rollups and annotations alone."""
     if not _has_archive(job) or task.rolled is not None or not job.points:
         return None
-    deleted = Deleted(task.question.start_ms, task.question.end_ms, job.newest_ms)
+    deleted = DeleteRange(task.question.start_ms, task.question.end_ms, job.newest_ms)
     return SealedRemovals(job.target, capability(job.layout, Archive), deleted)
 
 
@@ -408,12 +408,12 @@ def _has_archive(job: DeleteJob) -> bool:
 
 def _rollup_removals(
     job: DeleteJob, question: Question, table: RolledTable, keys: KeyRange
-) -> Iterator[tuple[Removal, Series]]:
+) -> Iterator[tuple[RowDeletion, Series]]:
     """What is deleted from each row of a table of rollups: the intervals that end in the range."""
     layout = capability(job.layout, UidTables)
     reader = within(TableReader(job.target), job.layout, keys)
     selection = Selection(question.metric, {}, question.start_ms, question.end_ms)
-    deleted = Deleted(question.start_ms, question.end_ms - table.interval_ms + 1, job.newest_ms)
+    deleted = DeleteRange(question.start_ms, question.end_ms - table.interval_ms + 1, job.newest_ms)
     skips = metrics.SkipLog(COUNTERS)
     for selected in select.select(layout, table.name, selection, reader):
         if isinstance(selected, Finding):

@@ -9,7 +9,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import Removal
+from timebeam.schema.core.removal import RowDeletion
 from timebeam.schema.stores import Row
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.rows import MUTATIONS
@@ -66,7 +66,7 @@ def figures_by_table(result: PipelineResult) -> dict[tuple[str, str], DeleteFigu
     return dict(sorted(figures.items()))
 
 
-def count_removal(removal: Removal, rule: str) -> None:
+def count_removal(removal: RowDeletion, rule: str) -> None:
     """Counts what a removal deletes, under its table and a rule; an empty one is none."""
     figures = DeleteFigures(1, len(removal.old), removal.points, removal.bytes)
     for field, by in zip(figures._fields, figures, strict=True):
@@ -98,10 +98,10 @@ class PendingRemovals:
     ) -> None:
         self._target, self._log, self._marker, self._rule = target, log, marker, rule
         self._sealed, self._check = sealed, check
-        self._removals: list[tuple[Removal, Series]] = []
+        self._removals: list[tuple[RowDeletion, Series]] = []
         self._mutations = self._bytes = self.refused = 0
 
-    def add(self, removal: Removal, series: Series) -> None:
+    def add(self, removal: RowDeletion, series: Series) -> None:
         """Adds a removal; carries out those before it if they are many."""
         mutation = removal.mutation
         self._removals.append((removal, series))
@@ -129,7 +129,7 @@ class PendingRemovals:
             self._mutate()
         self._removals, self._mutations, self._bytes = [], 0, 0
 
-    def _changed_rows(self, removal: Removal) -> Sequence[Row]:
+    def _changed_rows(self, removal: RowDeletion) -> Sequence[Row]:
         """Data rows that tell the hours of a removal."""
         if self._sealed is not None and self._sealed.is_of_archive(removal):
             return self._sealed.hour_rows(removal)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from timebeam.schema.bits.lru import LruCache
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.removal import Deleted, Removal, remove_cells
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.stores import (
     Cell,
     ColumnRange,
@@ -118,7 +118,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         batch = join(batches) if batches else PointBatch.of([], 0)
         return DecodedRows(batch, [entry for content in decoded for entry in content.damage], 0)
 
-    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+    def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """See `ReadableLayout.remove`: cells with the values of points; other fields of a record stay.
 
         Versions of a cell that are points of other times are written again.

@@ -48,7 +48,7 @@ from timebeam.schema.core.reading import (
     Selection,
     Severity,
 )
-from timebeam.schema.core.removal import Deleted, Removal, remove_cells
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, restored_points
 from timebeam.schema.stores.heroic import archived, decode, encode, select, series_table
@@ -285,7 +285,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
             self.decode,
         )
 
-    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+    def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         row = selected.row
         if row.table == self.archive_table:
             return remove_archived(self.form, row, deleted)

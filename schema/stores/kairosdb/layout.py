@@ -43,7 +43,7 @@ from timebeam.schema.core.reading import (
     Selection,
     Severity,
 )
-from timebeam.schema.core.removal import Deleted, Removal, remove_cells
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, restored_points
 from timebeam.schema.stores.kairosdb import archived, decode, encode, keys, select
@@ -275,7 +275,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
             yield from archive_findings(self.options, read(self.archive_table), check)
         yield from decode.findings(self.table_names, self.options.row_spec, read, sealed_series)
 
-    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+    def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """See `Layout.remove`; in all retention classes."""
         if selected.row.table == self.archive_table:
             return remove_archived(self.options, selected.row, deleted)

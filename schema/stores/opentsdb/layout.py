@@ -45,7 +45,7 @@ from timebeam.schema.core.reading import (
     Selection,
     join_decoded,
 )
-from timebeam.schema.core.removal import Deleted, Removal
+from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.stores.opentsdb import audit, encode, select
@@ -353,7 +353,7 @@ class OpenTsdb(
         if self.options.archive:
             yield from audit.archive_findings(read(self.archive_table), maps, self.options)
 
-    def remove(self, selected: Selected, deleted: Deleted) -> Removal | None:
+    def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """See `Layout.remove`; histograms are points too. Of a row of the archive without its late rows."""
         if selected.row.table == self.archive_table:
             return remove_archived(self.options, selected.row, deleted)

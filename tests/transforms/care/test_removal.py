@@ -27,7 +27,7 @@ from tests.support.inputs.opentsdb_columns import (
     rows,
     versions,
 )
-from timebeam.schema.core.removal import Deleted, Removal, remove_cells
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.stores import Cell, Row
 from timebeam.schema.stores.opentsdb.columns.decode_row import Winner
 from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annotations, remove_points
@@ -39,9 +39,9 @@ BASE_MS = 1_356_998_400_000
 RANGES = st.tuples(st.integers(-1, 5000), st.integers(-1, 100_000)).map(sorted)
 
 
-def removal(row: Row, first_ms: int, last_ms: int, newest_ms: int = NEVER) -> Removal | None:
+def removal(row: Row, first_ms: int, last_ms: int, newest_ms: int = NEVER) -> RowDeletion | None:
     """The deletion of the points at these offsets."""
-    deleted = Deleted(BASE_MS + first_ms, BASE_MS + last_ms, newest_ms)
+    deleted = DeleteRange(BASE_MS + first_ms, BASE_MS + last_ms, newest_ms)
     return remove_points(row, BASE_MS, Winner.NEWEST, deleted)
 
 
@@ -98,7 +98,7 @@ def test_histograms_of_the_range_go_and_annotations_stay() -> None:
     made = removal(row, 1000, 1000)
     assert made is not None
     assert [cell.qualifier.hex() for cell in made.old] == ["060001"]
-    notes = remove_annotations(OpenTsdbOptions(), row, Deleted(BASE_MS, BASE_MS + 1000, NEVER))
+    notes = remove_annotations(OpenTsdbOptions(), row, DeleteRange(BASE_MS, BASE_MS + 1000, NEVER))
     assert notes is not None
     assert [cell.qualifier.hex() for cell in notes.old] == ["010001"]
 
@@ -179,7 +179,7 @@ def test_an_append_meanwhile_stays(row: Row, offsets: list[int], late: Element) 
 
 def test_cells_of_a_point_each() -> None:
     row = row_of((10, "01", ""), (20, "02", ""), (10, "03", ""))
-    made = remove_cells(row, np.array([5, 6, -1]), Deleted(0, 100, 15))
+    made = remove_cells(row, np.array([5, 6, -1]), DeleteRange(0, 100, 15))
     assert made is not None
     assert (made.points, [cell.qualifier for cell in made.old]) == (1, [b"\x01"])
-    assert remove_cells(row, np.array([5, 6, -1]), Deleted(7, 100, 15)) is None
+    assert remove_cells(row, np.array([5, 6, -1]), DeleteRange(7, 100, 15)) is None

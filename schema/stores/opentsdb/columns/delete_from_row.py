@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.core.removal import Deleted, Removal, deletions, remove_cells
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions, remove_cells
 from timebeam.schema.core.table_rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import offset_ms, read_annotations
@@ -26,13 +26,14 @@ from timebeam.schema.stores.opentsdb.columns.pack_rows import columns
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 
 
-def remove_points(row: Row, base_ms: int, winner: Winner, deleted: Deleted) -> Removal | None:
+def remove_points(row: Row, base_ms: int, winner: Winner, deleted: DeleteRange) -> RowDeletion | None:
     """The deletion of the points and histograms of a row; None if it has none.
 
     Damaged cells and annotations stay.
 
     >>> column = Cell("t", bytes.fromhex("00000010"), 9000, bytes.fromhex("010200"))  # 1 at 0 s, 2 at 1 s
-    >>> removal = remove_points(Row("tsdb", b"key", [column]), 0, Winner.NEWEST, Deleted(1000, 1999, 9000))
+    >>> row, deleted = Row("tsdb", b"key", [column]), DeleteRange(1000, 1999, newest_ms=9000)
+    >>> removal = remove_points(row, 0, Winner.NEWEST, deleted)
     >>> [(cell.qualifier.hex(), cell.value.hex()) for cell in removal.mutation.cells]  # what stays
     [('0000', '01')]
     >>> [cell.qualifier.hex() for cell in removal.mutation.deleted], removal.points
@@ -80,7 +81,7 @@ def remove_points(row: Row, base_ms: int, winner: Winner, deleted: Deleted) -> R
     old += histograms
     if not old:
         return None
-    return Removal(row._replace(cells=new, deleted=deletions(old)), old, len(points) + len(histograms))
+    return RowDeletion(row._replace(cells=new, deleted=deletions(old)), old, len(points) + len(histograms))
 
 
 def _with_ties(stored: RowColumns, winners: Int64s, is_old: Bools, changed: Int64s) -> Int64s:
@@ -129,7 +130,7 @@ def _elements(cells: list[Cell]) -> tuple[el.Elements, Int64s]:
     return stored.elements, stored.column
 
 
-def remove_annotations(options: OpenTsdbOptions, row: Row, deleted: Deleted) -> Removal | None:
+def remove_annotations(options: OpenTsdbOptions, row: Row, deleted: DeleteRange) -> RowDeletion | None:
     """The deletion of the annotations of a row that start in the range; None if it has none.
 
     Damaged ones start where their columns say.
@@ -143,8 +144,8 @@ def remove_annotations(options: OpenTsdbOptions, row: Row, deleted: Deleted) -> 
 
 
 def remove_rollups(
-    row: Row, base_ms: int, step_ms: int, qualifier_bytes: int, deleted: Deleted
-) -> Removal | None:
+    row: Row, base_ms: int, step_ms: int, qualifier_bytes: int, deleted: DeleteRange
+) -> RowDeletion | None:
     """The deletion of the numbers in a row of rollups or pre-aggregates; None if it has none in the range.
 
     Docs: docs/spec/opentsdb.md §7.3. Cells of another form stay.
