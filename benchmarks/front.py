@@ -42,7 +42,7 @@ from timebeam.pipelines.serve.connections import TimedProtocol
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits
 from timebeam.pipelines.serve.writes.publisher import Publisher
-from timebeam.schema.bits.encodings import unpack
+from timebeam.schema.bits.compression import unpack
 from timebeam.transforms.query.budget import Budget
 
 T = 1_356_998_400

@@ -12,8 +12,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.bits.meter import VALUE_BYTES, charge
-from timebeam.schema.bits.protobuf import ProtoError
-from timebeam.schema.bits.single_messages import SingleMessages
+from timebeam.schema.bits.protobuf import ProtoError, SingleMessages
 
 PADDING = bytes(16)
 """What must follow a text, so that every word that begins in it lies inside."""

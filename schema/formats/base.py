@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from timebeam.schema.bits.json_elements import is_json
+from timebeam.schema.bits.json_text import is_json
 from timebeam.schema.bits.meter import NoRoomError, metered
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import AnnotationEdit

@@ -14,7 +14,7 @@ from itertools import compress
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.meter import metered
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.wire_fields import PADDING, DamagedMessagesError

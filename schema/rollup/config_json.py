@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from timebeam.schema.bits.strict_json import DuplicateKeyError, check_keys
+from timebeam.schema.bits.json_text import DuplicateKeyError, check_keys
 from timebeam.schema.bits.times import parse_duration
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan

@@ -25,7 +25,7 @@ from tests.support.commands import timebeam
 from tests.support.servers.front_door import front_door
 from timebeam.pipelines.local.emulator import EmulatorError
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
-from timebeam.schema.bits.encodings import unpack
+from timebeam.schema.bits.compression import unpack
 from timebeam.schema.formats import Message, message_format
 
 pytestmark = pytest.mark.clients

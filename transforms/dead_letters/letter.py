@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.reasons import Reason, shortened
 from timebeam.schema.core.rejections import MOST_RECORDS, Envelope, Part, Rejected, Stage
 from timebeam.transforms.dead_letters.rejected import CellTime

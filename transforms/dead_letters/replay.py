@@ -18,7 +18,7 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import GlobalWindow
 
-from timebeam.schema.bits.decompress import DamagedError, TruncatedError, content
+from timebeam.schema.bits.compression import DamagedError, TruncatedError, content
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.table_rows import ARRIVAL

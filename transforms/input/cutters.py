@@ -13,8 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from timebeam.schema.bits.decompress import DamagedError, TruncatedError
-from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.compression import LARGEST, DamagedError, TruncatedError
 from timebeam.schema.bits.protobuf import ProtoError, varint
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage

@@ -17,8 +17,7 @@ from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
-from timebeam.schema.bits.decompress import DamagedError, TruncatedError, content, is_compressed
-from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.compression import LARGEST, DamagedError, TruncatedError, content, is_compressed
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Rejected, Stage

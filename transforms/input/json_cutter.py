@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bytes, Int64s
-from timebeam.schema.bits.encodings import LARGEST
-from timebeam.schema.bits.json_elements import DECODER
+from timebeam.schema.bits.compression import LARGEST
+from timebeam.schema.bits.json_text import DECODER
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message

@@ -12,7 +12,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
-from timebeam.schema.bits.encodings import COMPRESSED, LARGEST, compression, snappy, unpack
+from timebeam.schema.bits.compression import COMPRESSED, LARGEST, compression, snappy, unpack
 from timebeam.schema.bits.protobuf import ProtoError
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import join_joined

@@ -13,8 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
-from timebeam.schema.bits.decompress import DamagedError, TruncatedError, decompressed
-from timebeam.schema.bits.encodings import LARGEST, unpack
+from timebeam.schema.bits.compression import LARGEST, DamagedError, TruncatedError, decompressed, unpack
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import follows, join_texts

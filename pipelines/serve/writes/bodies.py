@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.serve.writes import FORMATS
-from timebeam.schema.bits.encodings import compression, unpack
+from timebeam.schema.bits.compression import compression, unpack
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.rejections import Envelope, Rejected, Stage
 from timebeam.schema.formats import Message, MessageFormat, Parsed

@@ -22,7 +22,7 @@ import orjson
 
 from timebeam.pipelines.serve.endpoints import Response
 from timebeam.pipelines.serve.writes.bodies import BodyContent
-from timebeam.schema.bits.json_elements import DECODER, JsonPairs, NumberText
+from timebeam.schema.bits.json_text import DECODER, JsonPairs, NumberText
 from timebeam.schema.bits.protobuf import VARINT, encoded_bytes, encoded_varint
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected

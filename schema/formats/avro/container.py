@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.formats.avro.codecs import (
     ContainerError,

@@ -16,7 +16,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.json_elements import JsonPairs, check_string
+from timebeam.schema.bits.json_text import JsonPairs, check_string
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.heroic.gathering import Value, check_number, check_time, distribution, series_of

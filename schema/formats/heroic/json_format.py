@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from timebeam.schema.bits.json_elements import is_json
+from timebeam.schema.bits.json_text import is_json
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, line_spans

@@ -18,7 +18,7 @@ import struct
 
 import pyarrow as pa
 
-from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint

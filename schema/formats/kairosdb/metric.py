@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.json_elements import JsonPairs, NumberText, check_string
+from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.option import Option, values_of
 from timebeam.schema.core.points import Series

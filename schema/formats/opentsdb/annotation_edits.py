@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.json_elements import JsonPairs, NumberText, check_string
+from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string
 from timebeam.schema.bits.meter import charge_json
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from timebeam.schema.bits.json_elements import JsonPairs
+from timebeam.schema.bits.json_text import JsonPairs
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import HistogramBytes, Series
 from timebeam.schema.core.simple_histogram import (

@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.schema.bits import number_text
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
-from timebeam.schema.bits.json_elements import DECODER, JsonPairs, NumberText, check_string, elements
+from timebeam.schema.bits.json_text import DECODER, JsonPairs, NumberText, check_string, elements
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Point

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.option import Option
 from timebeam.schema.core.points import PointBatch, Series

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.bits import single_messages, wire_fields
+from timebeam.schema.bits import protobuf, wire_fields
 from timebeam.schema.bits.meter import VALUE_BYTES, MemoryMeter, NoRoomError, metered
 from timebeam.schema.bits.protobuf import encoded_bytes, encoded_varint
 from timebeam.schema.bits.wire_fields import PADDING, DamagedMessagesError, scan, varints
@@ -115,9 +115,9 @@ def test_runs_of_fields_of_one_length(
     )
     with pytest.MonkeyPatch.context() as patch:
         if makes_steps_small:
-            patch.setattr(single_messages, "_ALIKE", 3)
+            patch.setattr(protobuf, "_ALIKE", 3)
         whole, damaged = read([message], 1000), read([message[: max(0, len(message) - cut)]], 1000)
-        patch.setattr(single_messages, "_REPEATS", 1000)
+        patch.setattr(protobuf, "_REPEATS", 1000)
         assert whole == read([message], 1000)
         assert damaged == read([message[: max(0, len(message) - cut)]], 1000)
     assert isinstance(whole, list)

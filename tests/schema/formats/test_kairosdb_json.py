@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.inputs.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
-from timebeam.schema.bits.json_elements import elements
+from timebeam.schema.bits.json_text import elements
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats import Message, Parsed

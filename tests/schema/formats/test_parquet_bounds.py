@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from timebeam.schema.bits.encodings import LARGEST
+from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message, message_format

@@ -22,7 +22,7 @@ from tests.support.inputs.prometheus_proto import message as proto
 from tests.support.refusals import refused_point
 from timebeam.schema.bits import wire_fields
 from timebeam.schema.bits.arrays import Kind
-from timebeam.schema.bits.encodings import snappy as unpack_snappy
+from timebeam.schema.bits.compression import snappy as unpack_snappy
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.wire_fields import Fields
 from timebeam.schema.core.points import Series

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from timebeam.schema.bits import decompress
+from timebeam.schema.bits import compression
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
 from timebeam.transforms.input import cutters, files
@@ -30,8 +30,8 @@ def sizes(block: int, line: int, blocks_a_span: int = 1, slice_: int = 4096) -> 
         patch.setattr(files, "BLOCK_BYTES", block)
         patch.setattr(cutters, "LINE_BYTES", line)
         patch.setattr(files, "_BLOCKS_A_SPAN", blocks_a_span)
-        patch.setattr(decompress, "_SLICE", slice_)
-        patch.setattr(decompress, "_ZSTD_SLICE", slice_)
+        patch.setattr(compression, "_SLICE", slice_)
+        patch.setattr(compression, "_ZSTD_SLICE", slice_)
         yield
 
 

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from tests.support.inputs import avro_bytes
 from tests.support.inputs.prometheus_proto import message, request_1, request_2, snappy
-from timebeam.schema.bits.encodings import unpack
+from timebeam.schema.bits.compression import unpack
 from timebeam.schema.formats import AUTO, FORMATS
 
 S = 1_356_998_400

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.bits.decompress import DamagedError, TruncatedError
+from timebeam.schema.bits.compression import DamagedError, TruncatedError
 from timebeam.schema.bits.protobuf import encoded_varint
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected

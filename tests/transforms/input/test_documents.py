@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from timebeam.schema.bits import decompress
+from timebeam.schema.bits import compression
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import FORMATS, Message, message_format
@@ -61,8 +61,8 @@ def scale(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
         (json_cutter, "RECORD_BYTES"),
         (json_cutter, "_STEP"),
         (cutters, "LINE_BYTES"),
-        (decompress, "_CHUNK"),
-        (decompress, "_SLICE"),
+        (compression, "_CHUNK"),
+        (compression, "_SLICE"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name) // divisor)
     return divisor

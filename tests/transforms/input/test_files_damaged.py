@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.inputs.file_lines import COMPRESS, lines_in, lines_of, members, read, sizes
-from timebeam.schema.bits import decompress
+from timebeam.schema.bits import compression
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Stage
 
@@ -83,8 +83,8 @@ def test_lines_before_damage_are_kept(folder: Path) -> None:
     compressor = zlib.compressobj(wbits=31)
     stored = compressor.compress(content) + compressor.flush(zlib.Z_FULL_FLUSH)
     path.write_bytes(stored + b"\xff" * 10_000)
-    assert len(stored) > 3 * decompress._SLICE
-    at_least = len(readable(stored[: len(stored) // decompress._SLICE * decompress._SLICE]))
+    assert len(stored) > 3 * compression._SLICE
+    at_least = len(readable(stored[: len(stored) // compression._SLICE * compression._SLICE]))
     check_kept(path, content, at_least, Reason.CORRUPT_FILE)
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.bits import strict_json
+from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.table_rows import Row
@@ -181,7 +181,7 @@ def _batch(layout: TableLayout, records: Sequence[Record]) -> RecordBatch:
             flags = [False] * len(records)
         elif encodings.get(name) is Encoding.JSON:
             scalars = [
-                (None, True) if value is None else strict_json.scalar(_json(str(value)))
+                (None, True) if value is None else json_text.scalar(_json(str(value)))
                 for value in values_of_field
             ]
             texts, flags = [text for text, _ in scalars], [flag for _, flag in scalars]

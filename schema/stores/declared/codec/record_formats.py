@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.bits import strict_json
+from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.meter import POINT_BYTES, NoRoomError, charge, metered
 from timebeam.schema.bits.reasons import Reason, RefusedError
@@ -158,7 +158,7 @@ def _all_sound(text: bytes, records: Iterable[dict[str, msgspec.Raw]]) -> bool:
     if b"\\u" in text:
         return False  # a half of a surrogate pair may be among the escapes
     try:
-        written = strict_json.members_written(text.decode())
+        written = json_text.members_written(text.decode())
     except UnicodeDecodeError:
         return False
     return written == sum(map(len, records))
@@ -167,7 +167,7 @@ def _all_sound(text: bytes, records: Iterable[dict[str, msgspec.Raw]]) -> bool:
 def _json_members(line: bytes) -> dict[str, msgspec.Raw]:
     try:
         members = _MEMBERS.decode(line)
-        strict_json.check_keys(line.decode())
+        json_text.check_keys(line.decode())
         msgspec.json.decode(line)  # with every escape
     except UnicodeDecodeError as error:
         raise RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from None
@@ -261,7 +261,7 @@ def _column(members: Sequence[Any]) -> tuple[pa.Array, np.ndarray[tuple[int], np
             if written[:1] == b'"' and b"\\" not in written:
                 text, is_text = written[1:-1].decode(), True
             else:
-                text, is_text = strict_json.scalar(member)  # type: ignore[assignment]  # None is absent
+                text, is_text = json_text.scalar(member)  # type: ignore[assignment]  # None is absent
         else:
             text, is_text = member, True
         texts.append(text)

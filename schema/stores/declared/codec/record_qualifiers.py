@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.bits import strict_json
+from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import DAY_MS, Span, first_instant, local_ms, whole_days
@@ -135,13 +135,13 @@ def entries(
     try:
         levels_read = msgspec.json.decode(text, type=_LEVELS[levels])
         members = len(levels_read) if levels == 1 else len(levels_read) + sum(map(len, levels_read.values()))
-        if strict_json.members_written(text) != members:
-            strict_json.check_keys(text)
-    except (msgspec.DecodeError, strict_json.DuplicateKeyError) as error:
+        if json_text.members_written(text) != members:
+            json_text.check_keys(text)
+    except (msgspec.DecodeError, json_text.DuplicateKeyError) as error:
         problem = f"{columns.field} must be an object of {levels} levels"
         raise RefusedError(Reason.BAD_SYNTAX, f"{problem}: {error}") from None
     for names, raw in _leaves(levels_read, levels):
-        value, is_text = strict_json.scalar(raw)
+        value, is_text = json_text.scalar(raw)
         if value is None:
             continue
         qualifier = "".join(a + b for a, b in zip(columns.literals, [*names, ""], strict=True)).encode()

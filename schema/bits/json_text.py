@@ -1,4 +1,4 @@
-"""The JSON values of a line or document, one by one: also those before a place that is not JSON.
+"""JSON read without loss: the values of a line or document, one by one, also those before what is not JSON.
 
 Numbers stay as they were written, and objects keep their members in order, duplicate keys included, so that
 formats can refuse what a server would change silently.
@@ -7,6 +7,7 @@ formats can refuse what a server would change silently.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -136,3 +137,42 @@ def _skip_blanks(line: str, position: int) -> int:
     while position < len(line) and line[position] in _BLANKS:
         position += 1
     return position
+
+
+_BLANK_BEFORE_COLON = re.compile(r'"[ \t\r\n]+:')
+
+
+class DuplicateKeyError(ValueError):
+    """An object has a duplicate key."""
+
+
+def check_keys(text: str) -> None:
+    """Refuses duplicate keys, also in nested objects.
+
+    Raises:
+      DuplicateKeyError: an object has one.
+      ValueError: the text is not JSON.
+    """
+    json.loads(text, object_pairs_hook=_distinct, parse_int=len, parse_float=len)
+
+
+def members_written(text: str) -> int | None:
+    """An upper bound for the members of all objects of a text, by its colons; None if unknown."""
+    return None if _BLANK_BEFORE_COLON.search(text) else text.count('":')
+
+
+def scalar(raw: msgspec.Raw) -> tuple[str | None, bool]:
+    """(text, is a string?) of a JSON value: strings decoded, other values as written; None for null."""
+    written = str(bytes(raw).strip(), "utf-8")
+    if written.startswith('"'):
+        text: str = msgspec.json.decode(raw)
+        return text, True
+    return (None if written == "null" else written), False
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> int:
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        repeated = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise DuplicateKeyError(f"duplicate key {repeated!r}")
+    return 0
