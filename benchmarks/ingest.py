@@ -45,6 +45,7 @@ from benchmarks.checkouts import Commands
 from benchmarks.generate import Load, write
 from benchmarks.table_content import named_cells
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import Selected
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
@@ -90,9 +91,9 @@ def count_points(layout: OpenTsdb) -> int:
     """
     points, any_series = 0, Series.of("any", {})
     for row in scan_table(TARGET, layout.data_table):
-        decoded = layout.decode(row, any_series)
+        decoded = layout.decode_rows([Selected(row, any_series)])
         if decoded.damage:
-            raise BenchmarkError(f"row {row.key.hex()}: {decoded.damage[0]}")
+            raise BenchmarkError(f"row {row.key.hex()}: {decoded.damage[0][1]}")
         points += len(decoded.batch)
     return points
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from benchmarks import bench, naive, producers
 from benchmarks.generate import FORMATS, Load, write
 from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import Selected
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.stores import Name, Packing, Row, RowFragment, SeriesKey
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -107,7 +108,7 @@ def of_format(form: str, points: int, turns: int) -> bench.Figures:
     keys, batches = Keys(layout), parse(messages, form)
     rows = all_together(messages, form, layout, keys)
     any_series = batches[0].series[0]
-    stored = sum(len(layout.decode(row, any_series).batch) for row in rows)
+    stored = sum(len(layout.decode_rows([Selected(row, any_series)]).batch) for row in rows)
     if stored != points:
         raise bench.BenchmarkError(f"{form}: {points} points were packed, but the rows hold {stored}")
     stages: dict[str, Callable[[], object]] = {

@@ -260,10 +260,11 @@ def naive(points: int, prefix: str) -> float:
         if isinstance(selected, Selected) and count < points:
             rows.append(selected.row)
             series.append(selected.series)
-            count += len(layout.decode(*selected).batch)
+            count += len(layout.decode_rows([selected]).batch)
 
     def points_of(number: int) -> Iterator[tuple[tuple[str, int], float]]:
-        for point_series, time_ms, value in layout.decode(rows[number], series[number]).batch.points():
+        decoded = layout.decode_rows([Selected(rows[number], series[number])])
+        for point_series, time_ms, value in decoded.batch.points():
             assert not isinstance(value, (str, bytes))
             yield (str(point_series), time_ms // 3_600_000), float(value)
 

@@ -54,7 +54,7 @@ def stored_points() -> int:
     """How many points the tables hold."""
     layout = LAYOUTS["opentsdb"].from_options({})
     selected = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(Target("local", "local")))
-    return sum(len(layout.decode(*pair).batch) for pair in selected if isinstance(pair, Selected))
+    return sum(len(layout.decode_rows([pair]).batch) for pair in selected if isinstance(pair, Selected))
 
 
 def run(minutes: int, rate: int, packing: str, folder: Path) -> int:

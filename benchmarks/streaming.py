@@ -98,7 +98,7 @@ def layout_of(name: str) -> OpenTsdb:
 def check(name: str, layout: OpenTsdb, points: int) -> None:
     """Ends the program unless so many points are stored."""
     selected = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(TARGET))
-    count = sum(len(layout.decode(*pair).batch) for pair in selected if isinstance(pair, Selected))
+    count = sum(len(layout.decode_rows([pair]).batch) for pair in selected if isinstance(pair, Selected))
     if count != points:
         raise bench.BenchmarkError(f"{name}: {points} points were sent, and {count} are stored")
 

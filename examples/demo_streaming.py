@@ -47,7 +47,7 @@ def stored() -> dict[tuple[str, str, int], str]:
     everything = Selection(None, {}, 0, 1 << 41)
     for selected in layout.select(everything, TableReader(Target("local", "local"))):
         if isinstance(selected, Selected):
-            for series, time_ms, value in layout.decode(selected.row, selected.series).batch.points():
+            for series, time_ms, value in layout.decode_rows([selected]).batch.points():
                 tags = " ".join(f"{key}={tag}" for key, tag in series.tags)
                 points[series.metric, tags, time_ms] = str(value)
     return points

@@ -1,7 +1,7 @@
 """Decodes rows with a cell for each point, many at once: those of Heroic and KairosDB.
 
 A row is decoded with others if every cell is a good value at a later time than the one before; any other row
-(distributions, strings, damage, several retention classes) is decoded alone, by the layout's `decode`.
+(distributions, strings, damage, several retention classes) is decoded alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.core.batches import distinct, join
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Decoded, DecodedRows, Selected, join_decoded
+from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.table_rows import Cell, Row
 
 
@@ -79,31 +79,26 @@ def decode_together(
     selected_rows: Sequence[Selected],
     kind_of: Callable[[Row], RowKind | None],
     read: Callable[[PointCells], CellPoints],
-    decode: Callable[[Row, Series], Decoded],
+    decode_alone: Callable[[Row, Series], DecodedRows],
 ) -> DecodedRows:
     """See `Layout.decode_rows`; the points come in the order of the rows.
 
     Args:
       kind_of: None for a row to be decoded alone.
       read: reads the cells of other rows.
-      decode: decodes a row alone.
+      decode_alone: decodes another row; the reference for what a row holds.
     """
     cells = itertools.accumulate(len(row.cells) for row, _ in selected_rows)
     lists = itertools.groupby(zip(selected_rows, cells, strict=True), lambda pair: pair[1] // _CELLS_AT_ONCE)
-    decoded = [_decode([selected for selected, _ in rows], kind_of, read, decode) for _, rows in lists]
-    batches = [content.batch for content in decoded if len(content.batch)]
-    return DecodedRows(
-        join(batches) if batches else PointBatch.of([], 0),
-        [entry for content in decoded for entry in content.damage],
-        sum(content.skipped for content in decoded),
-    )
+    decoded = [_decode([selected for selected, _ in rows], kind_of, read, decode_alone) for _, rows in lists]
+    return DecodedRows.joined(decoded)
 
 
 def _decode(
     selected_rows: Sequence[Selected],
     kind_of: Callable[[Row], RowKind | None],
     read: Callable[[PointCells], CellPoints],
-    decode: Callable[[Row, Series], Decoded],
+    decode_alone: Callable[[Row, Series], DecodedRows],
 ) -> DecodedRows:
     """`decode_together`, for a list of rows that is worth one call of `read`."""
     kinds = {
@@ -112,13 +107,13 @@ def _decode(
         if row.cells and (kind := kind_of(row)) is not None
     }
     if not kinds:
-        return join_decoded(selected_rows, [decode(*selected) for selected in selected_rows])
+        return DecodedRows.joined([decode_alone(*selected) for selected in selected_rows])
     batch, row_of, is_read = _read(selected_rows, kinds, read)
     alone = np.flatnonzero(~is_read).tolist()
     if not alone:
         return DecodedRows(batch, [], 0)
-    decoded = [decode(*selected_rows[number]) for number in alone]
-    rest = join_decoded([selected_rows[number] for number in alone], decoded)
+    decoded = [decode_alone(*selected_rows[number]) for number in alone]
+    rest = DecodedRows.joined(decoded)
     if len(rest.batch):
         row_of = np.append(row_of, np.repeat(alone, [len(content.batch) for content in decoded]))
         batch = join([batch, rest.batch]).take(np.argsort(row_of, kind="stable"))

@@ -192,26 +192,12 @@ def _size(cells: Sequence[Cell]) -> int:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Decoded:
-    """A row read back.
-
-    Attributes:
-      batch: its points, one per instant, ascending in time; arrivals are the cell timestamps.
-      damage: what could not be read, in words.
-      skipped: cells that hold no points (annotations, histograms).
-    """
-
-    batch: PointBatch
-    damage: Sequence[str]
-    skipped: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class DecodedRows:
-    """Several rows read back.
+    """Rows read back.
 
     Attributes:
-      batch: their points; those of a row one per instant, ascending in time.
+      batch: their points; those of a row one per instant, ascending in time. Arrivals are the timestamps of
+        the cells.
       damage: (row, what of it could not be read, in words).
       skipped: cells that hold no points (annotations, histograms).
       outside: positions of rows with points outside of their row's time span. No writer makes such rows; a
@@ -222,6 +208,14 @@ class DecodedRows:
     damage: Sequence[tuple[Row, str]]
     skipped: int
     outside: Sequence[int] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence[DecodedRows]) -> DecodedRows:
+        """The content of rows that were decoded apart, without `outside`."""
+        batches = [part.batch for part in parts if len(part.batch)]
+        batch = join(batches) if len(batches) > 1 else batches[0] if batches else PointBatch.of([], 0)
+        damage = [entry for part in parts for entry in part.damage]
+        return cls(batch, damage, sum(part.skipped for part in parts))
 
     def within(self, start_ms: int, end_ms: int) -> DecodedRows:
         """The same with only the points in [start_ms, end_ms)."""
@@ -263,15 +257,11 @@ class ReadableLayout(StoredLayout):
         """
 
     @abc.abstractmethod
-    def decode(self, row: Row, series: Series) -> Decoded:
-        """The points of a data row; never raises for damaged cells.
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        """The points of data rows; never raises for damaged cells.
 
         A layout that does not store the unit of a time reads whole seconds as seconds.
         """
-
-    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
-        """Like `decode`, for several data rows at once."""
-        return join_decoded(rows, [self.decode(row, series) for row, series in rows])
 
     @abc.abstractmethod
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
@@ -319,15 +309,3 @@ class ReadableLayout(StoredLayout):
         The latest arrival wins; within one arrival, the row that is read last.
         """
         return frozenset()
-
-
-def join_decoded(rows: Sequence[Selected], decoded: Sequence[Decoded]) -> DecodedRows:
-    """The content of rows that were decoded one by one, joined."""
-    damage = [
-        (selected.row, text)
-        for selected, content in zip(rows, decoded, strict=True)
-        for text in content.damage
-    ]
-    batches = [content.batch for content in decoded if len(content.batch)]
-    batch = join(batches) if batches else PointBatch.of([], 0)
-    return DecodedRows(batch, damage, sum(content.skipped for content in decoded))

@@ -12,7 +12,7 @@ from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Decoded
+from timebeam.schema.core.reading import DecodedRows
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.table_rows import Row, StoredLayout, UidSpec
 
@@ -137,16 +137,18 @@ class WritableLayout(StoredLayout):
         return floats
 
 
-def restored_points(layout: WritableLayout, row: Row, decoded: Decoded, key: SeriesKey) -> PointBatch:
+def restored_points(layout: WritableLayout, row: Row, decoded: DecodedRows, key: SeriesKey) -> PointBatch:
     """The points of a decoded row, after a check that this layout writes them into this row.
 
     Raises:
       ValueError: it does not, or the row is damaged.
     """
     if decoded.damage:
-        raise ValueError(decoded.damage[0])
+        raise ValueError(decoded.damage[0][1])
     batch = decoded.batch
-    for series in batch.series if len(batch) else ():
+    if not len(batch):
+        return batch
+    for series in batch.series:
         refusal = layout.refuse(series)
         if refusal is not None:
             raise refusal

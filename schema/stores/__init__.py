@@ -27,7 +27,6 @@ from timebeam.schema.core.capabilities import (
 from timebeam.schema.core.reading import (
     Archived,
     ColumnRange,
-    Decoded,
     DecodedRows,
     Finding,
     ReadableLayout,
@@ -55,7 +54,6 @@ __all__ = [
     "Cell",
     "ColumnRange",
     "Compaction",
-    "Decoded",
     "DecodedRows",
     "Deletion",
     "Encoded",

@@ -8,6 +8,7 @@ from typing import Any
 from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCell
 
 from tests.support.data_client import open_table
+from tests.support.decoded import decode_row
 from timebeam.pipelines.options.stored import FAMILY, VERSION, settings_table
 from timebeam.schema.core.points import Series
 from timebeam.schema.stores import Archive, Cell, Layout, Name, Row, find_capability
@@ -141,7 +142,7 @@ class Store:
                 continue
             metric, *tags = [names[pair] for pair in select.row_names(self.layout.options, row.key)]
             series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
-            decoded = self.layout.decode(row, series)
+            decoded = decode_row(self.layout, row, series)
             assert not decoded.damage
             for _, time_ms, value in decoded.batch.points():
                 assert time_ms not in found.setdefault(series, {})

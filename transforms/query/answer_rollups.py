@@ -13,7 +13,7 @@ from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.times import LATEST_MS, utc_text
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import AmbiguousNameError
+from timebeam.schema.core.reading import AmbiguousNameError, Selected
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.choose_rollups import (
     QueryPlan,
@@ -211,9 +211,9 @@ class _RollupQuery:
                 partial, lacking, unread = _row_rollups(self.layout, self.config, source, row)
                 broken.append(lacking)
             else:
-                decoded = self.layout.decode(row, series)
+                decoded = self.layout.decode_rows([Selected(row, series)])
                 partial = Partials(decoded.batch.times_ms, decoded.batch.floats[None, :])
-                unread = decoded.damage
+                unread = [text for _, text in decoded.damage]
             damage += [f"row {row.key.hex()}: {text}" for text in unread]
             if self.meter is not None:
                 self.meter.add_points(len(partial.times_ms))

@@ -263,7 +263,7 @@ class _ExistingCellsFn(beam.DoFn):
         for selected in self._selected(part, start_ms, end_ms):
             if isinstance(selected, Finding) or not self._is_ours(selected.series):
                 continue
-            times_ms = self._layout.decode(selected.row, selected.series).batch.times_ms
+            times_ms = self._layout.decode_rows([selected]).batch.times_ms
             cells = selected.row.cells
             if len(times_ms) < len(cells) or not ((times_ms >= start_ms) & (times_ms < end_ms)).all():
                 cells = [
@@ -287,7 +287,7 @@ class _ExistingCellsFn(beam.DoFn):
 
     def _time_ms(self, row: Row, cell: Cell, series: Series) -> int:
         """The time of the point of a cell; -1 if it has none."""
-        times_ms = self._layout.decode(row._replace(cells=[cell]), series).batch.times_ms
+        times_ms = self._layout.decode_rows([Selected(row._replace(cells=[cell]), series)]).batch.times_ms
         return int(times_ms[0]) if len(times_ms) else -1
 
 

@@ -12,13 +12,11 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from timebeam.schema.bits.lru import LruCache
-from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.stores import (
     Cell,
     ColumnRange,
-    Decoded,
     DecodedRows,
     Finding,
     ReadableLayout,
@@ -104,19 +102,11 @@ class DeclaredTables(ReadableLayout, RefusedRows):
                 return scan_reason(table.layout, [*selection.tags])
         return ""
 
-    def decode(self, row: Row, series: Series) -> Decoded:
-        decoded = self.decode_rows([Selected(row, series)])
-        return Decoded(decoded.batch, [text for _, text in decoded.damage], decoded.skipped)
-
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         layouts = {layout.table: layout for layout in self._readable()}
         by_table = itertools.groupby(rows, key=lambda selected: selected.row.table)
         decoded = [records_as_points.decode_points(layouts[table], [*same]) for table, same in by_table]
-        if len(decoded) == 1:
-            return decoded[0]
-        batches = [content.batch for content in decoded if len(content.batch)]
-        batch = join(batches) if batches else PointBatch.of([], 0)
-        return DecodedRows(batch, [entry for content in decoded for entry in content.damage], 0)
+        return DecodedRows.joined(decoded)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """See `ReadableLayout.remove`: cells with the values of points; other fields of a record stay.

@@ -13,7 +13,7 @@ import numpy as np
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.core.point_cells import CellPoints, PointCells, joined
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Decoded, Finding, Severity
+from timebeam.schema.core.reading import DecodedRows, Finding, Severity
 from timebeam.schema.core.table_rows import Cell, Row
 from timebeam.schema.stores.heroic import series_table
 from timebeam.schema.stores.heroic.encode import DISTRIBUTIONS, POINTS
@@ -24,14 +24,18 @@ from timebeam.schema.stores.heroic.series_table import SeriesEntry
 _SHOWN = 16  # bytes of a bad qualifier in a message
 
 
-def read_row(cells: Sequence[Cell], base_ms: int, series: Series, form: KeyForm) -> Decoded:
+def decode_row(row: Row, series: Series, form: KeyForm) -> DecodedRows:
     """The points of a row; a double and a distribution of one instant are two points.
 
     Cells of other families (Heroic's `events`) are counted in `skipped`.
+
+    Raises:
+      ValueError: its key does not parse.
     """
+    base_ms = form.parse(row.key).base_ms
     doubles, distributions, skipped = [], [], 0
     damage = []
-    for cell in cells:
+    for cell in row.cells:
         if cell.family == POINTS:
             if len(cell.qualifier) != form.qualifier_bytes:
                 damage.append(_bad_qualifier(cell))
@@ -64,7 +68,8 @@ def read_row(cells: Sequence[Cell], base_ms: int, series: Series, form: KeyForm)
         payloads=[cell.value for cell in distributions],
     )
     order = np.argsort(offsets, kind="stable")
-    return Decoded(batch.take(order[offsets[order] >= 0]), damage, skipped)
+    batch = batch.take(order[offsets[order] >= 0])
+    return DecodedRows(batch, [(row, text) for text in damage], skipped)
 
 
 def cell_times(cells: Sequence[Cell], base_ms: int, form: KeyForm) -> Int64s:
@@ -76,7 +81,7 @@ def cell_times(cells: Sequence[Cell], base_ms: int, form: KeyForm) -> Int64s:
 
 
 def read_cells(cells: PointCells, form: KeyForm) -> CellPoints:
-    """Like `read_row`, for the cells of many rows."""
+    """Like `decode_row`, for the cells of many rows."""
     qualifiers, fits = joined(cells.qualifiers, form.qualifier_bytes)
     content, is_double = joined(cells.values, 8)
     offsets = form.offsets(qualifiers)
@@ -182,4 +187,4 @@ def _row_damage(
     elif not entry.first_ms <= row_key.base_ms <= entry.last_ms:
         bases = f"{entry.first_ms} to {entry.last_ms}"
         yield f"base {row_key.base_ms} is not within the bases of the series table, {bases}"
-    yield from read_row(row.cells, row_key.base_ms, series, form).damage
+    yield from (text for _, text in decode_row(row, series, form).damage)

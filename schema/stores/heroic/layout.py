@@ -39,7 +39,6 @@ from timebeam.schema.core.point_cells import RowKind, decode_together, hours_of
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     Archived,
-    Decoded,
     DecodedRows,
     Finding,
     Reader,
@@ -271,9 +270,6 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
             text = f"{series} is not in the series table: queries do not find it"
             yield Finding(Severity.DAMAGE, row.table, row.key, text)
 
-    def decode(self, row: Row, series: Series) -> Decoded:
-        return decode.read_row(row.cells, self.form.parse(row.key).base_ms, series, self.form)
-
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         form = self.form
         if any(isinstance(selected, Archived) for selected in rows):
@@ -282,7 +278,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
             rows,
             lambda row: RowKind(form.parse(row.key).base_ms, Kind.FLOAT),
             lambda cells: decode.read_cells(cells, form),
-            self.decode,
+            lambda row, series: decode.decode_row(row, series, form),
         )
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
@@ -302,7 +298,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         if row.table != self.data_table:
             raise ValueError(f"layout {self.name} has no table {row.table!r}")
         key = self.form.parse(row.key)
-        decoded = decode.read_row(row.cells, key.base_ms, key.series, self.form)
+        decoded = decode.decode_row(row, key.series, self.form)
         if decoded.skipped or not row.cells:
             raise ValueError("a row of points must have only cells of points")
         points = restored_points(self, row, decoded, SeriesKey(key.head, key.tail))

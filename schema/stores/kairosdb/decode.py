@@ -16,7 +16,7 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.core.batches import latest_points
 from timebeam.schema.core.point_cells import CellPoints, PointCells, RowKind, joined
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Decoded, Finding, Severity
+from timebeam.schema.core.reading import DecodedRows, Finding, Severity
 from timebeam.schema.core.table_rows import Cell, Row
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores.kairosdb import keys, select, value_bytes
@@ -30,22 +30,22 @@ ReadValues = tuple[Int64s, Bytes, list[bytes], Bools]
 """n cells: bits int64[n], kinds uint8[n] and payloads as in `PointBatch`, bool[n] cells with a value."""
 
 
-def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
-    r"""See `Layout.decode`. Families that are not a retention class are skipped.
+def decode_row(spec: RowSpec, row: Row, series: Series) -> DecodedRows:
+    r"""The points of a row of any type. Families that are not a retention class are skipped.
 
     Types that this layout does not write are read as bytes (`Kind.OPAQUE`), rows without type as KairosDB
     before 0.9.4 wrote them.
 
     >>> key = bytes.fromhex("637075000000012e79039000000b6b6169726f735f6c6f6e67686f73743d613a")
     >>> row = Row("data_points", key, [Cell("d", bytes.fromhex("35063800"), 9000, b"\x54")])
-    >>> batch = decode(RowSpec.MILLISECONDS, row, keys.parse_key(key).series).batch
+    >>> batch = decode_row(RowSpec.MILLISECONDS, row, keys.parse_key(key).series).batch
     >>> [(str(series), time_ms, value) for series, time_ms, value in batch.points()]
     [('cpu{host=a}', 1300000000000, 42)]
     """
     try:
         row_key = keys.parse_key(row.key)
     except ValueError as error:
-        return Decoded(PointBatch.of([], 0), [str(error)], 0)
+        return DecodedRows(PointBatch.of([], 0), [(row, str(error))], 0)
     point_cells = [cell for cell in row.cells if _FAMILIES.fullmatch(cell.family)]
     cells = [cell for cell in point_cells if len(cell.qualifier) == 4]
     damage = [
@@ -77,7 +77,7 @@ def decode(spec: RowSpec, row: Row, series: Series) -> Decoded:
         None,
         payloads,
     )
-    return Decoded(batch, damage, len(row.cells) - len(point_cells))
+    return DecodedRows(batch, [(row, text) for text in damage], len(row.cells) - len(point_cells))
 
 
 def cell_times(row: Row, spec: RowSpec) -> Int64s:
@@ -102,7 +102,7 @@ def kind_of(row: Row) -> RowKind | None:
 
 
 def read_cells(cells: PointCells, spec: RowSpec) -> CellPoints:
-    """Like `decode`, for the cells of many rows of longs and doubles."""
+    """Like `decode_row`, for the cells of many rows of longs and doubles."""
     qualifiers, is_good = joined(cells.qualifiers, 4)
     is_good &= cells.in_families(_FAMILIES.fullmatch)
     columns = np.frombuffer(qualifiers, ">u4").astype(np.int64)
@@ -208,7 +208,7 @@ def findings(
         elif key.row_ms % spec.width_ms:
             yield _damage(row, f"row time {key.row_ms} does not fit row spec {spec.value}")
         yield from names.missing(key, row, tables.strings)
-        for message in decode(spec, row, key.series).damage:
+        for _, message in decode_row(spec, row, key.series).damage:
             yield _damage(row, message)
 
 

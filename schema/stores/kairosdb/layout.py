@@ -34,7 +34,6 @@ from timebeam.schema.core.point_cells import decode_together, hours_of
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     Archived,
-    Decoded,
     DecodedRows,
     Finding,
     Reader,
@@ -241,7 +240,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         if row.table != data:
             raise ValueError(f"layout {self.name} has no table {row.table!r}")
         series = parse_key(row.key).series
-        decoded = self.decode(row, series)
+        decoded = decode.decode_row(self.options.row_spec, row, series)
         if decoded.skipped or not row.cells:
             raise ValueError("a row of points must have only cells of points")
         points = restored_points(self, row, decoded, keys.series_key(series))
@@ -286,11 +285,11 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         if any(isinstance(selected, Archived) for selected in rows):
             return decode_with_archive(self.options, rows, self.decode_rows, by_kind=True)
         return decode_together(
-            rows, decode.kind_of, lambda cells: decode.read_cells(cells, spec), self.decode
+            rows,
+            decode.kind_of,
+            lambda cells: decode.read_cells(cells, spec),
+            lambda row, series: decode.decode_row(spec, row, series),
         )
-
-    def decode(self, row: Row, series: Series) -> Decoded:
-        return decode.decode(self.options.row_spec, row, series)
 
 
 def _archive_findings(sealed_series: set[SeriesKey], row: Row, key: ArchiveKey) -> Iterator[Finding]:

@@ -36,14 +36,12 @@ from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     Archived,
-    Decoded,
     DecodedRows,
     Finding,
     Reader,
     Scan,
     Selected,
     Selection,
-    join_decoded,
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
@@ -100,7 +98,7 @@ class OpenTsdb(
     >>> value = bytes.fromhex("01 02 012c 3ff8000000000000 00")
     >>> column = Cell("t", bytes.fromhex("0000 0010 0021 003f"), 9000, value)
     >>> row = Row("tsdb", bytes.fromhex("00000150e22700000001000001"), [column])
-    >>> batch = OpenTsdb(OpenTsdbOptions()).decode(row, Series.of("m", {"host": "a"})).batch
+    >>> batch = OpenTsdb(OpenTsdbOptions()).decode_rows([Selected(row, Series.of("m", {"host": "a"}))]).batch
     >>> [(time_ms - 1356998400_000, value) for _, time_ms, value in batch.points()]
     [(0, 1), (1000, 2), (2000, 300), (3000, 1.5)]
 
@@ -365,8 +363,8 @@ class OpenTsdb(
             return decode_with_archive(self.options, selected_rows, self.decode_rows, by_kind=False)
         together = decode_rows.read_rows([selected.row for selected in selected_rows])
         unread = [selected_rows[number] for number in together.unread]
-        decoded_singly = [self.decode(*selected) for selected in unread]
-        singles = join_decoded(unread, decoded_singly)
+        decoded_singly = [decode_row.decode_row(self.options, *selected) for selected in unread]
+        singles = DecodedRows.joined(decoded_singly)
         bases = [row_keys.base_s_of(self.options, row.key) * 1000 for row, _ in selected_rows]
         outside = [
             number
@@ -402,20 +400,3 @@ class OpenTsdb(
             archived = parse_archive_key(self.options, key)
             key = row_keys.row_key(archived.series, archived.base_s)
         return row_keys.tsuid_of_key(self.options, key)[0]
-
-    def decode(self, row: Row, series: Series) -> Decoded:
-        content = decode_row.read_row(row.cells, winner_of(self.options))
-        base_ms = row_keys.parse_key(self.options, row.key).base_s * 1000
-        bits, kinds, _ = content.elements.values()
-        n = len(bits)
-        timestamps = np.array([cell.timestamp_ms for cell in content.cells], np.int64)
-        batch = PointBatch(
-            (series,),
-            np.zeros(n, np.int32),
-            base_ms + content.elements.offsets_ms,
-            content.elements.in_ms,
-            kinds,
-            bits,
-            timestamps[content.column] if n else np.zeros(0, np.int64),
-        )
-        return Decoded(batch, content.damage, content.skipped)

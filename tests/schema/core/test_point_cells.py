@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from tests.support.budget import examples
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores import Cell, ReadableLayout, Row, Selected
+from timebeam.schema.core.reading import DecodedRows
+from timebeam.schema.stores import Cell, Row, Selected
+from timebeam.schema.stores.heroic import decode as heroic
 from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.stores.kairosdb import decode as kairosdb
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb
@@ -65,12 +68,19 @@ def in_order(cells: list[tuple[str, bytes, bytes]], arrival_ms: int) -> list[Cel
     return [Cell(*column, arrival_ms, value) for column, value in sorted(by_column.items())]
 
 
-def one_by_one(layout: ReadableLayout, rows: list[Selected]) -> tuple[list[object], list[object], int]:
+def decoded_alone(layout: Heroic | KairosDb, row: Row, series: Series) -> DecodedRows:
+    """What the reference of the layout reads."""
+    if isinstance(layout, Heroic):
+        return heroic.decode_row(row, series, layout.form)
+    return kairosdb.decode_row(layout.options.row_spec, row, series)
+
+
+def one_by_one(layout: Heroic | KairosDb, rows: list[Selected]) -> tuple[list[object], list[object], int]:
     points, damage, skipped = [], [], 0
     for row, series in rows:
-        decoded = layout.decode(row, series)
+        decoded = decoded_alone(layout, row, series)
         points += described(decoded.batch)
-        damage += [(row, text) for text in decoded.damage]
+        damage += decoded.damage
         skipped += decoded.skipped
     return points, damage, skipped
 
@@ -105,5 +115,5 @@ def test_good_rows_are_not_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -
     layout = KairosDb(KairosDbOptions())
     key = keys.row_key(keys.series_key(SERIES[0]), 0, 0)
     row = Row("data_points", key, [Cell("d", bytes(4), 1, b"\x02")])
-    monkeypatch.setattr(KairosDb, "decode", None)
+    monkeypatch.setattr(kairosdb, "decode_row", None)
     assert described(layout.decode_rows([Selected(row, SERIES[0])]).batch) == [(SERIES[0], 0, "1", False, 1)]

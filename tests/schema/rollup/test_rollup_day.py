@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
 from tests.schema.stores.plain_opentsdb import number
+from tests.support.decoded import decode_row
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.accumulators import Grouping
@@ -95,7 +96,7 @@ def rolled_up(table: dict[bytes, tuple[Row, Series]]):
         for base_s in planned.raw_bases():
             key = row_key(key_of(series), base_s)
             if key in table:
-                batch = LAYOUT.decode(*table[key]).batch
+                batch = decode_row(LAYOUT, *table[key]).batch
                 wanted = (batch.times_ms >= planned.start_ms) & (batch.times_ms < planned.end_ms)
                 batches.append(batch.take(np.flatnonzero(wanted)))
     random.Random(1).shuffle(batches)

@@ -17,6 +17,7 @@ from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.budget import long_after
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
+from tests.support.decoded import decode_row
 from tests.support.fault_proxy import AFTER, MUTATE_ROWS, Do, faulty, nth
 from tests.support.inputs.annotations import A, B, load, notes, send
 from tests.support.model import Content, Point, StoredCell
@@ -497,7 +498,7 @@ def declared_points(target: Target, prefix: str, file: Path) -> Content:
     content: Content = {}
     for selected in layout.select(Selection(None, {}, 0, 1 << 42), TableReader(target)):
         assert isinstance(selected, Selected)
-        for series, time_ms, value in layout.decode(*selected).batch.points():
+        for series, time_ms, value in decode_row(layout, *selected).batch.points():
             content[(series.metric, series.tags), time_ms] = number(value)
     return content
 

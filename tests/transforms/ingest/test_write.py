@@ -12,6 +12,7 @@ import grpc
 import pytest
 from google.api_core.exceptions import PermissionDenied
 
+from tests.support.decoded import decode_row
 from tests.support.fault_proxy import (
     AFTER,
     BEFORE,
@@ -190,7 +191,7 @@ def append(store: Store, times_ms: Sequence[int]) -> list[Rejected]:
 def decoded(store: Store) -> dict[int, int | float]:
     """Value by time of the one row there is."""
     (row,) = store.rows()
-    found = store.layout.decode(row, SERIES)
+    found = decode_row(store.layout, row, SERIES)
     assert not found.damage
     return {time_ms: value for _, time_ms, value in found.batch.points()}
 

@@ -20,7 +20,7 @@ import numpy as np
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.capabilities import Restored
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.reading import Reader
+from timebeam.schema.core.reading import Reader, Selected
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.table_rows import Cell, Row
 from timebeam.schema.core.writing import Packing, restored_points
@@ -208,7 +208,7 @@ def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
     if len(series.tags) < len(key_fields.tags):
         raise ValueError(f"row key {row.key.hex()} has a tag key twice")
     points = row._replace(cells=[cell for cell in row.cells if not _holds_no_points(cell)])
-    decoded = layout.decode(points, series)
+    decoded = layout.decode_rows([Selected(points, series)])
     return Restored(restored_points(layout, row, decoded, series_key), other_row)
 
 

@@ -21,10 +21,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.core.table_rows import Cell
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import DecodedRows
+from timebeam.schema.core.table_rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.qualifiers import NONE, Elements, concatenate
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
 
 
 class Winner(enum.Enum):
@@ -238,3 +240,26 @@ def repaired(qualifier: bytes, value: bytes) -> tuple[bytes, bytes]:
     if not 1 <= len(value) <= 8:
         raise el.CorruptError(f"a value of {len(value)} bytes")
     return bytes((qualifier[0], (qualifier[1] & 0xF8) | (len(value) - 1))), value
+
+
+def decode_row(options: OpenTsdbOptions, row: Row, series: Series) -> DecodedRows:
+    """The points of a row, whatever its columns: the reference for rows that are decoded together.
+
+    Raises:
+      ValueError: the key is not one of a data row.
+    """
+    content = read_row(row.cells, winner_of(options))
+    base_ms = parse_key(options, row.key).base_s * 1000
+    bits, kinds, _ = content.elements.values()
+    n = len(bits)
+    timestamps = np.array([cell.timestamp_ms for cell in content.cells], np.int64)
+    batch = PointBatch(
+        (series,),
+        np.zeros(n, np.int32),
+        base_ms + content.elements.offsets_ms,
+        content.elements.in_ms,
+        kinds,
+        bits,
+        timestamps[content.column] if n else np.zeros(0, np.int64),
+    )
+    return DecodedRows(batch, [(row, text) for text in content.damage], content.skipped)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.schema.stores.plain_heroic import wire_key, within
+from tests.support.decoded import decode_row
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
@@ -92,7 +93,7 @@ def test_lengths(vector: dict[str, Any]) -> None:
 def test_cells(vector: dict[str, Any]) -> None:
     time_ms, raw = vector["timestamp"], bytes.fromhex(vector["qualifier_hex"])
     key = FORM.row_key(FORM.series_key(SERIES), vector["base"])
-    read = LAYOUT.decode(Row("metrics", key, [Cell("points", raw, 7, bytes(8))]), SERIES)
+    read = decode_row(LAYOUT, Row("metrics", key, [Cell("points", raw, 7, bytes(8))]), SERIES)
     assert (read.batch.times_ms.tolist(), read.damage) == ([vector["read_back_timestamp"]], [])
     if time_ms < 0:  # Heroic writes these to where it does not find them
         batch = PointBatch.of([(SERIES, time_ms, True, 1.0)], 7)
@@ -110,7 +111,7 @@ def test_values(vector: dict[str, Any]) -> None:
     raw, value = bytes.fromhex(vector["value_hex"]), float(vector["value"])
     row = row_of(SERIES, 1, value)
     assert row.cells == [Cell("points", b"\0\0\0\1", 7, raw)]
-    batch = LAYOUT.decode(row, SERIES).batch
+    batch = decode_row(LAYOUT, row, SERIES).batch
     assert batch.kinds.tolist() == [Kind.FLOAT]
     assert struct.pack(">d", batch.value(0)) == raw
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.schema.stores.plain_heroic import PERIOD, Value, qualifier, row_key, stored
 from tests.schema.stores.sent_batches import Sent, newest
+from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
@@ -122,7 +123,7 @@ def test_rows_hold_the_newest_point_of_each_instant(
 def check_decoded(layout: Heroic, row: Row, expected: dict[Slot, tuple[int, Value]]) -> None:
     """The points of a row are those of the model, in the order of time."""
     for number, series in enumerate(SERIES):
-        content = layout.decode(row, series)
+        content = decode_row(layout, row, series)
         assert (content.damage, content.skipped) == ([], 0)
         times = content.batch.times_ms.tolist()
         assert times == sorted(times)
@@ -170,7 +171,7 @@ def test_more_rows_than_fit_one_integer_with_offset_and_place() -> None:
     found = {}
     for fragment in encoded.fragments:
         row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
-        for one, time, value in layout.decode(row, layout.entry_of(row.key)[0]).batch.points():
+        for one, time, value in decode_row(layout, row, layout.entry_of(row.key)[0]).batch.points():
             found[one, time] = value
     assert found == {(one, time): value for one, time, _, value in points}
 
@@ -218,7 +219,7 @@ def test_points_that_cannot_be_stored_are_refused(
     assert (refused.source, refused.offset) == ("f", 104)
     (fragment,) = encoded.fragments
     row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
-    assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [1.0, b"3"]
+    assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1.0, b"3"]
     assert layout.index_entries(batch) == [(0, 0)]
     only = PointBatch.of(points[1:2], 1)
     (without,) = layout.encode(only, [layout.series_key(SERIES[0], {})]).rejected
@@ -252,7 +253,7 @@ def test_damaged_cells_are_told_and_the_others_read(layout: Heroic) -> None:
         Cell("distributionPoints", other, 8, b""),
         Cell("events", b"e", 9, b"{}"),
     ]
-    content = layout.decode(Row("metrics", key, cells), SERIES[0])
+    content = decode_row(layout, Row("metrics", key, cells), SERIES[0])
     assert [(time, value) for _, time, value in content.batch.points()] == [
         (PERIOD + 5, 42.0),
         (PERIOD + 7, b""),
@@ -269,7 +270,7 @@ def test_damaged_cells_are_told_and_the_others_read(layout: Heroic) -> None:
 def test_a_readable_qualifier_that_is_no_number() -> None:
     key = row_key("heroic-readable", SERIES[0], 0)
     cells = [Cell("points", b"99999999999"[:10], 1, bytes(8)), Cell("points", b"0000000001", 1, bytes(8))]
-    content = HeroicReadable().decode(Row("metrics", key, cells), SERIES[0])
+    content = decode_row(HeroicReadable(), Row("metrics", key, cells), SERIES[0])
     assert content.batch.times_ms.tolist() == [1]
     assert len(content.damage) == 1
 

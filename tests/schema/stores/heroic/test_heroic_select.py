@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.stores.plain_heroic import PERIOD, Tables, row_key
+from tests.support.decoded import decode_row
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.stores import (
     Cell,
@@ -58,7 +59,7 @@ def answer(layout: Heroic, tables: Tables, wanted: Selection) -> set[tuple[Serie
     last: dict[Series, int] = {}
     for one in layout.select(wanted, tables):
         assert isinstance(one, Selected), one
-        for series, time, value in layout.decode(*one).batch.points():
+        for series, time, value in decode_row(layout, *one).batch.points():
             assert value == float(time)
             assert (series, time) not in found
             assert last.get(series, -1) < time or layout.name != "heroic"

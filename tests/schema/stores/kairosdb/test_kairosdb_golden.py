@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.schema.stores import plain_kairosdb as plain
+from tests.support.decoded import decode_row
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
@@ -116,7 +117,7 @@ def test_columns(vector: dict[str, Any], spec: str) -> None:
     layout = layout_of(spec)
     row_ms = expected["row_time"]
     key = plain.row_key("cpu", row_ms, "kairos_long", {"host": "a"})
-    decoded = layout.decode(Row("data_points", key, [Cell("d", column, 9, b"\x0a")]), SERIES)
+    decoded = decode_row(layout, Row("data_points", key, [Cell("d", column, 9, b"\x0a")]), SERIES)
     assert (decoded.damage, decoded.skipped) == ([], 0)
     assert list(decoded.batch.points()) == [(SERIES, expected["read_back_timestamp"], 5)]
     if time_ms < 0:
@@ -139,7 +140,7 @@ def test_values(vector: dict[str, Any]) -> None:
         return  # what its writer puts today its reader misreads: never written here
     key = plain.row_key("cpu", plain.row_time(TIME_MS), vector["data_type"], {"host": "a"})
     row = Row("data_points", key, [Cell("d", plain.column(TIME_MS, "legacy"), 7, raw)])
-    decoded = KairosDb().decode(row, SERIES)
+    decoded = decode_row(KairosDb(), row, SERIES)
     assert (decoded.damage, decoded.skipped) == ([], 0)
     ((_, time_ms, found),) = decoded.batch.points()
     assert time_ms == TIME_MS
@@ -165,7 +166,7 @@ def test_cells_of_rows_without_type(vector: dict[str, Any]) -> None:
     column = (2 * (TIME_MS - plain.row_time(TIME_MS)) + flag).to_bytes(4, "big")
     key = plain.row_key("cpu", plain.row_time(TIME_MS), "kairos_legacy", {"host": "a"})
     row = Row("data_points", key, [Cell("d", column, 7, bytes.fromhex(vector["value_hex"]))])
-    decoded = KairosDb().decode(row, SERIES)
+    decoded = decode_row(KairosDb(), row, SERIES)
     assert decoded.damage == []
     assert [(time, type(value), value) for _, time, value in decoded.batch.points()] == [
         (TIME_MS, float if flag else int, vector["value"])

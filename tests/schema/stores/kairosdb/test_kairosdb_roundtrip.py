@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.schema.stores import plain_kairosdb as plain
 from tests.schema.stores.sent_batches import Sent, newest, sent_batches
+from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
@@ -144,7 +145,7 @@ def test_what_is_stored_is_read_back(spec: RowSpec, batches: list[Sent[Put]]) ->
         parts = plain.read_key(key)
         series = Series.of(parts.metric, parts.tags)
         assert series in SERIES
-        decoded = layout.decode(row, series)
+        decoded = decode_row(layout, row, series)
         assert (decoded.damage, decoded.skipped) == ([], 0)
         found = [
             (plain.column(time, spec.value), arrival, exact(value))  # type: ignore[arg-type]
@@ -177,7 +178,7 @@ def test_of_two_kinds_at_one_instant_the_later_line_of_a_block_is_stored() -> No
     found = {
         (time_ms, value)
         for key, row in rows.items()
-        for _, time_ms, value in layout.decode(row, SERIES[0]).batch.points()
+        for _, time_ms, value in decode_row(layout, row, SERIES[0]).batch.points()
     }
     assert found == {(5, 2), (6, 2.5), (7, "x")}
     assert [type(value) for _, value in sorted(found)] == [int, float, str]
@@ -225,7 +226,7 @@ def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float | b
     assert (refused.source, refused.offset) == ("f", 104)
     (fragment,) = encoded.fragments
     row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
-    assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [1, 3]
+    assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1, 3]
     assert layout.index_entries(batch) == [(0, 0)]
 
 
@@ -237,7 +238,7 @@ def test_the_longest_strings_are_stored() -> None:
         )
         (fragment,) = encoded.fragments
         row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
-        assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [text]
+        assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [text]
 
 
 def test_an_empty_batch_has_no_pieces_and_no_entries() -> None:
@@ -314,7 +315,7 @@ def test_damaged_cells_are_told_and_the_others_read() -> None:
         Cell("x", b"\0\0\0\0", 1, b""),
         Cell("d7", b"\0\0\0\x0e", 2, b"\x04"),
     ]
-    decoded = layout.decode(Row("data_points", key, cells), SERIES[0])
+    decoded = decode_row(layout, Row("data_points", key, cells), SERIES[0])
     assert list(decoded.batch.points()) == [(SERIES[0], 6, 0), (SERIES[0], 7, 2)]
     assert decoded.batch.arrivals_ms.tolist() == [1, 2]
     assert decoded.skipped == 1
@@ -342,7 +343,7 @@ def test_damaged_cells_are_told_and_the_others_read() -> None:
 )
 def test_values_that_are_none_of_the_type(data_type: str, value: bytes) -> None:
     key = plain.row_key("cpu", 0, data_type, {"host": "a"})
-    decoded = KairosDb().decode(Row("data_points", key, [Cell("d", bytes(4), 1, value)]), SERIES[0])
+    decoded = decode_row(KairosDb(), Row("data_points", key, [Cell("d", bytes(4), 1, value)]), SERIES[0])
     assert len(decoded.batch) == 0
     assert decoded.damage == [f"column 00000000: {value.hex()} is not a value of the row's type"]
 
@@ -358,8 +359,8 @@ def test_columns_of_another_row_spec_are_told() -> None:
         (RowSpec.MILLISECONDS, untyped, "00000002"),
     ):
         layout = KairosDb(KairosDbOptions(row_spec=spec))
-        decoded = layout.decode(
-            Row("data_points", key, [Cell("d", bytes.fromhex(column), 1, b"\2")]), SERIES[0]
+        decoded = decode_row(
+            layout, Row("data_points", key, [Cell("d", bytes.fromhex(column), 1, b"\2")]), SERIES[0]
         )
         assert len(decoded.batch) == 0
         (text,) = decoded.damage
@@ -367,7 +368,7 @@ def test_columns_of_another_row_spec_are_told() -> None:
 
 
 def test_a_row_whose_key_cannot_be_read_has_no_points() -> None:
-    decoded = KairosDb().decode(Row("data_points", b"cpu", [Cell("d", bytes(4), 1, b"\2")]), SERIES[0])
+    decoded = decode_row(KairosDb(), Row("data_points", b"cpu", [Cell("d", bytes(4), 1, b"\2")]), SERIES[0])
     assert (len(decoded.batch), len(decoded.damage)) == (0, 1)
 
 

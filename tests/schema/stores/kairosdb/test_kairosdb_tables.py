@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.stores import plain_kairosdb as plain
+from tests.support.decoded import decode_row
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.stores import (
     Cell,
@@ -53,7 +54,7 @@ def found(layout: KairosDb, reader: plain.MemoryReader, wanted: Selection) -> se
     points = set()
     for selected in layout.select(wanted, reader):
         assert isinstance(selected, Selected)
-        decoded = layout.decode(selected.row, selected.series)
+        decoded = decode_row(layout, selected.row, selected.series)
         assert decoded.damage == []
         points |= {point for point in decoded.batch.points() if wanted.start_ms <= point[1] <= wanted.end_ms}
     return points  # type: ignore[return-value]
@@ -155,7 +156,7 @@ def test_seconds_are_found() -> None:
         assert len(found(layout, reader, Selection("cpu", {}, start, end))) == points
     (selected,) = layout.select(Selection("cpu", {}, time, time), reader)
     assert isinstance(selected, Selected)
-    assert not layout.decode(selected.row, selected.series).batch.in_ms.any()
+    assert not decode_row(layout, selected.row, selected.series).batch.in_ms.any()
 
 
 def test_keys_that_cannot_be_read_are_findings() -> None:

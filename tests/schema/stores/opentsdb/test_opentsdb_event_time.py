@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.golden.cases import HERE
 from tests.schema.stores.plain_opentsdb import number
+from tests.support.decoded import decode_row
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.stores import Cell, Packing, Row, SeriesKey
@@ -87,7 +88,7 @@ def test_points_become_the_cells_of_a_tsd() -> None:
         for cell in row.cells
     ]
     assert found == case["cells"]
-    decoded = MAX.decode(row, batch.series[0])
+    decoded = decode_row(MAX, row, batch.series[0])
     assert [value for *_, value in decoded.batch.points()] == [1, 1.5, 3]
 
 
@@ -102,7 +103,7 @@ def test_cells_and_winners(arrivals: list[list[Sent]]) -> None:
         cells = cells_of(layout, arrivals)
         assert {cell.qualifier: (cell.timestamp_ms, cell.value) for cell in cells} == columns
         assert len(cells) == len(columns)
-        decoded = layout.decode(Row("tsdb", b"\0\0\1\x50\xe2\x27\0\0\0\1\0\0\1", cells), SERIES)
+        decoded = decode_row(layout, Row("tsdb", b"\0\0\1\x50\xe2\x27\0\0\0\1\0\0\1", cells), SERIES)
         assert not decoded.damage
         values = {time_ms: value for _, time_ms, value in decoded.batch.points()}
         assert values.keys() == instants.keys()
@@ -124,14 +125,14 @@ def test_compacted_columns_of_a_tsd_are_read_by_the_same_rule() -> None:
         Cell("t", bytes.fromhex("001b"), BASE_MS + 1000, struct.pack(">f", 8.5)),
     ]
     row = Row("tsdb", b"\0\0\1\x50\xe2\x27\0\0\0\1\0\0\1", cells)
-    assert [value for *_, value in MAX.decode(row, SERIES).batch.points()] == [7, 9]
-    assert [value for *_, value in MIN.decode(row, SERIES).batch.points()] == [5, 8.5]
+    assert [value for *_, value in decode_row(MAX, row, SERIES).batch.points()] == [7, 9]
+    assert [value for *_, value in decode_row(MIN, row, SERIES).batch.points()] == [5, 8.5]
 
 
 def test_a_value_that_cannot_be_read_never_wins() -> None:
     cells = [Cell("t", b"\0\2", BASE_MS, b"\x7f\xff\xff"), Cell("t", b"\0\0", BASE_MS, b"\1")]
     row = Row("tsdb", b"\0\0\1\x50\xe2\x27\0\0\0\1\0\0\1", cells)
-    assert [number(value) for *_, value in MAX.decode(row, SERIES).batch.points()] == [("int", 1)]
+    assert [number(value) for *_, value in decode_row(MAX, row, SERIES).batch.points()] == [("int", 1)]
 
 
 def test_packings() -> None:

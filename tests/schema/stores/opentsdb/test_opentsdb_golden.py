@@ -11,6 +11,7 @@ import pytest
 
 from tests.golden.cases import Case, cases
 from tests.schema.stores.plain_opentsdb import Number, number, split_append
+from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, message_format
@@ -194,7 +195,7 @@ def decoded(case: Case) -> tuple[dict[tuple[Series, int], Number], int]:
             assert key.startswith(bytes(3))  # the row of global annotations, which has no series
             continue
         series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
-        content = layout.decode(Row("tsdb", key, row), series)
+        content = decode_row(layout, Row("tsdb", key, row), series)
         assert content.damage == []
         skipped += content.skipped
         assert content.batch.times_ms.tolist() == sorted(set(content.batch.times_ms.tolist()))

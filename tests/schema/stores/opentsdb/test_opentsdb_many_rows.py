@@ -12,6 +12,7 @@ from tests.support.budget import examples
 from tests.support.inputs.opentsdb_columns import columns
 from timebeam.schema.core.points import Series
 from timebeam.schema.stores import Cell, DecodedRows, Row, Selected
+from timebeam.schema.stores.opentsdb.columns.decode_row import decode_row
 from timebeam.schema.stores.opentsdb.columns.decode_rows import read_rows
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -62,11 +63,11 @@ def one_by_one(rows: list[Selected]) -> tuple[Counter[object], list[tuple[bytes,
     points: Counter[object] = Counter()
     damage = []
     for row, series in rows:
-        decoded = LAYOUT.decode(row, series)
+        decoded = decode_row(LAYOUT.options, row, series)
         batch = decoded.batch
         for at, (one, time_ms, value) in enumerate(batch.points()):
             points[one, time_ms, repr(value), bool(batch.in_ms[at]), int(batch.arrivals_ms[at])] += 1
-        damage += [(row.key, text) for text in decoded.damage]
+        damage += [(row.key, text) for _, text in decoded.damage]
     return points, sorted(damage)
 
 
@@ -127,6 +128,6 @@ def test_good_rows_go_the_fast_way_beside_bad_ones() -> None:
 @given(st.lists(selected(), max_size=8), st.booleans())
 def test_with_event_time_too(rows: list[Selected], greatest: bool) -> None:
     layout = OpenTsdb(OpenTsdbOptions(cell_time=OpenTsdbCellTime.EVENT, use_max_value=greatest))
-    apart = [layout.decode(*one) for one in rows]
+    apart = [decode_row(layout.options, *one) for one in rows]
     points = sum(len(one.batch) for one in apart)
     assert len(layout.decode_rows(rows).batch) == points

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.schema.stores import plain_opentsdb as plain
 from tests.support.budget import examples
+from tests.support.decoded import decode_row
 from tests.support.inputs.opentsdb_columns import columns, elements, qualifier_of
 from timebeam.schema.core.points import Series
 from timebeam.schema.stores import Cell, Row
@@ -55,7 +56,7 @@ def test_the_cell_timestamps_are_the_arrivals() -> None:
         Cell("t", b"\x00\x10", 9, b"\x03"),
         Cell("t", b"\x05\x00\x00", 8, b"\x00\x00\x04\x00\x20\x05"),
     ]
-    batch = OpenTsdb().decode(Row("tsdb", KEY, cells), SERIES).batch
+    batch = decode_row(OpenTsdb(), Row("tsdb", KEY, cells), SERIES).batch
     assert [value for _, _, value in batch.points()] == [4, 3, 5]
     assert batch.arrivals_ms.tolist() == [8, 9, 8]
     assert batch.times_ms.tolist() == [1_356_998_400_000, 1_356_998_401_000, 1_356_998_402_000]
@@ -161,7 +162,7 @@ def test_values_are_the_numbers_of_their_bytes(points: list[plain.Element]) -> N
 
 def test_a_length_that_no_number_has_is_damage_and_the_rest_is_read() -> None:
     row = [Cell("t", b"\x00\x02\x00\x10\x00\x29", 1, b"\x00\x00\x01" + b"\x05" + b"\x00\x00" + b"\x00")]
-    decoded = OpenTsdb().decode(Row("tsdb", KEY, row), SERIES)
+    decoded = decode_row(OpenTsdb(), Row("tsdb", KEY, row), SERIES)
     assert [value for _, _, value in decoded.batch.points()] == [5]
     assert decoded.damage == [
         "values with flags 2: no number has this type and length",
@@ -184,7 +185,7 @@ def test_no_bytes_make_reading_raise(cells: list[Cell]) -> None:
     offsets = content.elements.offsets_ms.tolist()
     assert offsets == sorted(set(offsets))
     assert len(content.column) == len(offsets)
-    decoded = OpenTsdb().decode(Row("tsdb", KEY, cells), SERIES)
+    decoded = decode_row(OpenTsdb(), Row("tsdb", KEY, cells), SERIES)
     assert len(decoded.batch) == len(offsets)
     assert decoded.batch.times_ms.tolist() == [1_356_998_400_000 + offset for offset in offsets]
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.schema.stores.plain_opentsdb import Number, number, split_append, split_column
 from tests.schema.stores.sent_batches import Sent, newest, sent_batches
 from tests.support.budget import examples
+from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
@@ -97,7 +98,7 @@ def read(layout: OpenTsdb, rows: dict[bytes, Row]) -> dict[tuple[int, int], tupl
     latest: dict[int, int] = {}
     for key in sorted(rows):
         series = heads[key[:size], key[size + 4 :]]
-        decoded = layout.decode(rows[key], SERIES[series])
+        decoded = decode_row(layout, rows[key], SERIES[series])
         assert (decoded.damage, decoded.skipped) == ([], 0)
         for (_, time_ms, value), arrival in zip(
             decoded.batch.points(), decoded.batch.arrivals_ms.tolist(), strict=True
@@ -202,7 +203,7 @@ def test_a_corrected_point_keeps_both_forms_and_the_newer_one_is_read() -> None:
         ("0050", 1, "01"),
         ("005b", 2, "3fc00000"),
     ]
-    assert list(layout.decode(row, SERIES[0]).batch.points()) == [(SERIES[0], 1_356_998_405_000, 1.5)]
+    assert list(decode_row(layout, row, SERIES[0]).batch.points()) == [(SERIES[0], 1_356_998_405_000, 1.5)]
 
 
 def test_a_correction_wins_over_a_point_that_is_packed_beside_a_newer_one() -> None:
@@ -218,7 +219,7 @@ def test_a_correction_wins_over_a_point_that_is_packed_beside_a_newer_one() -> N
             for cell in layout.pack("tsdb", key, parts, Packing.COMPACTED).cells:
                 if cell.qualifier not in cells or cells[cell.qualifier].timestamp_ms <= cell.timestamp_ms:
                     cells[cell.qualifier] = cell
-        decoded = layout.decode(Row("tsdb", key, list(cells.values())), SERIES[0])
+        decoded = decode_row(layout, Row("tsdb", key, list(cells.values())), SERIES[0])
         assert [value for _, _, value in decoded.batch.points()] == [1, 5, 7]
 
 
@@ -254,7 +255,7 @@ def test_a_row_with_more_points_than_a_qualifier_holds_is_cut_into_columns(later
         for first in range(0, count, 4096)
     ]
     assert max(len(cell.qualifier) for cell in row.cells) <= 16 * 1024
-    assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == list(range(10_000))
+    assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == list(range(10_000))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +278,7 @@ def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float, re
     assert (refused.source, refused.offset) == ("f", 104)
     (fragment,) = encoded.fragments
     row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.COMPACTED)
-    assert [value for _, _, value in layout.decode(row, SERIES[0]).batch.points()] == [1, 3]
+    assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1, 3]
     only = PointBatch.of(points[1:2], 1)
     (without,) = layout.encode(only, keys_of(layout, SERIES[:1])).rejected
     assert (without.payload, without.offset) == (only.as_json(0), -1)

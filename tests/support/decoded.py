@@ -1,0 +1,23 @@
+"""A single row read back, which layouts decode as a list of one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import ReadableLayout, Selected
+from timebeam.schema.core.table_rows import Row
+
+
+class DecodedRow(NamedTuple):
+    """As `DecodedRows`, with what could not be read in words alone."""
+
+    batch: PointBatch
+    damage: list[str]
+    skipped: int
+
+
+def decode_row(layout: ReadableLayout, row: Row, series: Series) -> DecodedRow:
+    """The points of a row."""
+    decoded = layout.decode_rows([Selected(row, series)])
+    return DecodedRow(decoded.batch, [text for _, text in decoded.damage], decoded.skipped)
