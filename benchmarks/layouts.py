@@ -36,10 +36,10 @@ from timebeam.pipelines import cli
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rows import MUTATIONS
 from timebeam.schema.stores import Layout, Packing, Row
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
-from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.read.table_reader import TableReader, scan_table

@@ -57,13 +57,13 @@ from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.jobs import add_rollup, opentsdb_rollup
 from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rows import EncodedRow
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.stores import Row, Selected, Selection
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
-from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 from timebeam.transforms.flow import coders
 from timebeam.transforms.read.table_reader import TableReader, scan_table

@@ -29,10 +29,10 @@ from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, layout_named, target_of
-from timebeam.schema.stores import LAYOUTS, Cell, Row, TableSpec
+from timebeam.schema.core.rows import WHOLE_TABLE
+from timebeam.schema.stores import LAYOUTS, TableSpec
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.table_list import table_exists
 from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
 from timebeam.transforms.care.leases import LEASES
@@ -262,9 +262,7 @@ def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
 def _rows(target: Target, table: str) -> StoredRows:
     """The stored settings of a table that exists."""
     try:
-        rows = list(
-            read_ranges(target, table, [WHOLE_TABLE], row_filter(), lambda: RowMerger(table, Row, Cell))
-        )
+        rows = list(read_ranges(target, table, [WHOLE_TABLE], row_filter(), lambda: RowMerger(table)))
     except exceptions.PermissionDenied as error:
         raise NoPermissionError(
             f"no permission to read the stored settings, table {table}: {error.message}"

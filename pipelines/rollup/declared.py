@@ -20,12 +20,12 @@ from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.stores import Cell, Packing, Row
 from timebeam.schema.stores.declared.codec.days import day_of, is_expired
 from timebeam.schema.stores.declared.codec.write_cells import tables
 from timebeam.schema.stores.declared.model import Declaration, TableLayout
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
-from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.table_list import table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from timebeam.pipelines.sizing.measure import Case, Measured, SizingLoad, cases, measure
-from timebeam.schema.core import table_rows
+from timebeam.schema.core import rows
 from timebeam.schema.core.capabilities import Layout
 from timebeam.schema.core.writing import Packing
 
@@ -194,20 +194,20 @@ def _warnings(
     load: SizingLoad, node: NodeFigures, case: Case, measured: Measured, writes: float
 ) -> Iterator[str]:
     """Warnings about values near a limit of Bigtable."""
-    if measured.row_bytes > table_rows.ROW_BYTES_MOST:
+    if measured.row_bytes > rows.ROW_BYTES_MOST:
         yield (
             f"rows grow to {measured.row_bytes / 1e6:,.0f} MB: beyond 256 MB Bigtable cannot read them; "
             "choose another layout, or a longer interval"
         )
-    elif measured.row_bytes > _NEAR * table_rows.ROW_BYTES_ADVISED:
+    elif measured.row_bytes > _NEAR * rows.ROW_BYTES_ADVISED:
         yield f"rows grow to {measured.row_bytes / 1e6:,.0f} MB; they should stay below 100 MB"
-    if measured.row_cells > table_rows.ROW_CELLS_ADVISED:
+    if measured.row_cells > rows.ROW_CELLS_ADVISED:
         yield f"rows have {measured.row_cells:,.0f} cells: a query reads some of them, a check reads all"
-    if measured.key_bytes > _NEAR * table_rows.KEY_BYTES:
-        yield f"row keys have {measured.key_bytes:,} bytes of {table_rows.KEY_BYTES:,}"
-    if measured.qualifier_bytes > _NEAR * table_rows.QUALIFIER_BYTES:
+    if measured.key_bytes > _NEAR * rows.KEY_BYTES:
+        yield f"row keys have {measured.key_bytes:,} bytes of {rows.KEY_BYTES:,}"
+    if measured.qualifier_bytes > _NEAR * rows.QUALIFIER_BYTES:
         yield (
-            f"qualifiers have {measured.qualifier_bytes:,} bytes of {table_rows.QUALIFIER_BYTES:,}: what "
+            f"qualifiers have {measured.qualifier_bytes:,} bytes of {rows.QUALIFIER_BYTES:,}: what "
             "does not fit goes into further columns"
         )
     hot = writes / load.metrics * measured.busiest_head

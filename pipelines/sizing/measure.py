@@ -18,7 +18,7 @@ from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.capabilities import Layout
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.table_rows import Row, stored_bytes
+from timebeam.schema.core.rows import Row, stored_bytes
 from timebeam.schema.core.writing import Name, Packing, SeriesKey
 from timebeam.schema.stores import SeriesIndex, find_capability
 

@@ -34,7 +34,7 @@ from timebeam.schema.core.batches import join, latest_points
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import Archived, ColumnRange, DecodedRows, Finding, Selected, Severity
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions
-from timebeam.schema.core.table_rows import Cell, Deletion, Row, TableSpec
+from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
 from timebeam.schema.core.writing import SeriesKey
 
 FAMILY, SEAL_FAMILY = "t", "s"

@@ -27,7 +27,7 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.batches import run_starts
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Archived, Finding, Selected, Severity
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
 
 _BLOCK_MS = BLOCK_S * 1000

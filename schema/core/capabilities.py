@@ -31,7 +31,7 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.option import Option
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import Finding, ReadableLayout, Reader, Scan, Selected, Selection
-from timebeam.schema.core.table_rows import Cell, Row, StoredLayout, UidSpec
+from timebeam.schema.core.rows import Cell, Row, StoredLayout, UidSpec
 from timebeam.schema.core.writing import Packing, SeriesKey, WritableLayout
 from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Origins
-from timebeam.schema.core.table_rows import Cell
+from timebeam.schema.core.rows import Cell
 
 HIGH = 1 << 32
 """The first slot of the second family of a row."""

@@ -16,7 +16,7 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.core.batches import distinct, join
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Selected
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 
 
 class RowKind(NamedTuple):

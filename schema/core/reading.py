@@ -16,7 +16,7 @@ import numpy as np
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
-from timebeam.schema.core.table_rows import Cell, Row, StoredLayout
+from timebeam.schema.core.rows import Cell, Row, StoredLayout
 
 _NEAR_AMONG = 2_000
 """Names with the same beginning that are compared with an unknown name."""

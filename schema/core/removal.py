@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.core.table_rows import Cell, Deletion, Row, stored_bytes
+from timebeam.schema.core.rows import Cell, Deletion, Row, stored_bytes
 
 
 class DeleteRange(NamedTuple):

@@ -14,7 +14,7 @@ from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.table_rows import Row, StoredLayout, UidSpec
+from timebeam.schema.core.rows import Row, StoredLayout, UidSpec
 
 
 class Packing(enum.StrEnum):

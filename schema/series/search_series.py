@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from timebeam.schema.bits.lru import LruCache
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Reader
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb import meta_documents
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids import uid_table

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.table_rows import Cell, TableSpec
+from timebeam.schema.core.rows import Cell, TableSpec
 from timebeam.schema.series.search_series import matches
 
 FAMILY = "count"

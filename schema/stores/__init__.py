@@ -37,7 +37,7 @@ from timebeam.schema.core.reading import (
     Severity,
     UnknownNameError,
 )
-from timebeam.schema.core.table_rows import Cell, Deletion, Row, StoredLayout, TableSpec, UidSpec
+from timebeam.schema.core.rows import Cell, Deletion, Row, StoredLayout, TableSpec, UidSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, RowFragment, SeriesKey, WritableLayout
 from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
 from timebeam.schema.stores.kairosdb.layout import KairosDb

@@ -113,14 +113,17 @@ def test_layers_import_downwards(layer: str) -> None:
     assert wrong == []
 
 
-def test_the_bigtable_connector_imports_nothing_else_of_timebeam() -> None:
+def test_the_bigtable_connector_imports_of_timebeam_only_rows_and_cells() -> None:
     wrong = [
         (module.name, name)
         for module in _modules("transforms/bigtable")
         for name in module.imports
-        if name.split(".")[0] == "timebeam" and not name.startswith("timebeam.transforms.bigtable.")
+        if name.startswith("timebeam.")
+        and not name.startswith(("timebeam.transforms.bigtable.", "timebeam.schema.core.rows."))
     ]
     assert wrong == []
+    (rows,) = [module for module in _modules("schema/core") if module.name == "schema.core.rows"]
+    assert [name for name in rows.imports if name.startswith("timebeam")] == []
 
 
 def test_packages_of_schema_import_each_other_one_way() -> None:

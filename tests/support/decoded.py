@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ReadableLayout, Selected
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 
 
 class DecodedRow(NamedTuple):

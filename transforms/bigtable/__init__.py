@@ -1,4 +1,4 @@
-"""A Bigtable connector for Beam pipelines in Python; it imports nothing else of timebeam.
+"""A Bigtable connector for Beam pipelines in Python; of timebeam it imports rows and cells, and nothing else.
 
 `ReadRows` and `WriteRows` are PTransforms; the functions below them are in the modules of this package.
 """
@@ -7,13 +7,7 @@ from __future__ import annotations
 
 import typing
 
-from timebeam.transforms.bigtable.rows import (
-    BigtableCell,
-    BigtableDeletion,
-    BigtableRow,
-    EncodedRow,
-    KeyRange,
-)
+from timebeam.schema.core.rows import Cell, Deletion, EncodedRow, KeyRange, Row
 from timebeam.transforms.bigtable.target import BigtableError, Target
 
 if typing.TYPE_CHECKING:
@@ -31,6 +25,11 @@ __all__ = [
     "Target",
     "WriteRows",
 ]
+
+BigtableCell = Cell
+BigtableDeletion = Deletion
+BigtableRow = Row
+"""The names of these classes for pipelines of others, in which `Row` means much else."""
 
 
 def __getattr__(name: str) -> object:

@@ -24,7 +24,6 @@ from timebeam.transforms.bigtable.chunk_rows import (
 )
 from timebeam.transforms.bigtable.mutation_bytes import slices
 from timebeam.transforms.bigtable.protobuf_classes import message_classes
-from timebeam.transforms.bigtable.rows import BigtableRow
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
@@ -127,7 +126,7 @@ class ColumnMerger(Merger[MergedRows]):
         response = response_class()()
         for chunk in chunks:
             response.chunks.add().MergeFromString(chunk)
-        merger = RowMerger("", BigtableRow)
+        merger = RowMerger("")
         merger.last = self.last
         rows = merger.take(response)
         merger.end()

@@ -25,8 +25,8 @@ from typing import Any, Generic, TypeVar
 from google.api_core import exceptions
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.bigtable.protobuf_classes import message_classes
-from timebeam.transforms.bigtable.rows import BigtableCell, CellTuple, RowType
 
 Merged = TypeVar("Merged")
 
@@ -124,25 +124,18 @@ _NO_ROW: Any = (None, None, "", None, 0, (), (), ())
 """The state of a `RowMerger` between rows: see `RowMerger.take`."""
 
 
-class RowMerger(Merger[RowType]):
-    """Merges chunks into rows; cell timestamps in ms, without labels.
+class RowMerger(Merger[Row]):
+    """Merges chunks into rows; cell timestamps in ms, without labels."""
 
-    Args:
-      row_type, cell_type: the named tuples to make, with the fields of `Row` and `BigtableCell`.
-    """
-
-    def __init__(
-        self, table: str, row_type: type[RowType], cell_type: type[CellTuple] = BigtableCell
-    ) -> None:
+    def __init__(self, table: str) -> None:
         super().__init__()
-        self._table, self._row_type, self._cell_type = table, row_type, cell_type
+        self._table = table
 
-    def take(self, response: Any) -> list[RowType]:
+    def take(self, response: Any) -> list[Row]:
         if response.last_scanned_row_key:
             self._scanned(response.last_scanned_row_key)
         key, sent_family, family, qualifier, micros, labels, cells, fragments = self._open or _NO_ROW
         last, table, rows = self.last, self._table, []
-        row_type, cell_type = self._row_type, self._cell_type
         new = tuple.__new__  # half the time of a named tuple's own
         for chunk in response.chunks:
             if chunk.reset_row:
@@ -174,9 +167,9 @@ class RowMerger(Merger[RowType]):
             if fragments:
                 value = b"".join([*fragments, value])
                 fragments = ()
-            cells.append(new(cell_type, (family, qualifier, micros // 1000, value)))
+            cells.append(new(Cell, (family, qualifier, micros // 1000, value)))
             if chunk.commit_row:
-                rows.append(new(row_type, (table, key, cells, ())))
+                rows.append(new(Row, (table, key, cells, ())))
                 last = key
                 key, sent_family, family, qualifier, micros, labels, cells, fragments = _NO_ROW
         self.last = last

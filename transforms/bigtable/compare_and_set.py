@@ -14,19 +14,12 @@ from typing import Any, NamedTuple
 import grpc
 from google.api_core import exceptions
 
+from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.mutation_bytes import add_mutations
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.reader import read_keys
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, RETRYABLE, Backoff
-from timebeam.transforms.bigtable.rows import (
-    BigtableCell,
-    BigtableDeletion,
-    BigtableRow,
-    CellTuple,
-    DeletionTuple,
-    RowTuple,
-)
 from timebeam.transforms.bigtable.target import Target, call_headers, method
 
 _CALLS_UNDER_WAY = 64
@@ -69,10 +62,10 @@ class Replacement(NamedTuple):
     """
 
     key: bytes
-    old: CellTuple | None
-    new: CellTuple | None
-    cells: Sequence[CellTuple] = ()
-    deleted: Sequence[DeletionTuple] = ()
+    old: Cell | None
+    new: Cell | None
+    cells: Sequence[Cell] = ()
+    deleted: Sequence[Deletion] = ()
 
     @property
     def column(self) -> CellColumn:
@@ -83,7 +76,7 @@ class Replacement(NamedTuple):
 
 
 def create_cells(
-    target: Target, table: str, rows: Iterable[RowTuple], existing: Mapping[bytes, RowTuple]
+    target: Target, table: str, rows: Iterable[Row], existing: Mapping[bytes, Row]
 ) -> CreatedCells:
     """Sets the cells of rows whose columns have no cell.
 
@@ -104,7 +97,7 @@ def create_cells(
     attempts = 0
     while pending:
         calls = [_Call(row.key, _newest_cells(*_columns(row)), row.cells, (), False) for row in pending]
-        repeated: list[BigtableRow] = []
+        repeated: list[Row] = []
         error: Exception | None = None
         for row, outcome in zip(pending, _check_and_mutate(target, table, calls), strict=True):
             columns = {CellColumn(row.key, cell.family, cell.qualifier): cell.value for cell in row.cells}
@@ -160,24 +153,22 @@ def replace_cells(target: Target, table: str, replacements: Sequence[Replacement
     return replaced
 
 
-def _missing(rows: Iterable[RowTuple], values: Mapping[CellColumn, bytes]) -> Iterator[BigtableRow]:
+def _missing(rows: Iterable[Row], values: Mapping[CellColumn, bytes]) -> Iterator[Row]:
     """The cells whose columns have no cell, as many together as go into a call."""
     for table, key, cells, _ in rows:
-        missing = [BigtableCell(*cell) for cell in cells if CellColumn(key, cell[0], cell[1]) not in values]
+        missing = [cell for cell in cells if CellColumn(key, cell[0], cell[1]) not in values]
         for start in range(0, len(missing), _CELLS_A_CALL):
-            yield BigtableRow(table, key, missing[start : start + _CELLS_A_CALL])
+            yield Row(table, key, missing[start : start + _CELLS_A_CALL])
 
 
-def _read_values(
-    target: Target, table: str, rows: Iterable[BigtableRow], values: dict[CellColumn, bytes]
-) -> None:
+def _read_values(target: Target, table: str, rows: Iterable[Row], values: dict[CellColumn, bytes]) -> None:
     """Reads the columns of these rows into `values`."""
     keys_of = collections.defaultdict[tuple[str, tuple[bytes, ...]], list[bytes]](list)
     for row in rows:
         keys_of[_columns(row)].append(row.key)
     for (family, qualifiers), keys in keys_of.items():
         newest = _newest_cells(family, qualifiers)
-        for row in read_keys(target, table, keys, lambda: RowMerger(table, BigtableRow), newest):
+        for row in read_keys(target, table, keys, lambda: RowMerger(table), newest):
             values.update(
                 (CellColumn(row.key, cell.family, cell.qualifier), cell.value) for cell in row.cells
             )
@@ -189,13 +180,13 @@ def _is_done(target: Target, table: str, replacement: Replacement) -> bool:
     newest = _newest_cells(family, (qualifier,))
     cells = [
         cell
-        for row in read_keys(target, table, [key], lambda: RowMerger(table, BigtableRow), newest)
+        for row in read_keys(target, table, [key], lambda: RowMerger(table), newest)
         for cell in row.cells
     ]
     return cells == ([] if replacement.new is None else [replacement.new])
 
 
-def _columns(row: BigtableRow) -> tuple[str, tuple[bytes, ...]]:
+def _columns(row: Row) -> tuple[str, tuple[bytes, ...]]:
     """The family and qualifiers of a row."""
     return row.cells[0].family, tuple(cell.qualifier for cell in row.cells)
 
@@ -226,8 +217,8 @@ class _Call(NamedTuple):
 
     key: bytes
     predicate: Any
-    cells: Sequence[CellTuple]
-    deleted: Sequence[DeletionTuple]
+    cells: Sequence[Cell]
+    deleted: Sequence[Deletion]
     if_passed: bool
 
 
@@ -249,7 +240,7 @@ def _swap(replacement: Replacement) -> _Call:
             same.timestamp_range_filter.end_timestamp_micros = (old[2] + 1) * 1000
         predicate = unchanged
         if new is None or old[2] > new[2]:
-            deleted.append(BigtableDeletion(family, qualifier))
+            deleted.append(Deletion(family, qualifier))
     return _Call(key, predicate, cells if new is None else (*cells, new), deleted, old is not None)
 
 

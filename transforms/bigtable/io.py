@@ -15,6 +15,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from timebeam.schema.core.rows import MUTATIONS, WHOLE_TABLE, EncodedRow, KeyRange, Row, RowMutation
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import (
@@ -25,14 +26,6 @@ from timebeam.transforms.bigtable.reader import (
     read_ranges,
     row_filter,
     split_keys,
-)
-from timebeam.transforms.bigtable.rows import (
-    MUTATIONS,
-    WHOLE_TABLE,
-    BigtableRow,
-    EncodedRow,
-    KeyRange,
-    RowMutation,
 )
 from timebeam.transforms.bigtable.target import Target
 
@@ -45,7 +38,7 @@ _CELL_OVERHEAD = 64  # about the bytes of a cell beside its qualifier and value
 
 @dataclasses.dataclass(eq=False)
 class ReadRows(beam.PTransform):  # type: ignore[type-arg]
-    """Reads rows of a table: a pipeline in, a PCollection of `BigtableRow` out, in any order.
+    """Reads rows of a table: a pipeline in, a PCollection of `Row` out, in any order.
 
     The ranges are cut into splits of about the same size (SampleRowKeys), which workers read in parallel. A
     read that breaks off is resumed behind its last complete row.
@@ -80,7 +73,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
         if not ascend(self.ranges):
             raise ValueError(f"ranges of table {self.table} must ascend and not overlap: {self.ranges}")
 
-    def expand(self, root: PBegin) -> PCollection[BigtableRow]:
+    def expand(self, root: PBegin) -> PCollection[Row]:
         return (
             root
             | "Table" >> beam.Create([self.table], reshuffle=False)
@@ -89,7 +82,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
                 SplitFn(self.target, self.table, self.ranges, _SPLIT_BYTES, self.splits)
             ).with_output_types(KeyRange)
             | "Reshuffle" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadRowsFn(self)).with_output_types(BigtableRow)
+            | "Read" >> beam.ParDo(_ReadRowsFn(self)).with_output_types(Row)
         )
 
 
@@ -132,11 +125,9 @@ class _ReadRowsFn(beam.DoFn):
             "keys_only": rows.keys_only,
         }
 
-    def process(self, key_range: KeyRange) -> Iterator[BigtableRow]:
+    def process(self, key_range: KeyRange) -> Iterator[Row]:
         cells = row_filter(**self._filter_options)
-        return read_ranges(
-            self._target, self._table, [key_range], cells, lambda: RowMerger(self._table, BigtableRow)
-        )
+        return read_ranges(self._target, self._table, [key_range], cells, lambda: RowMerger(self._table))
 
 
 class FailedRow(NamedTuple):
@@ -153,7 +144,7 @@ class FailedRow(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class WriteRows(beam.PTransform):  # type: ignore[type-arg]
-    """Writes rows: `BigtableRow`, tuples like it or `EncodedRow` in, `FailedRow` out.
+    """Writes rows: `Row`, tuples like it or `EncodedRow` in, `FailedRow` out.
 
     Each row has its own result. Rows with errors that may pass (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED,
     INTERNAL, RESOURCE_EXHAUSTED) are retried for two minutes. A row that the service refuses

@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 from google.api_core import exceptions
 
+from timebeam.schema.core.rows import Row, RowMutation
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff
-from timebeam.transforms.bigtable.rows import RowMutation, RowTuple
 from timebeam.transforms.bigtable.target import Target, call_headers, method
 
 _ROWS_A_REQUEST = 10_000
@@ -130,7 +130,7 @@ def _error(status: Any) -> Exception:
     return error
 
 
-def append_cells(target: Target, row: RowTuple) -> None:
+def append_cells(target: Target, row: Row) -> None:
     """Appends the value of each cell to the newest cell of its column (ReadModifyWriteRow).
 
     A call whose answer is lost is repeated, and may append twice.

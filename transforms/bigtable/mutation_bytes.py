@@ -19,16 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from timebeam.schema.core.rows import Cell, Deletion, EncodedRow, Row, RowMutation
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
-from timebeam.transforms.bigtable.rows import (
-    BigtableCell,
-    BigtableDeletion,
-    BigtableRow,
-    CellTuple,
-    DeletionTuple,
-    EncodedRow,
-    RowMutation,
-)
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
@@ -172,10 +164,10 @@ def _varints(numbers: Int64s) -> tuple[Bytes, Int64s]:
     return encoded, sizes
 
 
-def encoded_mutations(cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> bytes:
+def encoded_mutations(cells: Iterable[Cell], deleted: Iterable[Deletion]) -> bytes:
     r"""The mutations that delete columns, then set cells, concatenated.
 
-    >>> cell = BigtableCell("t", b"\x03\xc0", 9000, b"\x01")  # after 60 s: 1
+    >>> cell = Cell("t", b"\x03\xc0", 9000, b"\x01")  # after 60 s: 1
     >>> encoded_mutations([cell], []).hex(" ")  # one set_cell of 15 bytes: family, qualifier, time, value
     '12 11 0a 0f 0a 01 74 12 02 03 c0 18 c0 a8 a5 04 22 01 01'
     """
@@ -185,7 +177,7 @@ def encoded_mutations(cells: Iterable[CellTuple], deleted: Iterable[DeletionTupl
     return encoded
 
 
-def add_mutations(mutations: Any, cells: Iterable[CellTuple], deleted: Iterable[DeletionTuple]) -> None:
+def add_mutations(mutations: Any, cells: Iterable[Cell], deleted: Iterable[Deletion]) -> None:
     """Adds mutations that delete columns, then those that set cells, to a repeated field of messages."""
     new_mutation: Callable[[], Any] = mutations.add
     for family, qualifier, before_ms in deleted:
@@ -202,19 +194,21 @@ def add_mutations(mutations: Any, cells: Iterable[CellTuple], deleted: Iterable[
         cell.value = value
 
 
-def decoded_row(row: EncodedRow) -> BigtableRow:
-    """The cells and deletions of an encoded row: slow, for refused rows and marks."""
+def plain_row(row: RowMutation) -> Row:
+    """A row with cells and deletions as objects: slow for an encoded row, for refused rows and marks."""
+    if isinstance(row, Row):
+        return row
     cells, deleted = [], []
     for mutation in _MUTATIONS.FromString(row.mutations).mutations:
         if mutation.HasField("set_cell"):
             cell = mutation.set_cell
             timestamp_ms = cell.timestamp_micros // 1000
-            cells.append(BigtableCell(cell.family_name, cell.column_qualifier, timestamp_ms, cell.value))
+            cells.append(Cell(cell.family_name, cell.column_qualifier, timestamp_ms, cell.value))
         else:
             column = mutation.delete_from_column
             end = column.time_range.end_timestamp_micros
-            deleted.append(BigtableDeletion(column.family_name, column.column_qualifier, end // 1000 or None))
-    return BigtableRow(row.table, row.key, cells, deleted)
+            deleted.append(Deletion(column.family_name, column.column_qualifier, end // 1000 or None))
+    return Row(row.table, row.key, cells, deleted)
 
 
 def request_bytes(table_name: str, app_profile: str, rows: Iterable[RowMutation]) -> bytes:

@@ -14,11 +14,11 @@ from typing import Any
 
 import grpc
 
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.chunk_rows import Merged, Merger, QualifierMerger
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.read_stream import ReadRequest, read
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target, call_headers, method
 
 MOST_SPLITS = 64

@@ -8,8 +8,8 @@ from contextlib import nullcontext
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
+from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.stores import UidTables, find_capability
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.care.archive_hours import SealTally, seal_metric
 from timebeam.transforms.care.closed_rows import SealJob
 from timebeam.transforms.flow import metrics

@@ -29,11 +29,11 @@ from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ColumnRange
 from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.rows import MUTATIONS
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores import Archive, Row, Selected
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.care.closed_rows import (
     Sealable,
     SealJob,

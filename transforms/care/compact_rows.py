@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.archive.keys import SPANS_S, archive_key
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.table_rows import stored_bytes
+from timebeam.schema.core.rows import RowMutation, stored_bytes
 from timebeam.schema.stores import Archive, Cell, Compaction, Packing, Row, capability, find_capability
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
@@ -22,7 +22,6 @@ from timebeam.schema.stores.opentsdb.keys import SPAN_S, parse_key
 from timebeam.transforms.bigtable.io import REQUESTS, RowWriter
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import sampled
-from timebeam.transforms.bigtable.rows import RowMutation
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.leases import Leases, RangeLease
 from timebeam.transforms.dead_letters.rejected import over_limit

@@ -19,6 +19,7 @@ from apache_beam.pvalue import AsSingleton
 
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
 from timebeam.schema.stores import (
@@ -40,7 +41,6 @@ from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annotations, remove_rollups
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.reader import common_range, ranges_between, split_keys
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.care.delete_archived import SealedRemovals
 from timebeam.transforms.care.delete_log import logged_rows, write_begun, write_done

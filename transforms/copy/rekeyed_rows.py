@@ -19,6 +19,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.series.search_series import CachedUidNames, why_nameless
 from timebeam.schema.stores import Cell, Name, Row, Scan, SeriesKey, UidTables
 from timebeam.schema.stores.opentsdb.keys import (
@@ -37,7 +38,6 @@ from timebeam.schema.stores.opentsdb.trees.tree_cells import (
     read_leaf,
 )
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import refused_row
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions

@@ -17,9 +17,8 @@ from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.stores import Cell, Deletion, Row
-from timebeam.transforms.bigtable.mutation_bytes import decoded_row
-from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
+from timebeam.schema.core.rows import CELL_BYTES, KEY_BYTES, LAST_MS, MUTATIONS, QUALIFIER_BYTES
+from timebeam.schema.stores import Cell, Row
 
 REJECTED: Final = "rejected"
 
@@ -51,22 +50,8 @@ def refusing(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:
     return step.with_outputs(REJECTED, main="main")
 
 
-AnyRow = Row | EncodedRow
-"""A row mutation, its cells as objects or as bytes."""
-
-LAST_MS = ((1 << 63) - 1) // 1000
-"""The last cell timestamp, in ms: Bigtable counts signed 64-bit microseconds."""
-
 CellTime = Annotated[int, msgspec.Meta(ge=-LAST_MS, le=LAST_MS)]
 """A cell timestamp in ms in JSON; Bigtable takes none below 0."""
-
-
-def plain_row(row: AnyRow) -> Row:
-    """A row with cells and deletions as tuples; decodes an encoded row."""
-    if isinstance(row, Row):
-        return row
-    table, key, cells, deleted = decoded_row(row)
-    return Row(table, key, [Cell(*cell) for cell in cells], [Deletion(*column) for column in deleted])
 
 
 def split_row(row: Row) -> Iterator[Row]:

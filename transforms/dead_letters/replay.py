@@ -21,7 +21,7 @@ from apache_beam.transforms.window import GlobalWindow
 from timebeam.schema.bits.compression import DamagedError, TruncatedError, content
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.table_rows import ARRIVAL
+from timebeam.schema.core.rows import ARRIVAL
 from timebeam.schema.formats import Message
 from timebeam.schema.formats.base import line_spans
 from timebeam.schema.formats.rules import Refusals

@@ -12,19 +12,19 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
 from timebeam.schema.core.cell_fragments import CellColumns
-from timebeam.schema.core.table_rows import stored_bytes_of
+from timebeam.schema.core.rows import (
+    CELL_BYTES,
+    KEY_BYTES,
+    MUTATIONS,
+    QUALIFIER_BYTES,
+    EncodedRow,
+    RowMutation,
+    stored_bytes_of,
+)
 from timebeam.schema.stores import Cell, Deletion, Encoded, Layout, Packing, Replacing, Row, SeriesSpan
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
-from timebeam.transforms.bigtable.rows import CELL_BYTES, KEY_BYTES, MUTATIONS, QUALIFIER_BYTES, EncodedRow
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import (
-    AnyRow,
-    RejectedOutput,
-    over_limit,
-    refuse,
-    split_row,
-    windowed,
-)
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse, split_row, windowed
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.group import RowKey
@@ -97,7 +97,7 @@ class PackFn(beam.DoFn):
         """Starts with an empty buffer."""
         self._rows, self._bytes = {}, 0
 
-    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[AnyRow | RejectedOutput]:
+    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[RowMutation | RejectedOutput]:
         (table, key), packed = group
         fragments = list(packed)
         if not self._layout.packs_together(fragments, self._packing):
@@ -186,7 +186,7 @@ class PackPortionFn(PackFn):
         self._earlier.spans.add(self._earlier.new_spans)
         self._suspects = []
 
-    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[AnyRow | RejectedOutput]:
+    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[RowMutation | RejectedOutput]:
         assert self._earlier is not None
         (table, key), fragments = group
         packed = list(fragments)
@@ -205,7 +205,7 @@ class PackPortionFn(PackFn):
         yield from super().finish_bundle()
         yield from windowed(self._replaced() if self._suspects else ())
 
-    def _replaced(self) -> Iterable[AnyRow | RejectedOutput]:
+    def _replaced(self) -> Iterable[RowMutation | RejectedOutput]:
         """Mutations of the rows of which earlier portions may have points."""
         assert self._earlier is not None
         suspects, self._suspects = self._suspects, []

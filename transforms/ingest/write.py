@@ -20,15 +20,16 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import EncodedRow, RowMutation
 from timebeam.schema.stores import Packing, Row, StoredLayout, TableSpec
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.transforms import bigtable
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
+from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.retry import REFUSALS
-from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row, refused_row, windowed
+from timebeam.transforms.dead_letters.rejected import refused_row, windowed
 from timebeam.transforms.flow import metrics
 
 Hours = Collection[tuple[bytes, int]]
@@ -42,7 +43,7 @@ class Marker(Protocol):
     def table(self) -> TableSpec:
         """The table of marks."""
 
-    def hours(self, rows: Sequence[AnyRow]) -> Hours:
+    def hours(self, rows: Sequence[RowMutation]) -> Hours:
         """The hours that have points in rows."""
 
     def mark(self, target: Target, hours: Hours, *, stored: bool) -> None:
@@ -50,7 +51,7 @@ class Marker(Protocol):
 
 
 @contextlib.contextmanager
-def marked(target: Target, marker: Marker | None, rows: Sequence[AnyRow]) -> Iterator[None]:
+def marked(target: Target, marker: Marker | None, rows: Sequence[RowMutation]) -> Iterator[None]:
     """A context in which rows are written: marks their hours before it and after it.
 
     Also after an error, since rows may have been written.
@@ -91,7 +92,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
         self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
         self._marker = marker
 
-    def expand(self, rows: PCollection[AnyRow]) -> PCollection[Rejected]:
+    def expand(self, rows: PCollection[RowMutation]) -> PCollection[Rejected]:
         if self._packing is Packing.APPEND:
             return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target, self._marker))
         around = functools.partial(marked, self._target, self._marker)
@@ -115,14 +116,14 @@ def data_tables(layout: StoredLayout) -> list[str]:
     return [spec.name for spec in layout.tables() if spec.holds_points]
 
 
-def _refuse_others(row: AnyRow, tables: frozenset[str]) -> Iterator[Rejected]:
+def _refuse_others(row: RowMutation, tables: frozenset[str]) -> Iterator[Rejected]:
     """The refusal of a row of none of the tables."""
     if row.table not in tables:
         why = f"table {row.table!r} is not a table of this run"
         yield refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
 
 
-def _observe(rows: Sequence[AnyRow]) -> None:
+def _observe(rows: Sequence[RowMutation]) -> None:
     """Observes the number of rows of a request, and the delay since the arrival of their last cells."""
     metrics.observe("flush_rows", len(rows))
     now_ms = int(time.time() * 1000)
@@ -135,7 +136,7 @@ def _observe(rows: Sequence[AnyRow]) -> None:
             metrics.observe("delay_ms", max(0, now_ms - last_ms))
 
 
-def write_batch(target: Target, table: str, rows: Sequence[AnyRow]) -> list[Rejected]:
+def write_batch(target: Target, table: str, rows: Sequence[RowMutation]) -> list[Rejected]:
     """Writes rows in one request, with retries; the refused rows.
 
     Raises:
@@ -186,7 +187,7 @@ class _AppendCellsFn(beam.DoFn):
         return refused
 
 
-def refused_write(row: AnyRow, reason: str) -> Rejected:
+def refused_write(row: RowMutation, reason: str) -> Rejected:
     """The dead letter of a row that Bigtable refused."""
     why = f"Bigtable refused the row: {reason}"
     return refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)

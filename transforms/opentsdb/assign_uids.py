@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.rows import KEY_BYTES, Cell, Row
 from timebeam.schema.stores import Layout, Name
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import increment
-from timebeam.transforms.bigtable.rows import BigtableCell, BigtableRow
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 
@@ -70,7 +70,7 @@ class _Number(NamedTuple):
     """
 
     uid: bytes
-    reverse: BigtableCell | None = None
+    reverse: Cell | None = None
 
 
 class UidTable:
@@ -203,7 +203,7 @@ class UidTable:
         A number whose forward mapping another writer was faster to store is kept for the next name.
         """
         stored, kind = uid_table.name_bytes(name.text), name.kind.encode()
-        cell = BigtableCell(uid_table.NAME_FAMILY, kind, int(time.time() * 1000), stored)
+        cell = Cell(uid_table.NAME_FAMILY, kind, int(time.time() * 1000), stored)
         if number.reverse is None:
             value, created = self._create(number.uid, cell)
             if value != stored:
@@ -218,10 +218,10 @@ class UidTable:
             self._spare[name.kind].append(_Number(number.uid, cell))
         return self._checked(name, forward)
 
-    def _create(self, key: bytes, cell: BigtableCell) -> tuple[bytes, bool]:
+    def _create(self, key: bytes, cell: Cell) -> tuple[bytes, bool]:
         """Stores a cell if the column has none; (the column's value afterwards, whether it was stored)."""
         table, column = self._spec.table, CellColumn(key, cell.family, cell.qualifier)
-        created = create_cells(self._target, table, [BigtableRow(table, key, [cell])], {})
+        created = create_cells(self._target, table, [Row(table, key, [cell])], {})
         return created.values[column], column in created.created
 
     def _checked(self, name: Name, uid: bytes) -> bytes:
@@ -250,7 +250,7 @@ def _not_storable(name: Name) -> RefusedError:
     return RefusedError(
         Reason.NAME_NOT_STORABLE,
         f"{name.kind} {name.text[:80]!r} cannot be a row of the UID table: a name has 1 to "
-        f"{uid_table.NAME_BYTES} characters of ISO-8859-1",
+        f"{KEY_BYTES} characters of ISO-8859-1",
     )
 
 

@@ -28,6 +28,7 @@ from timebeam.schema.core.annotations import (
 )
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import Cell
 from timebeam.schema.stores import Annotations, Layout, MissingCapabilityError, SeriesKey, capability
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
@@ -35,7 +36,6 @@ from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
-from timebeam.transforms.bigtable.rows import BigtableCell
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.flow import metrics
@@ -108,9 +108,9 @@ def _move_former(
         moves = [
             Replacement(
                 former.key,
-                BigtableCell(FAMILY, former.qualifier, *stored[former]),
+                Cell(FAMILY, former.qualifier, *stored[former]),
                 None,
-                [BigtableCell(FAMILY, place.qualifier, *stored[former])],
+                [Cell(FAMILY, place.qualifier, *stored[former])],
             )
             for former, (place, start) in moved_to.items()
             if former in stored and place not in stored and cells.starts_at(stored[former].value, start)
@@ -191,9 +191,9 @@ class _AnnotationTable:
 
     def _replace(self, place: cells.Place, stored: StoredCell | None, state: AnnotationState) -> bool:
         """Stores a state if the stored cell has not changed since it was read; whether it was stored."""
-        old = BigtableCell(FAMILY, place.qualifier, *stored) if stored else None
+        old = Cell(FAMILY, place.qualifier, *stored) if stored else None
         note = state.note
-        new = BigtableCell(FAMILY, place.qualifier, state.timestamp_ms, note.stored()) if note else None
+        new = Cell(FAMILY, place.qualifier, state.timestamp_ms, note.stored()) if note else None
         return replace_cells(self._target, self._layout.data_table, [Replacement(place.key, old, new)])[0]
 
 

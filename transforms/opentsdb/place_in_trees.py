@@ -21,11 +21,11 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import KEY_BYTES, KeyRange
 from timebeam.schema.stores import Cell, ColumnRange, Row, Scan, Trees
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
-from timebeam.transforms.bigtable.rows import KEY_BYTES, KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.flow import metrics

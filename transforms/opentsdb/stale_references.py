@@ -16,7 +16,7 @@ from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ReadableLayout, Selection, prefix_range
 from timebeam.schema.core.removal import deletions
-from timebeam.schema.core.table_rows import stored_bytes
+from timebeam.schema.core.rows import stored_bytes
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
 from timebeam.schema.series.search_series import CachedUidNames

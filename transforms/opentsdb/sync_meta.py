@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.stores import Cell, Row, Scan, SeriesMeta
 from timebeam.schema.stores.opentsdb import meta_documents
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_row
@@ -22,7 +23,6 @@ from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table, series_row, uid_rows
 from timebeam.transforms.bigtable.compare_and_set import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import windowed
 from timebeam.transforms.flow.metrics import META_NAMESPACE, SkipLog, TallyCounters, work_done

@@ -10,12 +10,13 @@ import apache_beam as beam
 from apache_beam.utils import shared
 
 from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.core.rows import RowMutation
 from timebeam.schema.stores import Row, SeriesMeta
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table, series_row, uid_rows
 from timebeam.transforms.bigtable.compare_and_set import create_cells
+from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import AnyRow, plain_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.table_reader import read_rows
 
@@ -64,7 +65,7 @@ class TrackFn(beam.DoFn):
         """Starts with no new series."""
         self._new = {}
 
-    def process(self, row: AnyRow) -> None:
+    def process(self, row: RowMutation) -> None:
         assert self._seen is not None
         options = self._layout.options
         if row.table != self._layout.data_table or not is_of_series(options, row.key):

@@ -10,12 +10,12 @@ from timebeam.schema.bits.lru import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.stores import Name, Reader, Trees
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, read_uid
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 
 _CACHED_UIDS = 1_000_000

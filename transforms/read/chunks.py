@@ -8,11 +8,11 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.stores import UidTables
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, ranges
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.reader import cuts_within, ranges_between
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.flow import metrics
 
 DAY_S = 86_400

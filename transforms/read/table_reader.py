@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.core.reading import ColumnRange
-from timebeam.schema.stores import Cell, Finding, ReadableLayout, Reader, Row, Scan, Selected
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
+from timebeam.schema.stores import Finding, ReadableLayout, Reader, Row, Scan, Selected
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows
 from timebeam.transforms.bigtable.chunk_rows import QualifierMerger, RowMerger
 from timebeam.transforms.bigtable.reader import common_range, read_keys, read_ranges, row_filter
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.target import Target
 
 _ROWS_AT_ONCE = 4000
@@ -21,9 +21,7 @@ MOST_REMEMBERED_ROWS = 200_000
 
 def scan_rows(target: Target, scan: Scan) -> Iterator[Row]:
     """The rows of the ranges of a scan in their order, ascending by key within each."""
-    return read_ranges(
-        target, scan.table, scan.ranges, _filter(scan), lambda: RowMerger(scan.table, Row, Cell)
-    )
+    return read_ranges(target, scan.table, scan.ranges, _filter(scan), lambda: RowMerger(scan.table))
 
 
 def scan_columns(target: Target, scan: Scan) -> Iterator[MergedRows]:
@@ -91,7 +89,7 @@ def read_rows(
 ) -> dict[bytes, Row]:
     """The existing rows with these keys, by key; with these columns, or all for None."""
     cell_filter = None if columns is None else row_filter(columns=columns)
-    rows = read_keys(target, table, keys, lambda: RowMerger(table, Row, Cell), cell_filter)
+    rows = read_keys(target, table, keys, lambda: RowMerger(table), cell_filter)
     return {row.key: row for row in rows}
 
 

@@ -30,12 +30,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, RowMutation
 from timebeam.schema.stores import Cell, Deletion, HourMarks, Reader, Row, Scan, StoredLayout, TableSpec
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE, EncodedRow
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.dead_letters.rejected import AnyRow
 from timebeam.transforms.ingest.write import Hours, data_tables
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.hour_leases import DEAD_MS, FAMILY, Lease, LeaseRow, is_lease
@@ -184,7 +183,7 @@ class TouchedMarker:
         """The table of marks."""
         return touched_table(self.layout)
 
-    def hours(self, rows: Sequence[AnyRow]) -> Hours:
+    def hours(self, rows: Sequence[RowMutation]) -> Hours:
         """The hours that have points in rows."""
         counts, qualifiers = list[int](), list[bytes]()
         for row in rows:

@@ -17,6 +17,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
+from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.accumulator_bytes import packed_series, unpacked
 from timebeam.schema.rollup.accumulators import Buckets, merge
@@ -24,7 +25,6 @@ from timebeam.schema.stores import Cell, Row, Scan, TableSpec
 from timebeam.schema.stores.declared.codec.days import day_pattern, day_piece, is_of_day, table_of
 from timebeam.schema.stores.declared.codec.declared_rollups import rollup_rows, start_of, values_of
 from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
-from timebeam.transforms.bigtable.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row
 from timebeam.transforms.flow import metrics

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from timebeam.schema.core.table_rows import stored_bytes_of
+from timebeam.schema.core.rows import EncodedRow, stored_bytes_of
 from timebeam.schema.rollup.accumulators import Buckets, merge
 from timebeam.schema.rollup.config import OF_GROUP, RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
@@ -26,7 +26,6 @@ from timebeam.schema.stores.opentsdb.rollup_tables import (
     encode_rollups,
 )
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
-from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.chunks import Chunk

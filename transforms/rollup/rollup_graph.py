@@ -10,12 +10,12 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.rows import EncodedRow
 from timebeam.schema.rollup.accumulator_bytes import unpacked
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
-from timebeam.transforms.bigtable.rows import EncodedRow
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.table_reader import TableReader

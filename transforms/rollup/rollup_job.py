@@ -10,13 +10,13 @@ from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.rollup.accumulators import Grouping
 from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
 from timebeam.schema.stores import Archived, Finding, RollupTables, Selected, SeriesKey, TableSpec
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.read.chunks import Chunk

@@ -22,6 +22,7 @@ from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import UnknownNameError
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.accumulator_bytes import packed_series, unpacked
@@ -41,7 +42,6 @@ from timebeam.schema.stores import (
     capability,
 )
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
 from timebeam.transforms.flow import metrics

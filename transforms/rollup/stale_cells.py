@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.core.reading import ColumnRange, Reader, Scan
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.core.writing import Name
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
@@ -23,7 +24,6 @@ from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, POINT_BYTES, R
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.chunk_columns import EqualCells, MergedRows
 from timebeam.transforms.bigtable.reader import common_range
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import scan_columns
 from timebeam.transforms.rollup.rollup_job import SINGLE, OutputTable, RollupJob

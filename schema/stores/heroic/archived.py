@@ -15,7 +15,7 @@ from timebeam.schema.archive.select_archived import ReadRow, SealedSourceWithSer
 from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Finding, Reader, Scan, Selected, Selection, UnknownNameError
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores.heroic.decode import cell_times
 from timebeam.schema.stores.heroic.keys import LAST_BASE_MS, PERIOD_MS, KeyForm, base_of

@@ -48,7 +48,7 @@ from timebeam.schema.core.reading import (
     Severity,
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
-from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.core.rows import ARRIVAL, KEY_BYTES, Cell, Row, TableSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, restored_points
 from timebeam.schema.stores.heroic import archived, decode, encode, select, series_table
 from timebeam.schema.stores.heroic.decode import SeriesTable
@@ -194,8 +194,8 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
             )
             return RefusedError(Reason.SERIES_NOT_STORABLE, message)
         size = series_table.longest_key(series)
-        if size > series_table.KEY_LIMIT:
-            message = f"key of {size} bytes in the series table, Bigtable takes {series_table.KEY_LIMIT}"
+        if size > KEY_BYTES:
+            message = f"key of {size} bytes in the series table, Bigtable takes {KEY_BYTES}"
             return RefusedError(Reason.SERIES_NOT_STORABLE, message + ": use shorter names")
         return None
 

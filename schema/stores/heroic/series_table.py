@@ -22,14 +22,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Reader, Scan, Selection, UnknownNameError
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.heroic.keys import PERIOD_MS, sorted_pairs
 from timebeam.schema.stores.heroic.wire_key import WireKeys
 
 FAMILY = "series"
-KEY_LIMIT = 4096
-"""Bigtable's limit on the bytes of a row key."""
-
 ID_BYTES = 16
 METRIC, SERIES, TAG = b"m", b"s", b"t"
 

@@ -18,7 +18,7 @@ from timebeam.schema.archive.select_archived import ReadRow, SealedSourceWithSer
 from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.decode import cell_times

@@ -17,7 +17,7 @@ from timebeam.schema.core.batches import latest_points
 from timebeam.schema.core.point_cells import CellPoints, PointCells, RowKind, joined
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Finding, Severity
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores.kairosdb import keys, select, value_bytes
 from timebeam.schema.stores.kairosdb.keys import KairosDbRowKey, RowSpec, parse_key

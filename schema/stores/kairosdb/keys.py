@@ -18,8 +18,10 @@ from typing import NamedTuple, TypeVar
 from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core import rows
 from timebeam.schema.core.option import Option, OptionKind, values_of
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.rows import KEY_BYTES
 from timebeam.schema.core.writing import SeriesKey
 
 Ints = TypeVar("Ints", int, Int64s)
@@ -153,14 +155,11 @@ OPTIONS = (
 """The options of the layout beside `table_prefix`: fields of `KairosDbOptions`."""
 
 
-KEY_BYTES = 4096
-"""Bigtable's limit on the bytes of a row key."""
-
 TYPES = {Kind.INTEGER: b"kairos_long", Kind.FLOAT: b"kairos_double", Kind.TEXT: b"kairos_string"}
 """The data type of each kind of value that can be stored."""
 
-LAST_MS = ((1 << 63) - 1) // 1000
-"""The last time, in ms: cell timestamps of Bigtable are signed 64-bit microseconds."""
+LAST_MS = rows.LAST_MS
+"""The last time of a point, in ms: that of the last cell."""
 
 _TIME_BYTES = 8
 _LONGEST_TYPE = max(map(len, TYPES.values()))

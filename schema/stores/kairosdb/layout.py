@@ -43,7 +43,7 @@ from timebeam.schema.core.reading import (
     Severity,
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
-from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, restored_points
 from timebeam.schema.stores.kairosdb import archived, decode, encode, keys, select
 from timebeam.schema.stores.kairosdb.keys import (

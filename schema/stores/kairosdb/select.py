@@ -28,7 +28,7 @@ from timebeam.schema.core.reading import (
     Severity,
     UnknownNameError,
 )
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.encode import KINDS, sorted_rows, storable
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec

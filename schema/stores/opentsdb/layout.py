@@ -44,7 +44,7 @@ from timebeam.schema.core.reading import (
     Selection,
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
-from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
+from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.stores.opentsdb import audit, encode, select
 from timebeam.schema.stores.opentsdb import keys as row_keys

@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping
 
 from timebeam.schema.bits import java_text
-from timebeam.schema.core.table_rows import Cell, Row, TableSpec
+from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.stores.opentsdb.keys import UidPair
 
 TABLE = "tsdb-meta"

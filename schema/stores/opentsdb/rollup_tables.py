@@ -29,7 +29,7 @@ from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.reading import ColumnRange
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.table_rows import Cell
+from timebeam.schema.core.rows import Cell
 from timebeam.schema.rollup.accumulate import numbers
 from timebeam.schema.rollup.accumulators import Buckets
 from timebeam.schema.rollup.config import RollupInterval

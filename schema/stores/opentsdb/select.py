@@ -21,7 +21,7 @@ from timebeam.schema.core.reading import (
     UnknownNameError,
     prefix_range,
 )
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import Name, SeriesKey
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.key_ranges import (

@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from tests.support.fault_proxy import AFTER, COMPARE_AND_SET, Fault, faulty, share
+from timebeam.schema.core.rows import Row
 from timebeam.schema.stores import Cell, Deletion, TableSpec
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.rows import BigtableCell, BigtableRow
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import read_rows, scan_table
 from timebeam.transforms.rollup import hour_leases as leases_module
@@ -131,7 +131,7 @@ def test_the_first_of_two_claimers_gets_a_lease_that_has_ended(
 def test_a_release_deletes_other_columns_only_if_the_lease_was_not_lost(
     table: tuple[Target, str], clock: Clock
 ) -> None:
-    write_all(*table, [BigtableRow(table[1], key, [BigtableCell("t", b"mark", 5, b"")]) for key in KEYS])
+    write_all(*table, [Row(table[1], key, [Cell("t", b"mark", 5, b"")]) for key in KEYS])
     first = taken(table, KEYS[:2])
     clock.now_s += 60
     (second,) = taken(table, [b"b"])

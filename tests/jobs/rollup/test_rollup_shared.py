@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.support.budget import examples
 from tests.support.inputs.chunk_rows import DAY, HOUR, METRICS, START, TARGET, cut, row_keys
 from tests.support.plain.rolled import interval
+from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.rollup.accumulate_chunks import shared_intervals
 from timebeam.transforms.rollup.rollup_job import RollupJob

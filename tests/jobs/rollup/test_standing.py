@@ -17,11 +17,11 @@ from tests.support.budget import long_after
 from tests.support.data_client import open_table
 from tests.support.plain.rolled import interval
 from tests.support.stored import Store
+from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.rollup.config import COMPUTED
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader

@@ -57,7 +57,7 @@ def merged_by_client(chunks: Sequence[Any]) -> list[Row]:
 def test_rows_cut_into_chunks_at_random(content: dict[bytes, list[Cell]], seed: int) -> None:
     rows = [Row("table", key, content[key]) for key in sorted(content)]
     responses = list(responses_of(random.Random(seed), rows))
-    found = merged(RowMerger("table", Row, Cell), responses)
+    found = merged(RowMerger("table"), responses)
     assert found == rows
     assert all(type(row) is Row and all(type(cell) is Cell for cell in row.cells) for row in found)
     assert merged_by_client([one for response in responses for one in response.chunks]) == rows
@@ -101,7 +101,7 @@ def test_any_chunks_are_no_worse_checked_than_by_the_client(chunks: list[Any], s
     """What is taken here is the same there."""
     responses = [RESPONSE(chunks=chunks[at : at + size]) for at in range(0, len(chunks), size)]
     try:
-        found = merged(RowMerger("table", Row, Cell), responses)
+        found = merged(RowMerger("table"), responses)
     except InvalidChunkError:
         return
     assert merged_by_client(chunks) == found
@@ -148,7 +148,7 @@ def test_what_breaks_the_contract(why: str, chunks: list[Any]) -> None:
     for size in (1, len(chunks)):
         responses = [RESPONSE(chunks=chunks[at : at + size]) for at in range(0, len(chunks), size)]
         with pytest.raises(InvalidChunkError, match=why):
-            merged(RowMerger("table", Row, Cell), responses)
+            merged(RowMerger("table"), responses)
     if "ascend" not in why and "outside" not in why and "last cell" not in why:
         with pytest.raises(InvalidChunk):
             merged_by_client(chunks)
@@ -157,7 +157,7 @@ def test_what_breaks_the_contract(why: str, chunks: list[Any]) -> None:
 def test_labels_may_be_repeated_and_are_left_out() -> None:
     more, end = chunk(labels=["l"], value_size=9), chunk(value=b"w", labels=["l"], commit_row=True)
     expected = [Row("table", b"k", [Cell("f", b"q", 1, b"vw")])]
-    assert merged(RowMerger("table", Row, Cell), [RESPONSE(chunks=[PART, more, end])]) == expected
+    assert merged(RowMerger("table"), [RESPONSE(chunks=[PART, more, end])]) == expected
     assert merged_by_client([PART, more, end]) == expected
 
 
@@ -178,7 +178,7 @@ def test_what_breaks_the_contract_of_qualifiers(why: str, chunks: list[Any]) -> 
         merged(QualifierMerger(), [RESPONSE(chunks=chunks)])
 
 
-@pytest.mark.parametrize("merger", [RowMerger("table", Row, Cell), QualifierMerger()])
+@pytest.mark.parametrize("merger", [RowMerger("table"), QualifierMerger()])
 def test_the_row_scanned_last(merger: Merger[Any]) -> None:
     take, message = merger.take, response_class()
     for behind in (b"a", b"c"):

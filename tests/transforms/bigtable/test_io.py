@@ -17,12 +17,12 @@ import timebeam.transforms.bigtable as connector
 from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, Fault, faulty, nth
 from tests.support.processes.eager import eagerly
 from timebeam.transforms.bigtable import (
-    BigtableCell,
-    BigtableDeletion,
-    BigtableRow,
+    Cell,
+    Deletion,
     EncodedRow,
     FailedRow,
     ReadRows,
+    Row,
     Target,
     WriteRows,
 )
@@ -46,15 +46,15 @@ def place(bigtable: tuple[str, str], prefix: str) -> tuple[Target, str]:
     return target, prefix
 
 
-def rows_of(table: str, count: int) -> list[BigtableRow]:
+def rows_of(table: str, count: int) -> list[Row]:
     """Rows with cells of any bytes, in the order of columns that Bigtable reads them in."""
     chance = random.Random(count)
     return [
-        BigtableRow(
+        Row(
             table,
             b"%04d" % number + chance.randbytes(2),
             [
-                BigtableCell(
+                Cell(
                     family,
                     bytes([column]) + chance.randbytes(3),
                     chance.randrange(1 << 41),
@@ -72,7 +72,7 @@ def write(rows: Sequence[Any], target: Target, **options: Any) -> list[FailedRow
     return eagerly(lambda root: {"failed": root | beam.Create(rows) | WriteRows(target, **options)})["failed"]
 
 
-def read(target: Target, table: str, **options: Any) -> list[BigtableRow]:
+def read(target: Target, table: str, **options: Any) -> list[Row]:
     """What `ReadRows` gives, by key; the families of a row, which have no order, by name."""
     rows = eagerly(lambda root: {"rows": root | ReadRows(target, table, **options)})["rows"]
     return sorted(row._replace(cells=sorted(row.cells, key=lambda cell: cell.family)) for row in rows)
@@ -93,43 +93,38 @@ def test_rows_come_back_as_they_were_written(place: tuple[Target, str]) -> None:
 
 def test_deletions_come_before_the_cells_of_a_row(place: tuple[Target, str]) -> None:
     target, table = place
-    old = BigtableRow(table, b"k", [BigtableCell("f", b"a", 5, b"old"), BigtableCell("f", b"b", 5, b"old")])
-    new = BigtableRow(
+    old = Row(table, b"k", [Cell("f", b"a", 5, b"old"), Cell("f", b"b", 5, b"old")])
+    new = Row(
         table,
         b"k",
-        [BigtableCell("f", b"a", 4, b"new")],
-        [BigtableDeletion("f", b"a"), BigtableDeletion("f", b"b", 5)],
+        [Cell("f", b"a", 4, b"new")],
+        [Deletion("f", b"a"), Deletion("f", b"b", 5)],
     )
     assert write([old], target) == write([new], target) == []
-    assert read(target, table) == [BigtableRow(table, b"k", [*new.cells, old.cells[1]])]
+    assert read(target, table) == [Row(table, b"k", [*new.cells, old.cells[1]])]
 
 
 def test_a_part_of_a_table_is_read(place: tuple[Target, str]) -> None:
     target, table = place
-    cells = [BigtableCell("f", qualifier, 7, b"v") for qualifier in (b"a", b"b", b"c")]
-    rows = [
-        BigtableRow(table, b"%03d" % number, [*cells, BigtableCell("g", b"b", 7, b"v")])
-        for number in range(300)
-    ]
+    cells = [Cell("f", qualifier, 7, b"v") for qualifier in (b"a", b"b", b"c")]
+    rows = [Row(table, b"%03d" % number, [*cells, Cell("g", b"b", 7, b"v")]) for number in range(300)]
     write(rows, target)
     ranges = [(b"010", b"020"), (b"020", b"100"), (b"290", b"")]
     keys = [row.key for row in rows if b"010" <= row.key < b"100" or row.key >= b"290"]
     assert [row.key for row in read(target, table, ranges=ranges, splits=7)] == keys
     options = {"key_pattern": rb"\C*5", "columns": ("f", b"b", b""), "keys_only": True}
     expected = [
-        BigtableRow(table, key, [cell._replace(value=b"") for cell in cells[1:]])
-        for key in keys
-        if key[-1:] == b"5"
+        Row(table, key, [cell._replace(value=b"") for cell in cells[1:]]) for key in keys if key[-1:] == b"5"
     ]
     assert read(target, table, ranges=ranges, **options) == expected
 
 
 def test_several_versions_are_read(place: tuple[Target, str]) -> None:
     target, table = place
-    versions = [BigtableCell("f", b"q", time_ms, b"%d" % time_ms) for time_ms in (9, 8)]
-    write([BigtableRow(table, b"k", versions)], target)
-    assert read(target, table) == [BigtableRow(table, b"k", versions[:1])]
-    assert read(target, table, versions=2) == [BigtableRow(table, b"k", versions)]
+    versions = [Cell("f", b"q", time_ms, b"%d" % time_ms) for time_ms in (9, 8)]
+    write([Row(table, b"k", versions)], target)
+    assert read(target, table) == [Row(table, b"k", versions[:1])]
+    assert read(target, table, versions=2) == [Row(table, b"k", versions)]
 
 
 @pytest.mark.parametrize(
@@ -190,15 +185,15 @@ def test_the_pipeline_of_the_document_runs(
     assert re.findall(r"timebeam[.\w]*", code) == ["timebeam.transforms.bigtable"]
     assert len([line for line in code.splitlines() if line]) <= 10
     list(create_tables(target, [Table(f"{table}counts", {"t": 1})], dry_run=False))
-    cells = [BigtableCell("f", b"%d" % number, 5, b"v") for number in range(4)]
+    cells = [Cell("f", b"%d" % number, 5, b"v") for number in range(4)]
     keys = {b"sensor#1": 4, b"sensor#2": 1, b"sensor$": 3, b"sensor": 2}
-    write([BigtableRow(table, key, cells[:count]) for key, count in keys.items()], target)
+    write([Row(table, key, cells[:count]) for key, count in keys.items()], target)
     for name, here in (("my-project", target.project), ("my-instance", target.instance)):
         code = code.replace(f'"{name}"', repr(here))
     code = code.replace('"readings"', repr(table)).replace('"counts"', repr(f"{table}counts"))
     exec(compile(code, str(PAGE), "exec"), {"__name__": "pipeline_of_ten_lines"})
     assert capsys.readouterr().out == ""
     assert read(target, f"{table}counts") == [
-        BigtableRow(f"{table}counts", key, [BigtableCell("t", b"cells", 0, b"%d" % keys[key])])
+        Row(f"{table}counts", key, [Cell("t", b"cells", 0, b"%d" % keys[key])])
         for key in (b"sensor#1", b"sensor#2")
     ]

@@ -7,15 +7,14 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timebeam.schema.core.rows import LAST_MS, EncodedRow
 from timebeam.schema.stores import Cell, Deletion, Row
 from timebeam.transforms.bigtable.mutation_bytes import (
-    decoded_row,
     encoded_mutations,
+    plain_row,
     request_bytes,
     set_cells,
 )
-from timebeam.transforms.bigtable.rows import EncodedRow
-from timebeam.transforms.dead_letters.rejected import LAST_MS
 
 Request = MutateRowsRequest.pb()
 KEYS = st.binary(min_size=1, max_size=200)
@@ -47,10 +46,10 @@ def test_cells_in_columns_are_the_mutations_of_the_same_cells(cells: list[Cell])
     assert starts[-1] == len(content)
     for number, cell in enumerate(cells):
         one = content[starts[number] : starts[number + 1]]
-        assert decoded_row(EncodedRow("", b"", one, 1)).cells == [cell]
+        assert plain_row(EncodedRow("", b"", one, 1)).cells == [cell]
         if cell.timestamp_ms and cell.qualifier and cell.value:  # protobuf leaves out zero and empty fields
             assert one == encoded_mutations([cell], ())
-    assert decoded_row(EncodedRow("t", b"k", content, len(cells))) == Row("t", b"k", cells, [])
+    assert plain_row(EncodedRow("t", b"k", content, len(cells))) == Row("t", b"k", cells, [])
 
 
 @given(
@@ -87,4 +86,4 @@ def test_a_request_is_read_by_protobuf_as_it_was_meant(rows, profile):
 
 def test_deletions_come_back():
     deleted = [Deletion("t", b"\x00\x00\x07"), Deletion("t", b"sum:\x00\x07", 5)]
-    assert decoded_row(EncodedRow("t", b"k", encoded_mutations((), deleted), 2)).deleted == deleted
+    assert plain_row(EncodedRow("t", b"k", encoded_mutations((), deleted), 2)).deleted == deleted

@@ -449,7 +449,7 @@ def test_responses_are_joined_but_for_last_scanned_row_keys() -> None:
         (RESPONSE(last_scanned_row_key=key) if key in scanned else one_cell(key)).SerializeToString()
         for key in sorted({*keys, *scanned})
     ]
-    merger = RowMerger("table", Row)
+    merger = RowMerger("table")
     responses = list(read_stream._responses(serialized, merger.message))
     assert [row.key for response in responses for row in merger.take(response)] == keys
     assert merger.last == max(scanned)
@@ -460,7 +460,7 @@ def test_responses_are_joined_but_for_last_scanned_row_keys() -> None:
 
 def test_a_response_that_is_not_a_message() -> None:
     with pytest.raises(InvalidChunkError, match="not a message"):
-        list(read_stream._responses([b"\xff"], RowMerger("table", Row).message))
+        list(read_stream._responses([b"\xff"], RowMerger("table").message))
 
 
 def test_a_limit() -> None:

@@ -28,6 +28,7 @@ from timebeam.pipelines.options.stored import settings_table
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive.keys import BLOCK_S, parse_key
 from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.stores import (
     Deletion,
@@ -41,7 +42,6 @@ from timebeam.schema.stores import (
 )
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE
 from timebeam.transforms.care import archive_hours, closed_rows
 from timebeam.transforms.care import delete_points as delete_module
 from timebeam.transforms.care.archive_hours import SealTally, VerifyError, seal_metric

@@ -22,6 +22,7 @@ from timebeam.schema.archive.keys import BLOCK_S
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.stores import (
     Cell,
     Deletion,
@@ -36,7 +37,6 @@ from timebeam.schema.stores import (
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import ranges_between
-from timebeam.transforms.bigtable.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.care.archive_hours import seal_metric
 from timebeam.transforms.care.closed_rows import SealJob
 from timebeam.transforms.care.leases import Leases

@@ -14,13 +14,14 @@ from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
+from timebeam.schema.core.rows import EncodedRow
 from timebeam.schema.stores import Cell, Layout, Packing, Row
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.transforms.bigtable.rows import EncodedRow
+from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.dead_letters import rejected as limits
-from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit, plain_row, split_row
+from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit, split_row
 from timebeam.transforms.ingest import pack
 from timebeam.transforms.ingest.pack import PackFn
 

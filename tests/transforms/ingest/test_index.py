@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from timebeam.schema.core.rows import MUTATIONS
 from timebeam.schema.stores import Cell, Row
-from timebeam.transforms.bigtable.rows import MUTATIONS
 from timebeam.transforms.ingest import index
 from timebeam.transforms.ingest.pack import merged_rows
 

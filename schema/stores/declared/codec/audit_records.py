@@ -18,7 +18,7 @@ import pyarrow as pa
 from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.reading import Finding, Severity
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.declared.codec import read_keys, record_qualifiers, time_parts
 from timebeam.schema.stores.declared.codec.decode import Record, decode, has_exact_time
 from timebeam.schema.stores.declared.codec.records import RecordBatch

@@ -30,7 +30,7 @@ from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import bucket_starts, sample_starts
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.rollup.accumulate import numbers
 from timebeam.schema.rollup.accumulators import Buckets
 from timebeam.schema.stores.declared.codec import time_parts

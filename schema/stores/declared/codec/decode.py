@@ -10,7 +10,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import bucket_starts
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.declared.codec import cell_values, read_keys, record_qualifiers, time_parts
 from timebeam.schema.stores.declared.codec.cell_values import Value
 from timebeam.schema.stores.declared.model import CellTime, Column, SeriesColumn, TableLayout, TimeQualifier

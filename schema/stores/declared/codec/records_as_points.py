@@ -15,7 +15,7 @@ from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.batches import latest_points
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Selected
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.declared.codec import cell_values, read_keys, record_qualifiers, time_parts
 from timebeam.schema.stores.declared.codec.decode import event_time
 from timebeam.schema.stores.declared.model import (

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.core.reading import UnknownNameError
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.declared.codec import read_keys, time_parts
 from timebeam.schema.stores.declared.codec.decode import Record, decode
 from timebeam.schema.stores.declared.codec.time_parts import LAST_MS

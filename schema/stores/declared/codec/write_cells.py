@@ -17,7 +17,7 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.table_rows import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec
 from timebeam.schema.stores.declared.codec import cell_values, record_qualifiers, time_parts
 from timebeam.schema.stores.declared.codec.records import RecordBatch
 from timebeam.schema.stores.declared.codec.write_keys import RecordRefusals, Renderer

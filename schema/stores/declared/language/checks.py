@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from timebeam.schema.bits.times import DAY_MS
+from timebeam.schema.core.rows import KEY_BYTES, QUALIFIER_BYTES, ROW_BYTES_ADVISED
 from timebeam.schema.stores.declared.codec import days
 from timebeam.schema.stores.declared.codec.declared_rollups import problems
 from timebeam.schema.stores.declared.language.sections import ProblemError, Section
@@ -86,10 +87,6 @@ def _obstacle(key_part: Part, time: str | None) -> str:
     if isinstance(key_part, (Field, Time)):
         return f"{names} comes before it in the key: add {names} to equals, or put it after"
     return f"a {type(key_part).__name__.lower()} of {names} comes before it in the key"
-
-
-MOST_KEY, MOST_QUALIFIER, MOST_ROW = 4096, 16_384, 100_000_000
-"""Bytes: of a row key and a qualifier by Bigtable's limits, of a row by its advice."""
 
 
 def check_layout(layout: TableLayout, section: Section, is_rollup: bool) -> Iterator[ProblemError]:
@@ -194,12 +191,12 @@ def _reads(layout: TableLayout, section: Section) -> None:
 def _sizes(layout: TableLayout, section: Section) -> None:
     """Check 6, in so far as Bigtable would refuse rows."""
     size = key_bytes(layout)
-    if size > MOST_KEY:
-        raise section.problem("key", f"keys may have {size} bytes, Bigtable takes {MOST_KEY}: shorten parts")
+    if size > KEY_BYTES:
+        raise section.problem("key", f"keys may have {size} bytes, Bigtable takes {KEY_BYTES}: shorten parts")
     longest = max([len(column.qualifier) for column in layout.columns] + [_qualifier_bytes(layout)])
-    if longest > MOST_QUALIFIER:
+    if longest > QUALIFIER_BYTES:
         raise section.problem(
-            "columns", f"qualifiers may have {longest} bytes, Bigtable takes {MOST_QUALIFIER}"
+            "columns", f"qualifiers may have {longest} bytes, Bigtable takes {QUALIFIER_BYTES}"
         )
 
 
@@ -268,10 +265,11 @@ def _warnings(layout: TableLayout, section: Section, is_rollup: bool) -> Iterato
             'other: add { suffix = "payload" } to the key, or say allow_overwrite = true',
         )
     size = row_bytes(layout)
-    if size > MOST_ROW:
+    if size > ROW_BYTES_ADVISED:
         yield section.problem(
             "key",
-            f"rows may grow to {size / 1e6:,.0f} MB, and should stay below {MOST_ROW // 1_000_000} MB: a "
+            f"rows may grow to {size / 1e6:,.0f} MB, and should stay below "
+            f"{ROW_BYTES_ADVISED // 1_000_000} MB: a "
             'smaller bucket, fewer versions, or (if records are rarer) an estimate = { interval = "1m" }',
         )
 

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import ROW_BYTES_ADVISED, Row
 from timebeam.schema.stores.declared.codec import read_keys, time_parts
 from timebeam.schema.stores.declared.codec.records import RecordBatch
 from timebeam.schema.stores.declared.codec.write_cells import layout_rows
-from timebeam.schema.stores.declared.language.checks import MOST_ROW, derived, key_bytes, row_bytes, served
+from timebeam.schema.stores.declared.language.checks import derived, key_bytes, row_bytes, served
 from timebeam.schema.stores.declared.model import DayTables, Declaration, DeclaredRollup, TableLayout
 from timebeam.schema.stores.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time, inputs
 
@@ -217,7 +217,7 @@ def _layout(layout: TableLayout) -> Iterator[str]:
         metric = points.metric_of(f"{{{points.placeholder}}}")
         yield f"  points  {metric} of {', '.join(points.values)} by {', '.join(points.tags) or 'no tags'}"
     yield f"  sizes   key up to {key_bytes(layout):,} bytes, row up to {_size(row_bytes(layout))}"
-    yield f"          (computed with {_estimate(layout)}; rows should stay below {_size(MOST_ROW)})"
+    yield f"          (computed with {_estimate(layout)}; rows should stay below {_size(ROW_BYTES_ADVISED)})"
     yield "  create  " + "\n          ".join(create_commands(layout))
 
 

@@ -23,7 +23,7 @@ from timebeam.schema.core.annotations import (
     parse_stored,
 )
 from timebeam.schema.core.reading import ColumnRange, Scan
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns.decode_row import ANNOTATION
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY

@@ -22,7 +22,7 @@ from timebeam.schema.core.capabilities import Restored
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Reader, Selected
 from timebeam.schema.core.removal import deletions
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import MUTATIONS, Cell, Row
 from timebeam.schema.core.writing import Packing, restored_points
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
@@ -49,8 +49,8 @@ APPEND_QUALIFIER = b"\x05\x00\x01"
 """The append column that a compaction writes. Every reader accepts it, and no writer appends to it: an append
 to 050000 between our read and our write would make a newer version without the points compacted here."""
 
-COLUMNS = 50_000
-"""Columns replaced at once, the oldest first; Bigtable takes 100,000 mutations of a row."""
+COLUMNS = MUTATIONS // 2
+"""Columns replaced at once, the oldest first: the mutation deletes each, and sets new ones."""
 
 
 def compact_row(row: Row, form: Packing, settled_ms: int) -> Row | None:

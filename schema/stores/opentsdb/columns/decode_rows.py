@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import APPEND
 

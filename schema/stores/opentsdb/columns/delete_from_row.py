@@ -11,7 +11,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions, remove_cells
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import offset_ms, read_annotations
 from timebeam.schema.stores.opentsdb.columns.decode_row import (

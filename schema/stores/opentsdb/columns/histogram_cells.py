@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 
 from timebeam.schema.core import cell_fragments
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.table_rows import Cell
+from timebeam.schema.core.rows import Cell
 from timebeam.schema.core.writing import Packing, RowFragment, SeriesKey
 from timebeam.schema.stores.opentsdb.columns.decode_row import HISTOGRAM
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key

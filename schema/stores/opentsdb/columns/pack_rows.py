@@ -25,7 +25,7 @@ from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.core import cell_fragments
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints, Strings
 from timebeam.schema.core.rejections import Origins
-from timebeam.schema.core.table_rows import Cell
+from timebeam.schema.core.rows import QUALIFIER_BYTES, Cell
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns import histogram_cells
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
@@ -34,7 +34,6 @@ FAMILY = "t"
 APPEND_QUALIFIER = b"\x05\x00\x00"
 
 _HEADER = struct.Struct(">qIQIIBI")
-_QUALIFIER_BYTES = 16 * 1024
 _SECONDS, _MILLISECONDS, _MIXED, _SEVERAL_ARRIVALS = 1, 2, 3, 5
 _FORM_AT = 28
 _SEVERAL = bytes(_FORM_AT) + bytes([_SEVERAL_ARRIVALS])
@@ -164,7 +163,7 @@ def ascending_columns(fragments: Iterable[bytes]) -> list[Cell] | None:
             _, earlier_forms, earlier_qualifiers, earlier_values = columns.pop()
             forms |= earlier_forms
             qualifiers, values = earlier_qualifiers + qualifiers, earlier_values + values
-        if len(qualifiers) > _QUALIFIER_BYTES:
+        if len(qualifiers) > QUALIFIER_BYTES:
             return None
         columns.append((arrival_ms, forms, qualifiers, values))
         newest_ms, end_ms = arrival_ms, last_ms
@@ -239,8 +238,8 @@ def _compacted_columns(points: SlotPoints) -> CellColumns:
     is_new = np.append(True, (arrivals_ms[1:] != arrivals_ms[:-1]) | (rows[1:] != rows[:-1]))
     firsts = np.flatnonzero(is_new)
     bounds = np.append(firsts, len(rows))
-    for column in np.flatnonzero(np.diff(qualifier_starts[bounds]) > _QUALIFIER_BYTES).tolist():
-        is_new[bounds[column] : bounds[column + 1] : _QUALIFIER_BYTES // 4] = True
+    for column in np.flatnonzero(np.diff(qualifier_starts[bounds]) > QUALIFIER_BYTES).tolist():
+        is_new[bounds[column] : bounds[column + 1] : QUALIFIER_BYTES // 4] = True
     firsts = np.flatnonzero(is_new)
     bounds = np.append(firsts, len(rows))
     in_ms = np.add.reduceat(codes >= el.MS_FLAG, firsts, dtype=np.int64)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.core.reading import Finding, Severity
-from timebeam.schema.core.table_rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.escaped_names import Names

@@ -29,7 +29,7 @@ from timebeam.schema.core.reading import (
     Severity,
     prefix_range,
 )
-from timebeam.schema.core.table_rows import Row
+from timebeam.schema.core.rows import KEY_BYTES, Row
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
@@ -67,7 +67,7 @@ def check_name(kind: str, name: str) -> None:
     role = {"metrics": "metric name", "tagk": "tag name", "tagv": "tag value"}[kind]
     _check(name, role, Reason.BAD_METRIC if kind == "metrics" else Reason.BAD_TAG)
     if row_key(name) is None:
-        text = f"Invalid {role}: {len(name)} characters, more than the {NAME_BYTES} of a row key"
+        text = f"Invalid {role}: {len(name)} characters, more than the {KEY_BYTES} of a row key"
         raise RefusedError(Reason.NAME_NOT_STORABLE, text)
 
 
@@ -97,8 +97,6 @@ KINDS = ("metrics", "tagk", "tagv")
 ID_FAMILY = "id"
 NAME_FAMILY = "name"
 COUNTER_ROW = b"\x00"
-NAME_BYTES = 4 * 1024
-"""Longest name: Bigtable's longest row key."""
 
 
 def name_bytes(name: str) -> bytes:
@@ -116,7 +114,7 @@ def row_key(name: str) -> bytes | None:
         key = name_bytes(name)
     except UnicodeEncodeError:
         return None
-    return None if key in (b"", COUNTER_ROW) or len(key) > NAME_BYTES else key
+    return None if key in (b"", COUNTER_ROW) or len(key) > KEY_BYTES else key
 
 
 def name_text(raw: bytes) -> str:
