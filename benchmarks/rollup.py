@@ -48,7 +48,7 @@ from benchmarks import bench
 from benchmarks.bench import TARGET, open_table, run_child
 from benchmarks.generate import write
 from timebeam.pipelines.commands.upkeep import ROLLUP_COMMAND
-from timebeam.pipelines.jobs import signatures
+from timebeam.pipelines.jobs import runners
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import CachedOptions
@@ -204,7 +204,7 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     """Runs a rollup in this process and prints its figures."""
     options, job = _job(arguments)
     gc.freeze()  # as `timebeam` does after its imports, and:
-    signatures.remember()
+    runners.remember()
     started, worked = time.perf_counter(), time.process_time()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=CachedOptions())
     coders.register()

@@ -155,7 +155,7 @@ def import_beam() -> None:
     """
     if "apache_beam" not in sys.modules:
         _import_beam()
-    _named("timebeam.pipelines.jobs.signatures:remember")()
+    _named("timebeam.pipelines.jobs.runners:remember")()
 
 
 def _import_beam() -> None:
@@ -203,7 +203,7 @@ def _needs_credentials(arguments: Sequence[str]) -> bool:
 def _check_buckets(texts: Iterable[object]) -> None:
     """See `check_buckets`, whose imports take half a second."""
     if any("gs://" in str(text) for text in texts):
-        _named("timebeam.pipelines.options.buckets:check_buckets")(texts)
+        _named("timebeam.pipelines.options.parsing:check_buckets")(texts)
 
 
 def _usage_error() -> type[Exception]:

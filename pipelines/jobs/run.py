@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import contextlib
+import itertools
 import logging
 import re
 import shutil
@@ -33,19 +34,21 @@ from timebeam.pipelines.jobs.job import (
     check_place,
     write_dead_letters,
 )
-from timebeam.pipelines.jobs.portions import run_portions
 from timebeam.pipelines.jobs.runners import CachedOptions, is_dataflow, is_in_process, is_local
 from timebeam.pipelines.jobs.stream import run_micro_batches
+from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch, TakeBlocks, repeated_graphs
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import PointsSummary, Summary
 from timebeam.schema.archive.pcodec_columns import CodecMissingError
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.letter_files import TOPIC
 from timebeam.transforms.flow import coders, metrics
-from timebeam.transforms.input.files import match
+from timebeam.transforms.input.files import counted, match
 from timebeam.transforms.input.messages import ReadMessages
 
 _SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
@@ -302,3 +305,49 @@ def _worker_error(stack: str) -> Exception | None:
     if any(text in stack for text in _WORKER_GONE):
         return ChildProcessError(DEATH)
     return None
+
+
+PORTION_POINTS = 2_000_000
+PORTION_BYTES = 256 << 20
+"""A portion ends with the block in which it reaches either limit; bytes are of decompressed text."""
+
+
+def run_portions(job: PortionedJob, run: Run) -> None:
+    """Stores files on a local runner: one bounded graph, run for one portion of the input after the other.
+
+    The rows of a portion are packed and written before the next one is read, so the memory of a run does not
+    depend on the size of its input, and the first rows are stored early. Portions end where the input says,
+    so a second run writes the same cells. A row with points in several portions gets cells from each
+    (`timebeam.transforms.ingest.pack.PackPortionFn`). What is counted is in `metrics.totals`.
+    """
+    coders.register()
+    memory = job.hold()
+
+    def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:
+        refused = job.build_portion(root, read, Flow(one_bundle=True, snapshot=snapshot))
+        write_dead_letters(refused, run.dead_letters, run.run_ms, in_process=True)
+
+    graphs = repeated_graphs(build, run.flags, TakeBlocks)
+    graph: Repeated | None = None
+    with contextlib.closing(job.blocks()) as blocks:
+        for portion in portions(blocks):
+            graph = next(graphs, graph)
+            assert graph is not None
+            graph.run(counted(portion))
+    del memory
+
+
+def portions(blocks: Iterator[Message | Rejected]) -> Iterator[Iterator[Message | Rejected]]:
+    """Cuts blocks into portions, each of which must be stored before the next one is asked for."""
+    for first in blocks:
+        yield _portion(itertools.chain((first,), blocks))
+
+
+def _portion(blocks: Iterator[Message | Rejected]) -> Iterator[Message | Rejected]:
+    """The first blocks; a block is parsed when the next one is asked for, so its points are counted."""
+    points, size = metrics.totals["points_read"], 0
+    for block in blocks:
+        yield block
+        size += len(block.payload if isinstance(block, Rejected) else block.text)
+        if size >= PORTION_BYTES or metrics.totals["points_read"] - points >= PORTION_POINTS:
+            return

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
+import functools
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -26,10 +32,10 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
     WorkerHandler,
 )
 from apache_beam.runners.runner import create_runner
+from apache_beam.transforms import core
 from google.protobuf import json_format
 
 from timebeam.pipelines.jobs import fork_server
-from timebeam.pipelines.jobs.owned_folder import owned
 from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import Parser
@@ -260,3 +266,68 @@ def is_in_process(flags: Sequence[str]) -> bool:
 def is_local(flags: Sequence[str]) -> bool:
     """Whether the runner works in this process."""
     return (PipelineOptions([*flags]).view_as(StandardOptions).runner or "") in LOCAL_RUNNERS
+
+
+_PREFIX = "beam-pipeline-temp"
+"""How Beam names these folders."""
+
+_LOCK = "timebeam.lock"
+
+
+@contextlib.contextmanager
+def owned(folder: str) -> Iterator[None]:
+    """A context in which a lock shows that a folder is in use; removes folders of dead processes beside it.
+
+    The kernel releases a lock with the process that holds it, however that ends. A process id says less:
+    another process may have it by now. The folder itself is removed by Beam at the end of the run.
+    """
+    _remove_orphans(Path(folder).parent)
+    # Locked before it has its name: else another process could take its folder for that of a dead one.
+    unnamed = Path(folder, f"{_LOCK}.new")
+    with unnamed.open("wb") as lock:
+        with contextlib.suppress(OSError):  # a file system without locks: only Beam removes the folder
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            unnamed.rename(unnamed.with_name(_LOCK))
+        yield
+
+
+def _remove_orphans(parent: Path) -> None:
+    """Removes the folders of this user's dead processes."""
+    for path in parent.glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError):  # another process removes it too
+            if path.parent.lstat().st_uid != os.getuid():
+                continue
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent)
+
+
+def remember() -> None:
+    """Lets Beam inspect each method of a class of steps once in this process.
+
+    To look for state and timers, Beam inspects the signatures of all thirty methods of a step, and does so
+    eight times for each step: half of the time that a pipeline of thirty steps needs to start. A signature is
+    that of the function of the class, whatever the object.
+    """
+    if not isinstance(core.get_function_args_defaults, _Remembered):
+        core.get_function_args_defaults = _Remembered(  # type: ignore[assignment]  # its parameter has another name
+            core.get_function_args_defaults
+        )
+
+
+class _Remembered:
+    """`get_function_args_defaults` of Beam, which remembers its answers for methods."""
+
+    def __init__(self, inspect: Callable[[Any], tuple[list[str], list[Any]]]) -> None:
+        self._inspect = inspect
+        self._of_function = functools.lru_cache(maxsize=4096)(self._of_bound)
+
+    def __call__(self, function: Any) -> tuple[list[str], list[Any]]:
+        if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
+            names, defaults = self._of_function(function.__func__)
+            return names[:], defaults[:]
+        return self._inspect(function)
+
+    def _of_bound(self, function: FunctionType) -> tuple[list[str], list[Any]]:
+        """What Beam finds for the function as a method of an object."""
+        return self._inspect(MethodType(function, self))

@@ -24,20 +24,20 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
 
-from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.endpoints import (
     ENDPOINTS,
     GRAFANA,
+    PAGE,
     Response,
     as_json,
     request_of,
     respond,
+    show_page,
     version,
 )
 from timebeam.pipelines.serve.hosts import KnownHosts, hosts_of
-from timebeam.pipelines.serve.page import PAGE, show_page
-from timebeam.pipelines.serve.writes.front_door import FrontDoor, TakesWrites
-from timebeam.pipelines.serve.writes.influxdb_health import HEALTH
+from timebeam.pipelines.serve.writes.front_door import HEALTH, FrontDoor, TakesWrites
 from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError

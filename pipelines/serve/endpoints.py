@@ -5,19 +5,22 @@ docs/spec/opentsdb.md §8. What is no endpoint is a 404 in a TSD's words.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import orjson
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response as HttpResponse
 
-from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.metadata import annotation, ts_meta, uid_meta
-from timebeam.pipelines.serve.queries import expressions, query
-from timebeam.pipelines.serve.remote_read import remote_read
+from timebeam.pipelines.serve.queries import expressions, query, remote_read
 from timebeam.pipelines.serve.searches import last_points, lookup, suggest
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import NONE
@@ -192,3 +195,32 @@ ENDPOINTS: dict[str, tuple[Sequence[str], Callable[[Api, Request], Any]]] = {
     "/api/version": (_GET_POST, version),
 }
 """The methods and the function of each path, without the slash at the end."""
+
+
+def _plotly() -> bytes:
+    """Plotly's own file for browsers, out of its Python package."""
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    return script.encode()
+
+
+_FOLDER = Path(__file__).parent
+PAGE = {
+    "/": ("text/html", lambda: (_FOLDER / "page.html").read_bytes()),
+    "/page.js": ("text/javascript", lambda: (_FOLDER / "page.js").read_bytes()),
+    "/plotly.js": ("text/javascript", _plotly),
+}
+"""The files of the page, by path: their types, and what reads them."""
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src data: blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+async def show_page(http: HttpRequest) -> HttpResponse:
+    """A file of the page; it loads nothing from elsewhere."""
+    media_type, read = PAGE[http.url.path]
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "max-age=3600"}
+    return HttpResponse(await asyncio.to_thread(read), headers=headers, media_type=media_type)

@@ -11,14 +11,13 @@ from typing import Any
 
 from google.api_core.exceptions import NotFound
 
-from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.core.annotations import NotAnAnnotationError, parse_stored
 from timebeam.schema.series.search_series import SeriesQuery
 from timebeam.schema.stores import Annotations, Name, Row, SeriesMeta, UidTables, find_capability
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.http.query_answer import annotation_body
-from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
-from timebeam.schema.stores.opentsdb.http.request_times import parse_time
+from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found, parse_time
 from timebeam.schema.stores.opentsdb.http.search import metric_and_tags
 from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import (

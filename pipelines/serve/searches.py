@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from google.api_core.exceptions import NotFound
 
-from timebeam.pipelines.serve.api import Api
+from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.core.points import Series
 from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.stores import (

@@ -22,8 +22,7 @@ from timebeam.pipelines.options.values import (
     rollups_of,
     target_of,
 )
-from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.cache import Caches
+from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.archive.pcodec_columns import codec
 from timebeam.schema.stores import Archive
@@ -156,10 +155,9 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
             "telnet lines carry no token: run a second server for --telnet_port, without --token_file"
         )
     from timebeam.pipelines.serve.writes.bodies import BodyParser
-    from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits
+    from timebeam.pipelines.serve.writes.front_door import FrontDoor, Tokens, WriteLimits
     from timebeam.pipelines.serve.writes.publisher import Publisher
     from timebeam.pipelines.serve.writes.telnet import TelnetAddress
-    from timebeam.pipelines.serve.writes.tokens import Tokens
 
     tokens = None
     if options.token_file:

@@ -25,8 +25,8 @@ from timebeam.pipelines.query.series import find_series
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import parse_time
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.series.count_series import Cardinality, Rank
 from timebeam.schema.series.search_series import Listed, SeriesQuery
+from timebeam.schema.series.series_limits import Cardinality, Rank
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.dead_letters.letter import from_json
 from timebeam.transforms.input.files import match

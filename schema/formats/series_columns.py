@@ -18,10 +18,9 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.histogram_series import SeriesPoint
+from timebeam.schema.core.histograms import Histogram, SeriesPoint, encode
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Spans
-from timebeam.schema.core.simple_histogram import Histogram, encode
 from timebeam.schema.formats.rules import add_tag
 
 Outcome = Series | RefusedError

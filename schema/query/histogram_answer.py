@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from timebeam.schema.core.histograms import Histogram, merged
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.simple_histogram import Histogram, merged
 from timebeam.schema.query.answer import Result, common_tags, group_key
 from timebeam.schema.query.downsample import interval_starts
 from timebeam.schema.query.question import Question

@@ -18,7 +18,7 @@ from tests.support.any_store import AnyStore
 from tests.support.commands import timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.servers.front_door import front_door
-from timebeam.pipelines.serve.writes.tokens import Tokens
+from timebeam.pipelines.serve.writes.front_door import Tokens
 
 pytestmark = pytest.mark.clients
 

@@ -22,7 +22,7 @@ from tests.support.model import Content
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.servers.front_door import front_door
 from tests.support.servers.programs import free_port, program, running_program
-from timebeam.pipelines.serve.writes.tokens import Tokens
+from timebeam.pipelines.serve.writes.front_door import Tokens
 
 pytestmark = pytest.mark.clients
 

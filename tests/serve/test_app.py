@@ -20,8 +20,8 @@ from tests.support.commands import ingest, timebeam
 from tests.support.servers.golden_api import load
 from tests.support.servers.running_server import running
 from tests.support.stored import Store
-from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import Gate, ServerLimits
+from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.stores import Row
 from timebeam.schema.stores.opentsdb.http.request import ApiError

@@ -29,8 +29,7 @@ from tests.support.plain.rolled import (
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve import queries
-from timebeam.pipelines.serve.api import Api
-from timebeam.pipelines.serve.cache import AnswerCache, Caches
+from timebeam.pipelines.serve.cache import AnswerCache, Api, Caches
 from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.core.points import Series
 from timebeam.schema.stores import Cell, Deletion, Row, Scan

@@ -16,8 +16,8 @@ import pytest
 from tests.support.servers.rows_server import RowsServer, serving
 from tests.support.servers.running_server import running
 from timebeam.pipelines.serve import app
-from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits
+from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target

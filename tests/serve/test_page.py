@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from timebeam.pipelines.serve.page import PAGE
+from timebeam.pipelines.serve.endpoints import PAGE
 
 DRIVER = """
 const vm = require("vm");

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.histograms import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange
-from timebeam.schema.core.simple_histogram import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.query.answer import by_start
 from timebeam.schema.query.downsample import first_whole_ms
 from timebeam.schema.query.question import Question

@@ -7,12 +7,19 @@ answered with 429.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import collections
 import contextlib
 import dataclasses
+import hashlib
+import hmac
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse
+from starlette.responses import Response as HttpResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timebeam.pipelines.serve.endpoints import Response, as_json, request_of
@@ -20,7 +27,6 @@ from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.protocols import PROTOCOLS, Protocol, Write
 from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
 from timebeam.pipelines.serve.writes.telnet import TelnetAddress, TelnetPort
-from timebeam.pipelines.serve.writes.tokens import Tokens
 from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
 
 BODY_BYTES = 9_000_000
@@ -233,3 +239,74 @@ class TakesWrites:
             await self._door.handle(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+
+class Tokens:
+    """The tokens that writers may send, from a file with one token per line."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        self._digests = [_digest(token.encode()) for token in tokens]
+
+    @classmethod
+    def parse(cls, text: str) -> Tokens:
+        """The tokens of a file: one per line, without blank lines and lines that begin with `#`.
+
+        Raises:
+          ValueError: there is none.
+        """
+        lines = [line.strip() for line in text.splitlines()]
+        tokens = [line for line in lines if line and not line.startswith("#")]
+        if not tokens:
+            raise ValueError("it has no tokens: write one per line")
+        return cls(tokens)
+
+    def allow(self, authorization: str) -> bool:
+        """Whether the value of an Authorization header has one of the tokens.
+
+        As `Bearer TOKEN`, as `Token TOKEN` (InfluxDB), or as the password of `Basic`. Each comparison takes
+        the same time, whatever the token.
+        """
+        scheme, _, credentials = authorization.strip().partition(" ")
+        token = credentials.strip().encode("utf-8", "replace")
+        if scheme.lower() == "basic":
+            try:
+                token = base64.b64decode(token, validate=True).partition(b":")[2]
+            except binascii.Error:
+                return False
+        elif scheme.lower() not in ("bearer", "token"):
+            return False
+        digest = _digest(token)
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        return any(matches)
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+VERSION = "1.8.10"
+"""The version of InfluxDB that clients are told: one with /write, /api/v2/write and /health."""
+
+_HEADERS = {"X-Influxdb-Version": VERSION, "X-Influxdb-Build": "timebeam"}
+
+
+async def ping(http: HttpRequest) -> HttpResponse:
+    """204; with `verbose=true` the version."""
+    if http.query_params.get("verbose", "false") in ("", "0", "false"):
+        return HttpResponse(status_code=204, headers=_HEADERS)
+    return JSONResponse({"version": VERSION}, headers=_HEADERS)
+
+
+async def health(_: HttpRequest) -> HttpResponse:
+    """The status `pass`."""
+    message = "ready for writes"
+    body = {"name": "influxdb", "message": message, "status": "pass", "checks": [], "version": VERSION}
+    return JSONResponse(body, headers=_HEADERS)
+
+
+HEALTH = {"/ping": ping, "/health": health}
+"""The handler of each path of InfluxDB's API (of versions 1, 1.8 and 2) that clients ask before they write.
+
+The answers do not depend on Pub/Sub: a client that waits for a healthy server would send nothing that shows
+that Pub/Sub answers again.
+"""

@@ -23,14 +23,14 @@ import numpy as np
 
 from timebeam.schema.bits.json_text import JsonPairs
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.points import HistogramBytes, Series
-from timebeam.schema.core.simple_histogram import (
+from timebeam.schema.core.histograms import (
     Bounds,
     Histogram,
     NotASimpleHistogramError,
     decode,
     encode,
 )
+from timebeam.schema.core.points import HistogramBytes, Series
 from timebeam.schema.formats.base import (
     HISTOGRAM_ID,
     HISTOGRAM_ID_OPTION,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from timebeam.schema.bits.meter import charge_fields
 from timebeam.schema.bits.protobuf import BYTES, ProtoError, field_contents, signed, unpacked_varints
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.histogram_series import (
+from timebeam.schema.core.histograms import (
     SPARSE_BUCKETS,
     SeriesPoint,
     bound_text,

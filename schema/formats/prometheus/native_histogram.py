@@ -31,7 +31,7 @@ from timebeam.schema.bits.protobuf import (
     unpacked_varints,
 )
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.histogram_series import SPARSE_BUCKETS, SeriesPoint, cumulated, explicit, sparse
+from timebeam.schema.core.histograms import SPARSE_BUCKETS, SeriesPoint, cumulated, explicit, sparse
 
 _CUSTOM = -53
 _STALE = struct.pack("<Q", 0x7FF0000000000002)

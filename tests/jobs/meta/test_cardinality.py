@@ -15,7 +15,7 @@ from tests.support.points import BASE_S
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Envelope, Rejected, Stage
-from timebeam.schema.series.count_series import Cardinality, Rank
+from timebeam.schema.series.series_limits import Cardinality, Rank
 from timebeam.transforms.dead_letters.letter import to_json
 
 SINCE_S = BASE_S + 86_400

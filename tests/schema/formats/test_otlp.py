@@ -24,8 +24,8 @@ from opentelemetry.sdk.resources import Resource
 
 from timebeam.schema.bits import meter, wire_fields
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.histograms import Histogram, decode
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.simple_histogram import Histogram, decode
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.formats.base import Parsed
 

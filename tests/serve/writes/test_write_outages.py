@@ -13,8 +13,7 @@ from google.auth.exceptions import DefaultCredentialsError
 from tests.support.pubsub_server import PubSubServer
 from tests.support.servers.front_door import front_door
 from timebeam.pipelines.serve.writes import publisher
-from timebeam.pipelines.serve.writes.front_door import WriteLimits
-from timebeam.pipelines.serve.writes.tokens import Tokens
+from timebeam.pipelines.serve.writes.front_door import Tokens, WriteLimits
 
 BODY = [{"metric": "sys.cpu", "timestamp": 1356998400, "value": 1, "tags": {"host": "a"}}]
 SHORT = WriteLimits(publish_seconds=0.5)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import httpx
 import uvicorn
 
-from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.app import ServerLimits, application
+from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.connections import TimedProtocol
 from timebeam.pipelines.serve.writes.front_door import FrontDoor
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.stored import Store
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.histograms import Histogram, encode
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.simple_histogram import Histogram, encode
 from timebeam.schema.query.question import Question, TagFilter, literals_of
 from timebeam.schema.stores import Cell, Name, Row
 from timebeam.schema.stores.opentsdb.columns import annotation_cells

@@ -16,8 +16,13 @@ from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import MAX_COUNTER, RateOptions
 from timebeam.schema.query.question import NONE, Question, TagFilter, literals_of
-from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
-from timebeam.schema.stores.opentsdb.http.request_times import check_zone, parse_downsampling, parse_time
+from timebeam.schema.stores.opentsdb.http.request import (
+    ApiError,
+    Request,
+    check_zone,
+    parse_downsampling,
+    parse_time,
+)
 
 MOST_FILTERS = 64
 """Of all sub queries of a request: regular expressions are compiled before anything is read."""

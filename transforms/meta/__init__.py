@@ -1,1 +1,0 @@
-"""OpenTSDB's metadata in Bigtable: written by an ingest, rebuilt from the data, and removed."""

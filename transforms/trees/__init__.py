@@ -1,1 +1,0 @@
-"""OpenTSDB's trees in Bigtable: definitions, series, branches and leaves."""
