@@ -22,8 +22,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message
-from timebeam.schema.formats.avro.codecs import EarlyEndError
-from timebeam.schema.formats.avro.container import ContainerCutter
+from timebeam.schema.formats.avro.container import ContainerCutter, EarlyEndError
 from timebeam.schema.formats.parquet.footer import read_footer
 from timebeam.schema.formats.parquet.parquet_columns import batch_bytes, cut
 from timebeam.schema.formats.parquet.parquet_format import BATCH_ROWS

@@ -12,8 +12,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
-from timebeam.schema.bits.compression import COMPRESSED, LARGEST, compression, snappy, unpack
-from timebeam.schema.bits.protobuf import ProtoError
+from timebeam.schema.bits.compression import COMPRESSED, LARGEST, compression, is_snappy, unpack
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import join_joined
 from timebeam.schema.core.points import PointBatch
@@ -91,12 +90,9 @@ def _is_content(text: bytes) -> bool:
     """Whether base64 holds JSON, protobuf, compressed data, rows of Arrow or Parquet, or text with blanks."""
     try:
         content = base64.b64decode(text.strip(), validate=True)
-        if content.startswith(_CONTENTS) or (b" " in content and content.isascii()):
-            return True
-        snappy(content)
-    except (binascii.Error, ProtoError, IndexError, OSError):
+    except binascii.Error:
         return False
-    return True
+    return content.startswith(_CONTENTS) or (b" " in content and content.isascii()) or is_snappy(content)
 
 
 def is_told_by_content(form: MessageFormat) -> bool:

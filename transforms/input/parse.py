@@ -34,7 +34,7 @@ PORTION_BYTES = 4 << 20
 _SMALL_BYTES = 2 * LINES
 """A text of this size has at most `LINES` lines that are not empty."""
 
-_SUFFIXES = {"gzip": ".gz", "zstd": ".zst"}
+_STREAMED = ("gzip", "zstd")
 _PLAIN = ("", "identity")
 
 
@@ -172,9 +172,9 @@ def _cut(origin: Message, framing: Framing, stream: Iterable[bytes]) -> Iterator
 
 
 def _stream(payload: bytes, encoding: str) -> Iterable[bytes]:
-    if encoding not in _SUFFIXES:
+    if encoding not in _STREAMED:
         return (unpack(encoding, payload, LARGEST),)
-    return decompressed(_SUFFIXES[encoding], io.BytesIO(payload))
+    return decompressed(encoding, io.BytesIO(payload))
 
 
 def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
@@ -183,7 +183,7 @@ def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
     Raises:
       RefusedError: the encoding is unknown, or the payload is damaged or too long.
     """
-    if encoding not in _SUFFIXES:
+    if encoding not in _STREAMED:
         text = unpack(encoding, payload, LARGEST)
         return text if len(text) <= most else None
     chunks: list[bytes] = []

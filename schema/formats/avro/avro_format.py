@@ -19,8 +19,7 @@ from timebeam.schema.core.option import Option, OptionKind, values_of
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats.avro.avro_points import AvroGatherer, default_fields
-from timebeam.schema.formats.avro.codecs import EarlyEndError
-from timebeam.schema.formats.avro.container import read_records, too_long, unpack
+from timebeam.schema.formats.avro.container import EarlyEndError, read_records, too_long, unpack
 from timebeam.schema.formats.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
 from timebeam.schema.formats.base import (
     NAN_OPTION,

@@ -3,8 +3,9 @@
     container = "Obj" 1, metadata map (avro.schema, avro.codec), sync marker of 16 bytes, block...
     block     = count of records (long), size in bytes (long), data by the codec, sync marker
 
-Source: Apache Avro 1.12 specification, "Object Container Files". A container is cut into smaller containers
-of whole blocks, which are decompressed.
+Source: Apache Avro 1.12 specification, "Object Container Files" with its codecs, and its binary encoding of
+longs (zigzag, then 7 bits a byte, the lowest first). A container is cut into smaller containers of whole
+blocks, which are decompressed.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ from __future__ import annotations
 import dataclasses
 import io
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.compression import LARGEST
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.formats.avro.codecs import (
-    ContainerError,
-    EarlyEndError,
+from timebeam.schema.bits.compression import (
+    BLOCK_CODECS,
+    LARGEST,
+    DamagedError,
     TooLargeError,
-    decompress,
-    read_long,
-    write_long,
+    TruncatedError,
+    snappy,
+    unpacked_block,
 )
+from timebeam.schema.bits.protobuf import ProtoError, encoded_varint
+from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.formats.avro.schema import Schema, read_binary
 
 LARGEST_HEADER = 1 << 20
@@ -33,6 +36,19 @@ LARGEST_HEADER = 1 << 20
 _EARLY = "the Avro object container ends inside its header or a block"
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+_LONGEST_LONG = 10
+
+
+class ContainerError(ValueError):
+    """The bytes are not an object container, or it is damaged."""
+
+
+class EarlyEndError(ContainerError):
+    """The container ends inside its header or a block."""
+
+
+class TooLargeBlockError(ContainerError):
+    """The data of a block are too large."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,7 +223,7 @@ class ContainerCutter:
             limit = LARGEST
             if self._limit is not None:
                 limit = max(min(limit, self._limit - len(header.plain) - self._buffered_bytes), 0)
-            content = decompress(header.codec, data[block.start : block.end], limit)
+            content = _plain(header.codec, data[block.start : block.end], limit)
             raw = write_long(block.records) + write_long(len(content)) + content + header.sync
         if block.records > len(raw):
             raise ContainerError(f"damaged block: {block.records} records in {len(raw)} bytes")
@@ -232,8 +248,8 @@ def unpack(data: bytes) -> Container:
     cutter = ContainerCutter(sys.maxsize, LARGEST)
     containers = [*cutter.add(data), *cutter.finish()]
     damage = cutter.damage
-    if isinstance(damage, TooLargeError):
-        damage = TooLargeError(f"more than {LARGEST} bytes after decompression")
+    if isinstance(damage, TooLargeBlockError):
+        damage = TooLargeBlockError(f"more than {LARGEST} bytes after decompression")
     header_only = cutter.header.plain if cutter.header else b""
     text = containers[0][1] if containers else header_only
     return Container(cutter.header, text, cutter.offset, damage)
@@ -300,3 +316,56 @@ def _read_block(text: bytes, block: Block, schema: Schema) -> Iterator[AvroRecor
     if records or start < block.end:
         why = f"damaged block: {why}; its records before are stored, these bytes are not"
         yield AvroRecord(RefusedError(Reason.CORRUPT_FILE, why), start, block.end)
+
+
+def _plain(codec: str, data: bytes, limit: int) -> bytes:
+    """The data of a block, at most `limit` bytes; data that are larger take little more memory.
+
+    Raises:
+      TooLargeBlockError: they are larger.
+      ContainerError: they are damaged, or the codec is unknown.
+    """
+    if codec not in ("snappy", *BLOCK_CODECS):
+        raise ContainerError(f"the codec {codec!r} is not one of null, snappy, {', '.join(BLOCK_CODECS)}")
+    try:
+        return _snappy(data, limit) if codec == "snappy" else unpacked_block(codec, data, limit)
+    except TooLargeError as error:
+        raise TooLargeBlockError(str(error)) from error
+    except (DamagedError, TruncatedError, EarlyEndError, ProtoError, IndexError, OSError) as error:
+        raise ContainerError(f"damaged block: {error}") from error
+
+
+def _snappy(data: bytes, limit: int) -> bytes:
+    """Snappy's raw format, and the CRC-32 of the data."""
+    size, _ = read_long(data, 0, zigzag=False)
+    if size > limit:
+        raise TooLargeError(f"a block of more than {limit} bytes after decompression")
+    plain = snappy(data[:-4], limit)
+    if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
+        raise DamagedError("its checksum is wrong")
+    return plain
+
+
+def read_long(data: bytes, offset: int, *, zigzag: bool = True) -> tuple[int, int]:
+    """(the number that begins at `offset`, where it ends); snappy's numbers are not zigzag.
+
+    >>> read_long(bytes.fromhex("8001"), 0), read_long(bytes.fromhex("01"), 0)
+    ((64, 2), (-1, 1))
+
+    Raises:
+      EarlyEndError: the bytes end inside it.
+      ContainerError: it needs more than 64 bits.
+    """
+    number = 0
+    for i, byte in enumerate(data[offset : offset + _LONGEST_LONG]):
+        number |= (byte & 0x7F) << 7 * i
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1) if zigzag else number, offset + i + 1
+    if offset + _LONGEST_LONG <= len(data):
+        raise ContainerError("damaged length: more than 64 bits")
+    raise EarlyEndError("it ends inside a number")
+
+
+def write_long(number: int) -> bytes:
+    """A number of at least 0 as Avro writes a long."""
+    return encoded_varint(number << 1)

@@ -16,9 +16,7 @@ from __future__ import annotations
 import math
 import struct
 
-import pyarrow as pa
-
-from timebeam.schema.bits.compression import LARGEST
+from timebeam.schema.bits.compression import snappy
 from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
@@ -75,13 +73,9 @@ class HeroicProto(HeroicFormat):
         if _is_one_metric(text):
             return text
         try:
-            size, _ = varint(text, 0)
-            if size > LARGEST:
-                raise ProtoError(f"{size} bytes; at most {LARGEST} are read")
-            batch: bytes = pa.decompress(text, size, codec="snappy", asbytes=True)
+            return snappy(text)
         except (ProtoError, IndexError, OSError) as error:
             raise RefusedError(Reason.CORRUPT_MESSAGE, f"no raw Snappy block: {error}") from error
-        return batch
 
     def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
         numbers: dict[bytes, int] = {}

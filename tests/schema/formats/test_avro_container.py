@@ -23,8 +23,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, Parsed, message_format
 from timebeam.schema.formats.avro import container as avro_container
-from timebeam.schema.formats.avro.codecs import EarlyEndError
-from timebeam.schema.formats.avro.container import ContainerCutter, read_header
+from timebeam.schema.formats.avro.container import ContainerCutter, EarlyEndError, read_header
 from timebeam.schema.formats.avro.schema import own_schema
 
 POINT, POINT_BATCH = (

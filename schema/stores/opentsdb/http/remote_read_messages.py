@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.compression import snappy
 from timebeam.schema.bits.protobuf import ProtoError, encoded_bytes, encoded_varint, fields, varint
 from timebeam.schema.bits.regex import PatternError, compiled
 from timebeam.schema.bits.times import LATEST_MS
@@ -202,7 +203,7 @@ def read_request(body: bytes, ignored: Sequence[str] = ()) -> list[ReadQuery]:
         size, _ = varint(body, 0)
         if size > _MOST_BYTES:
             raise ProtoError(f"{size:,} bytes; at most {_MOST_BYTES:,} are read")
-        members = list(fields(pa.decompress(body, size, codec="snappy", asbytes=True)))
+        members = list(fields(snappy(body)))
         accepted = [number for field, value in members if field >> 3 == 2 for number in _numbers(value)]
         if accepted and _SAMPLES not in accepted:
             raise ApiError("Only answers of type SAMPLES are served")
