@@ -129,7 +129,7 @@ def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
     """The points of a metric object.
 
     Args:
-      value: as `json_elements.DECODER` reads it.
+      value: as `json_text.DECODER` reads it.
       number: of the element in the array, for error messages.
 
     Raises:
