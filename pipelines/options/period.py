@@ -8,10 +8,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from timebeam.pipelines.options.parameters import DAY, TIME, Parameter, UsageError
-from timebeam.schema.bits.times import ends_before, parse_time, utc_text
+from timebeam.schema.bits.times import (
+    HOUR_MS,
+    ceil_to,
+    day_range,
+    ends_before,
+    floor_to,
+    last_complete_day,
+    parse_time,
+    utc_text,
+)
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.rollup.day_plan import LAST_MS, RollupPlan, day_range, last_complete_day, plan
-from timebeam.schema.stores.opentsdb.keys import SPAN_S
+from timebeam.schema.rollup.day_plan import LAST_MS, RollupPlan, plan
 
 SETTLED_MS = 60_000
 """More than the clocks of Bigtable and this machine differ."""
@@ -101,8 +109,7 @@ def range_of_day(day: datetime.date, zone: str = "UTC") -> tuple[int, int]:
 
 def whole_hours(start_ms: int, end_ms: int) -> tuple[int, int]:
     """[start, end) in s of the hours that lie in [start_ms, end_ms); of those that row keys can hold."""
-    hour_ms = SPAN_S * 1000
-    return -(-max(0, start_ms) // hour_ms) * SPAN_S, min(end_ms, LAST_MS) // hour_ms * SPAN_S
+    return ceil_to(max(0, start_ms), HOUR_MS) // 1000, floor_to(min(end_ms, LAST_MS), HOUR_MS) // 1000
 
 
 class Period(NamedTuple):
@@ -197,7 +204,7 @@ def days_before(day: datetime.date, count: int) -> datetime.date:
 
 def delay_ms(options: argparse.Namespace) -> int:
     """How long after its end a day is complete."""
-    return int(options.delay_hours * 3_600_000)
+    return int(options.delay_hours * HOUR_MS)
 
 
 def complete_until(

@@ -25,12 +25,12 @@ from timebeam.pipelines.jobs.stream import Signals
 from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
+from timebeam.schema.bits.times import HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
 from timebeam.schema.series.search_series import CachedUidNames
 from timebeam.schema.stores import Cell, Deletion, HourMarks, UidTables, capability
 from timebeam.transforms.flow.metrics import counted
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import (
-    HOUR_S,
     HourMark,
     MarkedDay,
     Touched,
@@ -48,7 +48,7 @@ from timebeam.transforms.rollup.hour_leases import Lease, claim, deletion_of, gi
 _PATIENCE = 10
 """An hour that is marked all the time is rolled up after so many quiet times."""
 
-_FIRST_WAIT_MS, _LONGEST_WAIT_MS = 60_000, 3_600_000
+_FIRST_WAIT_MS, _LONGEST_WAIT_MS = 60_000, HOUR_MS
 """How long a day waits after Bigtable refused one of its rows: at first, and at most; the wait doubles."""
 
 _COUNTERS = "timebeam-follow"
@@ -141,7 +141,7 @@ class Rounds:
         starts_s = collections.defaultdict[bytes, set[int]](set)
         for touched in self._ranges(chosen.values(), now_ms):
             for metric in touched.metrics:
-                for start_s in range(touched.start_s // HOUR_S * HOUR_S, touched.end_s, HOUR_S):
+                for start_s in hours_between(touched.start_s * 1000, touched.end_s * 1000):
                     starts_s[day_key(metric, start_s)].add(start_s)
         notes = {key: hours_note(starts) for key, starts in starts_s.items()}
         rows = [day.day.leases for day in chosen.values()]
@@ -188,11 +188,11 @@ class Rounds:
         """Marks of the last hours of intervals that are not over yet, so that they are written then."""
         complete_s = (now_ms - self.quiet_ms) // 1000
         ends_s = {
-            -(-(mark.start_s + HOUR_S) // interval.seconds) * interval.seconds
+            ceil_to(mark.start_s + HOUR_S, interval.seconds)
             for mark in day.hours
             for interval in self.rollup.work.config.written
         }
-        return [mark_cell((end_s - 1) // HOUR_S * HOUR_S) for end_s in sorted(ends_s) if end_s > complete_s]
+        return [mark_cell(floor_to(end_s - 1, HOUR_S)) for end_s in sorted(ends_s) if end_s > complete_s]
 
 
 class _EndFn(beam.DoFn):

@@ -32,7 +32,7 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
 from timebeam.pipelines.rollup.follow import FollowedRollup, Rounds
 from timebeam.pipelines.rollup.layout import LayoutRollup
-from timebeam.schema.bits.times import utc_text
+from timebeam.schema.bits.times import DAY_S, hours_between, utc_text
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
 from timebeam.schema.rollup.day_plan import RollupPart
@@ -46,7 +46,6 @@ from timebeam.schema.stores import (
     TableSpec,
     find_capability,
 )
-from timebeam.schema.stores.opentsdb.keys import SPAN_S
 from timebeam.schema.stores.opentsdb.keys import ranges as key_ranges
 from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED
@@ -54,7 +53,7 @@ from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.write import StoreRows, data_tables
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.changed_hours import DAY_S, touched_table
+from timebeam.transforms.rollup.changed_hours import touched_table
 from timebeam.transforms.rollup.clear_marks import when_complete
 from timebeam.transforms.rollup.rollup_graph import add_steps
 from timebeam.transforms.rollup.rollup_job import RollupJob, outputs, rollup_tables
@@ -306,7 +305,7 @@ def _followed(
         )
     marked_first = range(0)
     if marked is not None:
-        marked_first = range(marked.start_ms // 1000 // SPAN_S * SPAN_S, -(-marked.end_ms // 1000), SPAN_S)
+        marked_first = hours_between(marked.start_ms, marked.end_ms)
     rounds = Rounds(rollup, int(options.quiet_seconds * 1000), options.lease_seconds, options.most_hours)
     return FollowedRollup(
         rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, marked_first

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.cache import Api
+from timebeam.schema.bits.times import HOUR_MS, floor_to
 from timebeam.schema.core.points import Series
 from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.stores import (
@@ -38,7 +39,6 @@ from timebeam.transforms.query.evaluate import series_of_tsuids, tsuids_of
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.find_series import Found, from_data, from_keys, from_meta, from_rows, has_rows
 
-_HOUR_MS = 3_600_000
 Element = TypeVar("Element")
 
 
@@ -123,8 +123,8 @@ def _has_tags(series: Series, named: Series) -> bool:
 
 def _last_point(api: Api, series: Series, end_ms: int, hours: int) -> Iterator[tuple[int, int | float]]:
     """(time in ms, value) of the last point of a series in some hours; nothing if there is none."""
-    first_ms = max(0, (end_ms // _HOUR_MS - hours) * _HOUR_MS)
-    last_ms = end_ms // _HOUR_MS * _HOUR_MS + _HOUR_MS - 1
+    first_ms = max(0, floor_to(end_ms, HOUR_MS) - hours * HOUR_MS)
+    last_ms = floor_to(end_ms, HOUR_MS) + HOUR_MS - 1
     tags = {key: frozenset({value}) for key, value in series.tags}
     selection = Selection(series.metric, tags, first_ms, last_ms, explicit_tags=True)
     found, damage, _ = find_series(

@@ -26,6 +26,7 @@ from timebeam.pipelines.options.period import (
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
+from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores import Compaction, Packing
 from timebeam.transforms.care.compact_rows import COUNTERS, CompactJob, CompactRows
@@ -39,7 +40,7 @@ def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
     Raises:
       UsageError: the options name no range of time, or two, or none of its hours is closed.
     """
-    closed_ms = now_ms - int(options.closed_hours * 3_600_000)
+    closed_ms = now_ms - int(options.closed_hours * HOUR_MS)
     start_ms, end_ms = named_range(options, now_ms) or range_of_day(named_day(options, closed_ms))
     start_s, end_s = whole_hours(start_ms, min(end_ms, closed_ms))
     if start_s >= end_s:

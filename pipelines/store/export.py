@@ -20,7 +20,7 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary, TallySummary
-from timebeam.schema.bits.times import DAY_MS, ends_before
+from timebeam.schema.bits.times import DAY_MS, ceil_to, ends_before, floor_to
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores import TableSpec
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
@@ -118,8 +118,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Export:
     work = ExportWork(
         target,
         layout,
-        start_ms // DAY_MS * DAY_MS,
-        -(-end_ms // DAY_MS) * DAY_MS,
+        floor_to(start_ms, DAY_MS),
+        ceil_to(end_ms, DAY_MS),
         options.output if rollups is None else f"{options.output}/interval={rollups.interval.interval}",
         by_metric=options.by_metric,
         tag_map=options.tags == "map",

@@ -13,6 +13,7 @@ from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import create_command, layout_with, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
+from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.stores import UidTables
 from timebeam.schema.stores.opentsdb.keys import UidPair
 from timebeam.schema.stores.opentsdb.uids import uid_table
@@ -33,7 +34,6 @@ from timebeam.transforms.opentsdb.rename_uids import (
 )
 from timebeam.transforms.rollup.rollup_job import rollup_tables
 
-_HOUR_MS = 3_600_000
 _SOON_DAYS = 365
 
 
@@ -216,7 +216,7 @@ def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int
         retired = maps.retirements(layout.options, use, before_ms, now_ms)
         return [*maps.deletions(use, before_ms), *retired]
 
-    repairs = unused(now_ms - options.wait_hours * _HOUR_MS)
+    repairs = unused(now_ms - options.wait_hours * HOUR_MS)
     waiting = len(unused(now_ms + 1)) - len(repairs)
     if waiting:
         note(f"unused UIDs that changed within --wait_hours {options.wait_hours} and wait: {waiting:,}")

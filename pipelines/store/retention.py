@@ -6,7 +6,7 @@ import argparse
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import rollups_of
-from timebeam.schema.bits.times import DAY_MS
+from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.series.retention_rules import parse_rules, rule_of
 from timebeam.schema.stores import ReadableLayout, Reader, SeriesIndex, UidTables, find_capability
@@ -55,7 +55,7 @@ def old_points(
 
 def _older(metric: str, days: int | None, now_ms: int) -> Question | None:
     """The UTC days of a metric that are older than so many; None if there are none."""
-    end_ms = -1 if days is None else now_ms // DAY_MS * DAY_MS - days * DAY_MS - 1
+    end_ms = -1 if days is None else floor_to(now_ms, DAY_MS) - days * DAY_MS - 1
     return Question(metric, {}, (), NONE, None, 0, end_ms) if end_ms > 0 else None
 
 

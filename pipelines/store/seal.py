@@ -20,7 +20,7 @@ from timebeam.pipelines.options.stored import read_rows, settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.archive.pcodec_columns import CodecMissingError, codec
-from timebeam.schema.bits.times import parse_duration, utc_text
+from timebeam.schema.bits.times import HOUR_MS, parse_duration, utc_text
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores import Archive, UidTables, find_capability
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -28,8 +28,6 @@ from timebeam.transforms.care.archive_graph import COUNTERS, SealRows
 from timebeam.transforms.care.closed_rows import SealJob
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.query.read_points import why_nothing
-
-_HOUR_MS = 3_600_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Seal(Job):
         """How many rows wait for their deletion, and until when."""
         if not rows:
             return "0"
-        hours = self.work.reader_ms / _HOUR_MS
+        hours = self.work.reader_ms / HOUR_MS
         return f"{rows:,}, by a run that begins {hours:g} h or more after this one (--reader_hours)"
 
     def _why_nothing(self) -> str:
@@ -142,10 +140,10 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
         layout,
         start_s,
         end_s,
-        now_ms - max(int(options.quiet_hours * _HOUR_MS), SETTLED_MS),
+        now_ms - max(int(options.quiet_hours * HOUR_MS), SETTLED_MS),
         Leases(target_of(options), settings, "seal"),
         options.delete_source,
-        int(options.reader_hours * _HOUR_MS),
+        int(options.reader_hours * HOUR_MS),
         options.dry_run,
     )
     return Seal(work.target, layout.tables(), work, options.older_than, settings.name)

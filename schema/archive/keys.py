@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from timebeam.schema.bits.times import DAY_S, HOUR_S
 from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.reading import prefix_range
 from timebeam.schema.core.writing import SeriesKey
@@ -23,14 +24,13 @@ OPTION = Option(
 )
 """The option of layouts that can have an archive."""
 
-SPANS_S = {1: 3_600, 2: 14_400, 3: 86_400, 4: 432_000, 5: 2_592_000}
+SPANS_S = {1: HOUR_S, 2: 4 * HOUR_S, 3: DAY_S, 4: 5 * DAY_S, 5: 30 * DAY_S}
 """Seconds of the spans, by code."""
 
 BLOCK_CODE = 5
 BLOCK_S = SPANS_S[BLOCK_CODE]
 """The longest span, 30 days: for each block, a series has one span."""
 
-HOUR_S = SPANS_S[1]
 BASE_BYTES = 4
 LAST_S = 0xFFFFFFFF
 """The latest time that a row key can hold, in s."""

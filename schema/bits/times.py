@@ -32,13 +32,14 @@ _MAX_TIME_MS = 9_999_999_999_999  # the largest timestamp OpenTSDB stores (docs/
 _MAX_DURATION_MS = 2**63 - 1
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999."""
-DAY_MS = 86_400_000
+HOUR_S, DAY_S = 3600, 86_400
+HOUR_MS, DAY_MS = 1000 * HOUR_S, 1000 * DAY_S
 WEEK_MS = 7 * DAY_MS
 _UNIT_MS = {
     "ms": 1,
     "s": 1000,
     "m": 60_000,
-    "h": 3_600_000,
+    "h": HOUR_MS,
     "d": DAY_MS,
     "w": WEEK_MS,
     "n": 30 * DAY_MS,
@@ -172,6 +173,51 @@ def _offset_ms(offset: str | None) -> int:
 
 
 UTC = "UTC"
+
+
+def floor_to(time: int, length: int) -> int:
+    """The last start of an interval at or before a time; intervals are counted from 1970.
+
+    >>> floor_to(1356999000, HOUR_S), ceil_to(1356999000, HOUR_S)
+    (1356998400, 1357002000)
+    """
+    return time // length * length
+
+
+def ceil_to(time: int, length: int) -> int:
+    """The first start of an interval at or after a time."""
+    return -(-time // length) * length
+
+
+def hours_between(start_ms: int, end_ms: int) -> range:
+    """The starts, in s, of the UTC hours that overlap [start_ms, end_ms).
+
+    >>> list(hours_between(1356999000_000, 1357002000_001))
+    [1356998400, 1357002000]
+    """
+    if start_ms >= end_ms:
+        return range(0)
+    return range(floor_to(start_ms // 1000, HOUR_S), -(-end_ms // 1000), HOUR_S)
+
+
+def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:
+    """[start, end) in ms of a day of the calendar in a time zone; 23 to 25 hours where clocks change.
+
+    >>> start_ms, end_ms = day_range(datetime.date(2013, 3, 31), "Europe/Berlin")
+    >>> (end_ms - start_ms) // HOUR_MS
+    23
+    """
+    midnight = (day - _EPOCH.date()).days * DAY_MS
+    start, end = first_instant(np.array([midnight, midnight + DAY_MS], np.int64), zone).tolist()
+    return start, end
+
+
+def last_complete_day(now_ms: int, zone: str = UTC) -> datetime.date:
+    """Yesterday in a time zone."""
+    days = int(local_ms(np.array([now_ms], np.int64), zone)[0]) // DAY_MS
+    return _EPOCH.date() + datetime.timedelta(days=days - 1)
+
+
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 _SPAN = re.compile(r"([1-9][0-9]{0,17}) ?(ms|s|m|h|d|w|mo)")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
+from timebeam.schema.bits.times import HOUR_MS, HOUR_S
 from timebeam.schema.core.batches import distinct, join
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Selected
@@ -187,6 +188,6 @@ def hours_of(
     numbers: dict[str, int] = {}
     indexes = np.array([numbers.setdefault(metric, len(numbers)) for metric in metrics], np.int64)
     times_ms = np.repeat(np.array(bases_ms, np.int64), counts) + offsets_ms
-    pairs = distinct((np.repeat(indexes, counts) * _HOURS + times_ms // 3_600_000)[times_ms >= 0])
+    pairs = distinct((np.repeat(indexes, counts) * _HOURS + times_ms // HOUR_MS)[times_ms >= 0])
     names = [metric.encode() for metric in numbers]
-    return {(names[pair // _HOURS], pair % _HOURS * 3600) for pair in pairs.tolist()}
+    return {(names[pair // _HOURS], pair % _HOURS * HOUR_S) for pair in pairs.tolist()}

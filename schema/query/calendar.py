@@ -21,8 +21,9 @@ import zoneinfo
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.times import HOUR_MS
 
-_FIXED_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_FIXED_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": HOUR_MS}
 _LARGER = {"ms": 1000, "s": 60, "m": 60, "h": 24}
 _WEEK_DAYS = 7
 _MONTHS = 12

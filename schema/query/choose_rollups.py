@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
+from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.query.aggregate import AGGREGATORS, Gap
 from timebeam.schema.query.downsample import Downsampling, Fill
@@ -21,8 +22,6 @@ from timebeam.schema.query.folds import Fold
 from timebeam.schema.query.partials import NUMBERS
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.rollup.config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
-
-_HOUR_MS = 3_600_000
 
 
 class SourceSpan(NamedTuple):
@@ -60,8 +59,8 @@ def overlapping(hours_s: Int64s, interval_ms: int) -> Int64s:
       hours_s: int64[n] the starts of the hours, in s.
     """
     starts_ms = hours_s[:, None] * 1000
-    numbers = starts_ms // interval_ms + np.arange(_HOUR_MS // interval_ms + 2)
-    return distinct(numbers[numbers * interval_ms < starts_ms + _HOUR_MS])
+    numbers = starts_ms // interval_ms + np.arange(HOUR_MS // interval_ms + 2)
+    return distinct(numbers[numbers * interval_ms < starts_ms + HOUR_MS])
 
 
 def merged_spans(spans: Sequence[SourceSpan], near_ms: int, most: int) -> list[SourceSpan]:

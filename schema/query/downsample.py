@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from timebeam.schema.bits.arrays import Floats, Int64s
-from timebeam.schema.bits.times import parse_duration
+from timebeam.schema.bits.times import HOUR_S, ceil_to, floor_to, parse_duration
 from timebeam.schema.query.aggregate import PERCENTS
 from timebeam.schema.query.calendar import CalendarInterval
 from timebeam.schema.query.folds import Estimation, between, neighbours
@@ -155,7 +155,6 @@ FUNCTIONS: dict[str, Callable[[Floats, Int64s], Floats]] = {
 MAX_FILLED = 10_000_000
 """The most values that filling may produce for one series."""
 
-_HOUR_S = 3600
 _CALENDAR = re.compile(r"0*([0-9]{1,9})(ms|[smhdwny])c", re.IGNORECASE)
 
 
@@ -257,10 +256,10 @@ class QueryRange:
         if interval_ms is not None:
             start_s -= 1000 * start_s % interval_ms // 1000
             end_s += (interval_ms - 1000 * end_s % interval_ms) // 1000
-        first_s = max(0, start_s // _HOUR_S * _HOUR_S)
-        until_s = -(-end_s // _HOUR_S) * _HOUR_S
+        first_s = max(0, floor_to(start_s, HOUR_S))
+        until_s = ceil_to(end_s, HOUR_S)
         if interval_ms is None and until_s == end_s:
-            until_s += _HOUR_S
+            until_s += HOUR_S
         return cls(start_ms, end_ms, first_s * 1000, until_s * 1000)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.bits.times import HOUR_S
 from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.accumulators import COLUMNS, Buckets, Edges, Ends, regrouped
 from timebeam.schema.rollup.config import RollupInterval
@@ -46,7 +47,7 @@ def packed_rows(buckets: Buckets, interval: RollupInterval, *, hours: bool) -> I
     if not len(buckets):
         return
     starts_s = buckets.starts_ms // 1000
-    bases = starts_s - starts_s % 3600 if hours else interval.row_span.bases(starts_s)
+    bases = starts_s - starts_s % HOUR_S if hours else interval.row_span.bases(starts_s)
     records, size = _records(buckets)
     change = (np.diff(buckets.index, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
     firsts = np.flatnonzero(change)

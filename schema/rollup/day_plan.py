@@ -14,20 +14,15 @@ longer interval is provisional until it is over.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
-
-from timebeam.schema.bits.times import DAY_MS, UTC, first_instant, local_ms
+from timebeam.schema.bits.times import DAY_S, ceil_to, floor_to, hours_between
 from timebeam.schema.rollup.config import RollupConfig, RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan
-from timebeam.schema.stores.opentsdb.keys import SPAN_S
 
-_EPOCH = datetime.date(1970, 1, 1)
-_LAST_S = 1 << 32
-LAST_MS = _LAST_S * 1000
+LAST_S = 1 << 32
+LAST_MS = LAST_S * 1000
 """The end of the times that base times can express."""
 
 _HOUR = RowSpan(1, "h")
@@ -95,7 +90,7 @@ class RollupPlan:
         Points before it that are stored later are late.
         """
         ends = [
-            min(interval_plan.end_s, now_s // interval_plan.interval.seconds * interval_plan.interval.seconds)
+            min(interval_plan.end_s, floor_to(now_s, interval_plan.interval.seconds))
             for interval_plan in self.intervals
         ]
         return max(
@@ -109,9 +104,7 @@ class RollupPlan:
 
     def raw_bases(self) -> range:
         """The base times, in seconds, of the raw rows that hold the points."""
-        if self.start_ms == self.end_ms:
-            return range(0)
-        return range(self.start_ms // 1000 // SPAN_S * SPAN_S, -(-self.end_ms // 1000), SPAN_S)
+        return hours_between(self.start_ms, self.end_ms)
 
 
 class RollupPart(NamedTuple):
@@ -148,31 +141,13 @@ def plan(
     interval_plans = []
     for interval in config.written:
         length = interval.seconds
-        first, end = (-(-time_ms // (1000 * length)) * length for time_ms in (start_ms, end_ms))
+        first, end = (ceil_to(time_ms, 1000 * length) // 1000 for time_ms in (start_ms, end_ms))
         if of_days:
-            first = start_ms // (1000 * length) * length
-        if length * 1000 <= DAY_MS:
-            end = min(end, complete_ms // (1000 * length) * length)
+            first = floor_to(start_ms // 1000, length)
+        if length <= DAY_S:
+            end = min(end, floor_to(complete_ms // 1000, length))
         if first < end:
             interval_plans.append(IntervalPlan(interval, first, end))
     starts = [interval_plan.start_s * 1000 for interval_plan in interval_plans]
     ends = [interval_plan.end_s * 1000 for interval_plan in interval_plans]
     return RollupPlan(tuple(interval_plans), min(starts, default=start_ms), max(ends, default=start_ms))
-
-
-def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:
-    """[start, end) in ms of a day of the calendar in a time zone; 23 to 25 hours where clocks change.
-
-    >>> start_ms, end_ms = day_range(datetime.date(2013, 3, 31), "Europe/Berlin")
-    >>> (end_ms - start_ms) // 3_600_000  # hours
-    23
-    """
-    midnight = (day - _EPOCH).days * DAY_MS
-    start, end = first_instant(np.array([midnight, midnight + DAY_MS], np.int64), zone).tolist()
-    return start, end
-
-
-def last_complete_day(now_ms: int, zone: str = UTC) -> datetime.date:
-    """Yesterday in a time zone."""
-    days = int(local_ms(np.array([now_ms], np.int64), zone)[0]) // DAY_MS
-    return _EPOCH + datetime.timedelta(days=days - 1)

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.times import DAY_S, HOUR_S
 
 _SPAN = re.compile(r"([0-9]{1,9})([a-z]+)")
-_NOMINAL_S = {"h": 3600, "d": 86_400, "n": 32 * 86_400, "y": 366 * 86_400}
+_NOMINAL_S = {"h": HOUR_S, "d": DAY_S, "n": 32 * DAY_S, "y": 366 * DAY_S}
 _CALENDAR = {"d": "datetime64[D]", "n": "datetime64[M]", "y": "datetime64[Y]"}
 
 
@@ -61,7 +62,7 @@ class RowSpan:
     @property
     def step_s(self) -> int:
         """Rows begin at multiples of these seconds since 1970: their length in h, else whole days."""
-        return self.count * 3600 if self.unit == "h" else 86_400
+        return self.count * HOUR_S if self.unit == "h" else DAY_S
 
     def bases(self, times_s: Int64s) -> Int64s:
         """int64[n]: the base time of the row of each time.
@@ -72,7 +73,7 @@ class RowSpan:
         [1370044800]
         """
         if self.unit == "h":
-            return times_s - times_s % (self.count * 3600)
+            return times_s - times_s % (self.count * HOUR_S)
         return _seconds(times_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]))
 
     def bases_between(self, first_s: int, last_s: int) -> Sequence[int]:
@@ -87,7 +88,7 @@ class RowSpan:
     def ends(self, bases_s: Int64s) -> Int64s:
         """int64[n]: the ends of the rows with these base times, where the next rows begin."""
         if self.unit == "h":
-            return bases_s + self.count * 3600
+            return bases_s + self.count * HOUR_S
         return _seconds(bases_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]) + 1)
 
     def rows(self, start_s: int, end_s: int) -> list[tuple[int, int]]:

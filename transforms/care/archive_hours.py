@@ -23,8 +23,8 @@ import numpy as np
 
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
-from timebeam.schema.archive.keys import HOUR_S
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ColumnRange
@@ -46,7 +46,6 @@ from timebeam.transforms.care.closed_rows import (
 from timebeam.transforms.read.table_reader import read_rows
 
 _ATTEMPTS = 5
-_HOUR_MS = HOUR_S * 1000
 
 
 class SealTally(NamedTuple):
@@ -166,8 +165,8 @@ def _codes(job: SealJob, entries: Sequence[Sealable], batch: PointBatch) -> dict
         sorted(entries, key=lambda entry: entry.series), lambda entry: entry.series
     ):
         of_series = list(group)
-        first_s = min(int(entry.times_ms.min()) for entry in of_series) // _HOUR_MS * HOUR_S
-        last_s = max(int(entry.times_ms.max()) for entry in of_series) // _HOUR_MS * HOUR_S
+        first_s = floor_to(min(int(entry.times_ms.min()) for entry in of_series) // 1000, HOUR_S)
+        last_s = floor_to(max(int(entry.times_ms.max()) for entry in of_series) // 1000, HOUR_S)
         hours = (last_s - first_s) // HOUR_S + 1
         code = archive_keys.span_for(points_of.get(of_series[0].name, 0), hours)
         chosen[series] = archive_rows.span_row(table, series, first_s, code)

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from google.api_core.exceptions import NotFound
 
-from timebeam.schema.archive.keys import BLOCK_S, HOUR_S
+from timebeam.schema.archive.keys import BLOCK_S
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.times import HOUR_MS, HOUR_S
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange
 from timebeam.schema.core.writing import SeriesKey
@@ -28,7 +29,7 @@ BUFFER_BYTES = 64 << 20
 SERIES_AT_ONCE, BYTES_AT_ONCE = 100, 8 << 20
 """Most series, and approximate bytes of data rows, that are sealed together: an hour of a series may go into
 an archive row of 20,000 points, and decoded points take several times the memory of their rows."""
-_HOUR_MS, _BLOCK_MS = HOUR_S * 1000, BLOCK_S * 1000
+_BLOCK_MS = BLOCK_S * 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class SealJob:
     quiet_ms: int
     leases: Leases
     delete_source: bool = False
-    reader_ms: int = 3_600_000
+    reader_ms: int = HOUR_MS
     dry_run: bool = False
     clock: Callable[[], float] = time.time
 
@@ -102,7 +103,7 @@ def select_sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_
     if is_busy:
         is_taken[:] = False
     elif len(marked_s):
-        is_marked = is_taken & np.isin(times_ms // _HOUR_MS * HOUR_S, marked_s)
+        is_marked = is_taken & np.isin(times_ms // HOUR_MS * HOUR_S, marked_s)
         is_busy = bool(is_marked.any())
         is_taken &= ~is_marked
     if not is_taken.all():

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
-from timebeam.schema.archive.keys import BLOCK_S, HOUR_S, LAST_S
+from timebeam.schema.archive.keys import BLOCK_S, LAST_S
+from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores import Archive, Row
@@ -42,7 +43,7 @@ class SealedRemovals(NamedTuple):
     def hour_rows(self, removal: RowDeletion) -> list[Row]:
         """Data rows without cells, of the hours that the removal from a row of the archive changes."""
         key, deleted = archive_keys.parse_key(self.layout.heads, removal.mutation.key), self.deleted
-        start_s = max(key.base_s, deleted.first_ms // 1000 // HOUR_S * HOUR_S)
+        start_s = max(key.base_s, floor_to(deleted.first_ms // 1000, HOUR_S))
         end_s = min(key.end_s, deleted.last_ms // 1000 + 1)
         return [self.layout.row_at(key.series, base_s) for base_s in range(start_s, end_s, HOUR_S)]
 

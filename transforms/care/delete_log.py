@@ -20,11 +20,12 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
+from timebeam.schema.bits.times import HOUR_S
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.removal import RowDeletion
 
 _BEGUN, _DONE, _ROWS = "-begun.json", "-done.json", "-*.jsonl"
-_ENDED_S = 12 * 3600
+_ENDED_S = 12 * HOUR_S
 """A run whose log has not grown for so long has ended: it writes far more often, if it deletes anything."""
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
+from timebeam.schema.bits.times import HOUR_S, hours_between
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
@@ -314,8 +315,8 @@ def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLe
         return job.leases.lease([question.metric.encode()], moved=job.moved)
     name = Name("metrics", question.metric)
     uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
-    first_s, last_s = (ms // 1000 // row_keys.SPAN_S for ms in (question.start_ms, question.end_ms))
-    hours_s = first_s * row_keys.SPAN_S, (last_s + 1) * row_keys.SPAN_S
+    hours = hours_between(question.start_ms, question.end_ms + 1)
+    hours_s = hours[0], hours[-1] + HOUR_S
     return job.leases.lease([*uids.values()], *hours_s, moved=job.moved)
 
 

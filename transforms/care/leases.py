@@ -34,6 +34,7 @@ from typing import Any
 
 from google.api_core.exceptions import DeadlineExceeded, GoogleAPICallError
 
+from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.stores import Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
@@ -52,7 +53,7 @@ _FAMILY = "settings"
 _TICKET = b"ticket"
 _MOVED = b"moved"
 _LEASE = b"lease "
-_FORGOTTEN_MS = 86_400_000
+_FORGOTTEN_MS = DAY_MS
 _MOST_METRICS_BYTES = 2_000  # a value of more than 8,000 bytes cannot be compared
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 

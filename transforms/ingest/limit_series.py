@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.bits.lru import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.series import series_limits
 from timebeam.schema.series.search_series import Listed, SeriesQuery
@@ -43,7 +44,7 @@ MOST_SEEDS = 1_000_000
 
 _METRICS_AT_ONCE = MOST_METRICS // 4
 _MINUTE_MS = 60_000
-_SEED_MS = 2 * 3_600_000
+_SEED_MS = 2 * HOUR_MS
 _TRIES = 20
 
 

@@ -8,14 +8,13 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.bits.times import DAY_S, floor_to
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.stores import UidTables
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, ranges
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.reader import cuts_within, ranges_between
 from timebeam.transforms.flow import metrics
-
-DAY_S = 86_400
 
 
 class RangesFn(SplitFn):
@@ -121,7 +120,7 @@ def hour_chunks(
     samples: dict[bytes, list[_Sample]] = {}
     for key, size in sampled_keys:
         if len(key) > base_at:
-            hour = base_s_of(options, key) // SPAN_S * SPAN_S
+            hour = floor_to(base_s_of(options, key), SPAN_S)
             samples.setdefault(key[options.salt_width : base_at], []).append((hour, key, size))
     in_order = sorted(metrics.items(), key=lambda item: item[1])
     sizes = metric_sizes(options, sampled_keys, [uid for _, uid in in_order])
@@ -194,7 +193,7 @@ def _windows(samples: Sequence[_Sample], start_s: int, end_s: int) -> Iterator[t
 def _days(start_s: int, end_s: int) -> Iterator[tuple[int, int, list[bytes]]]:
     """The UTC days of a range of time, each as a window."""
     while start_s < end_s:
-        day_end_s = min(start_s - start_s % DAY_S + DAY_S, end_s)
+        day_end_s = min(floor_to(start_s, DAY_S) + DAY_S, end_s)
         yield start_s, day_end_s, []
         start_s = day_end_s
 

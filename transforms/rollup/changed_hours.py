@@ -30,7 +30,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.bits.times import DAY_S, HOUR_S, ceil_to, floor_to
 from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, RowMutation
+from timebeam.schema.rollup.day_plan import LAST_S
 from timebeam.schema.stores import Cell, Deletion, HourMarks, Reader, Row, Scan, StoredLayout, TableSpec
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
@@ -39,8 +41,6 @@ from timebeam.transforms.ingest.write import Hours, data_tables
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.hour_leases import DEAD_MS, FAMILY, Lease, LeaseRow, is_lease
 
-HOUR_S, DAY_S = 3600, 86_400
-_LAST_S = 1 << 32
 _QUALIFIER_BYTES = 9
 _OPEN = b"\1"
 
@@ -230,11 +230,11 @@ def mark_cell(start_s: int) -> Cell:
 
 def day_key(metric: bytes, time_s: int) -> bytes:
     """The row key of the marks of a metric in the day of a time."""
-    return metric + (time_s // DAY_S * DAY_S).to_bytes(4, "big")
+    return metric + floor_to(time_s, DAY_S).to_bytes(4, "big")
 
 
 def read_days(
-    reader: Reader, layout: StoredLayout, metric: bytes = b"", start_s: int = 0, end_s: int = _LAST_S - 1
+    reader: Reader, layout: StoredLayout, metric: bytes = b"", start_s: int = 0, end_s: int = LAST_S - 1
 ) -> Iterator[MarkedDay]:
     """The rows of marks, ascending by key; with a metric, its rows of days that have hours in [start, end).
 
@@ -273,7 +273,7 @@ def read_marks(target: Target, layout: StoredLayout) -> Iterator[HourMark]:
 
 
 def touched_ranges(
-    marks: Iterable[HourMark], lengths: Sequence[int], complete_s: int = _LAST_S
+    marks: Iterable[HourMark], lengths: Sequence[int], complete_s: int = LAST_S
 ) -> list[Touched]:
     """The ranges of time of all intervals with points of marked hours, ascending.
 
@@ -292,8 +292,8 @@ def touched_ranges(
             continue
         start_s, end_s = mark.start_s, behind_s
         for length in lengths:
-            first_s = mark.start_s // length * length
-            last_end_s = -(-behind_s // length) * length
+            first_s = floor_to(mark.start_s, length)
+            last_end_s = ceil_to(behind_s, length)
             if first_s + length <= complete_s:
                 start_s = min(start_s, first_s)
             if last_end_s <= complete_s:

@@ -9,12 +9,13 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection
 
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.bits.times import HOUR_S, ceil_to, floor_to
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.day_plan import RollupPart
 from timebeam.schema.stores import StoredLayout, UidTables, find_capability
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import row_of
-from timebeam.transforms.rollup.changed_hours import HOUR_S, HourMark, clear_marks, read_marks
+from timebeam.transforms.rollup.changed_hours import HourMark, clear_marks, read_marks
 
 
 def is_covered(mark: HourMark, part: RollupPart, lengths: Sequence[int], complete_s: int) -> bool:
@@ -28,8 +29,8 @@ def is_covered(mark: HourMark, part: RollupPart, lengths: Sequence[int], complet
         return False
     planned = {plan.interval.seconds: plan for plan in part.plan.intervals}
     for length in lengths:
-        first_s = mark.start_s // length * length
-        end_s = min(-(-(mark.start_s + HOUR_S) // length), complete_s // length) * length
+        first_s = floor_to(mark.start_s, length)
+        end_s = min(ceil_to(mark.start_s + HOUR_S, length), floor_to(complete_s, length))
         plan = planned.get(length)
         if first_s < end_s and not (plan and plan.start_s <= first_s and end_s <= plan.end_s):
             return False

@@ -19,13 +19,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.stores import Cell, Deletion, Row
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
 
 FAMILY = "t"
-DEAD_MS = 3_600_000
+DEAD_MS = HOUR_MS
 """How long after the end of its lease a holder may still write."""
 
 _LEASE, _LOST = b"lease", b"lost"

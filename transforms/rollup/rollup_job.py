@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.times import ceil_to, floor_to
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import WHOLE_TABLE
@@ -80,7 +81,7 @@ class RollupJob:
         has_all_points = chunk.keys == WHOLE_TABLE or (not output.of_groups and SPAN_S % length == 0)
         if is_mixed or not has_all_points or (self.config.tag_raw and not output.of_groups):
             return plan.within(0, 0)
-        return plan.within(-(-chunk.start_s // length) * length, chunk.end_s // length * length)
+        return plan.within(ceil_to(chunk.start_s, length), floor_to(chunk.end_s, length))
 
     def table(self, name: str) -> str:
         """A table of the configuration, with the layout's prefix."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bools, Int64s
+from timebeam.schema.bits.times import floor_to
 from timebeam.schema.core.reading import ColumnRange, Reader, Scan
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.core.writing import Name
@@ -346,7 +347,7 @@ def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRa
         return metric_ranges(job, plan, chunk.uids)
     # Part of one hour of one metric: the rows of this hour with the same tags.
     base_s = next(plan.rows()).base_s
-    hour_ms = chunk.start_s // row_keys.SPAN_S * row_keys.SPAN_S * 1000
+    hour_ms = floor_to(chunk.start_s, row_keys.SPAN_S) * 1000
     clipped = []
     for hour_range in row_keys.ranges(job.layout.options, chunk.uids[0], hour_ms, hour_ms):
         common = common_range(hour_range, chunk.keys)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import PARTS
 from timebeam.schema.archive.select_archived import ReadRow, SealedSourceWithSeries, cell_pieces
-from timebeam.schema.bits.times import DAY_MS
+from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Finding, Reader, Scan, Selected, Selection, UnknownNameError
 from timebeam.schema.core.rows import Row
@@ -110,6 +110,6 @@ def closed(
             for _ in reader.scan(dataclasses.replace(scan, keys_only=True))
         ):
             continue
-        for day_ms in range(period[0] // DAY_MS * DAY_MS, period[1], DAY_MS):
+        for day_ms in range(floor_to(period[0], DAY_MS), period[1], DAY_MS):
             day = max(day_ms, period[0]), min(day_ms + DAY_MS, period[1]) - 1
             yield from scans(form, data, bases, *day)

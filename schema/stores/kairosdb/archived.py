@@ -15,7 +15,7 @@ from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import PARTS
 from timebeam.schema.archive.keys import parse_key
 from timebeam.schema.archive.select_archived import ReadRow, SealedSourceWithSeries, cell_pieces
-from timebeam.schema.bits.times import DAY_MS
+from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
 from timebeam.schema.core.rows import Row
@@ -153,7 +153,7 @@ def closed(
             True for _ in reader.scan(Scan(tables.data, ranges, keys_only=True))
         ):
             continue
-        for day_ms in range(first_ms // DAY_MS * DAY_MS, last_ms, DAY_MS):
+        for day_ms in range(floor_to(first_ms, DAY_MS), last_ms, DAY_MS):
             start, end = (
                 spec.columns(time_ms - row_ms).to_bytes(4, "big")
                 for time_ms in (max(day_ms, first_ms), min(day_ms + DAY_MS, last_ms))

@@ -16,7 +16,14 @@ from timebeam.schema.stores.opentsdb.columns.annotation_cells import (
     read_annotations,
 )
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram, read_row
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, OpenTsdbRowKey, parse_key, row_key, salt
+from timebeam.schema.stores.opentsdb.keys import (
+    SPAN_S,
+    OpenTsdbOptions,
+    OpenTsdbRowKey,
+    parse_key,
+    row_key,
+    salt,
+)
 from timebeam.schema.stores.opentsdb.uids.uid_maps import UidMaps
 
 _ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000
@@ -34,7 +41,7 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
         except ValueError as error:
             yield _damage(row.table, row.key, str(error))
             continue
-        if key_fields.base_s % 3600:
+        if key_fields.base_s % SPAN_S:
             yield _damage(row.table, row.key, f"base time {key_fields.base_s} is not a whole hour")
         yield from _series_findings(row, key_fields, maps, options)
         if is_sound:
@@ -99,7 +106,7 @@ def _together(rows: Iterable[Row]) -> Iterator[list[Row]]:
 def _global_findings(row: Row, options: OpenTsdbOptions) -> Iterator[Finding]:
     """What is wrong with a row of global annotations."""
     base_s = int.from_bytes(row.key[-4:], "big")
-    if base_s % 3600:
+    if base_s % SPAN_S:
         yield _damage(row.table, row.key, f"base time {base_s} is not a whole hour")
     for annotation in read_annotations(options, row):
         if annotation.note is None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.regex import of_bytes
+from timebeam.schema.bits.times import HOUR_S
 from timebeam.schema.core.option import Option, OptionKind, values_of
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores.opentsdb.uids.escaped_names import Names, Overflow
@@ -224,7 +225,7 @@ OPTIONS = (
 """The options of the layout beside `table_prefix`: fields of `OpenTsdbOptions`."""
 
 
-SPAN_S = 3600
+SPAN_S = HOUR_S
 """Seconds in one row."""
 
 BASE_BYTES = 4

@@ -11,12 +11,13 @@ import numpy as np
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
 from tests.schema.stores.plain_opentsdb import number
 from tests.support.decoded import decode_row
+from timebeam.schema.bits.times import day_range
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.accumulators import Grouping
 from timebeam.schema.rollup.config import OF_GROUP
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.day_plan import day_range, plan
+from timebeam.schema.rollup.day_plan import plan
 from timebeam.schema.stores import Name, Packing, Row
 from timebeam.schema.stores.opentsdb.keys import parse_key, row_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

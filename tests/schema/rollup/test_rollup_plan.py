@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tests.schema.rollup.plain_rollup import plain_base
 from tests.support.budget import examples
+from timebeam.schema.bits.times import day_range, last_complete_day
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.day_plan import day_range, last_complete_day, plan
+from timebeam.schema.rollup.day_plan import plan
 from timebeam.schema.rollup.row_span import RowSpan
 
 DAY_MS = 86_400_000

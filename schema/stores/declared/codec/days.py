@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from timebeam.schema.bits.times import DAY_MS, first_instant
+from timebeam.schema.bits.times import day_range, first_instant
 from timebeam.schema.stores.declared.codec import read_keys, time_parts
 from timebeam.schema.stores.declared.model import DayTables, TableLayout
 
@@ -122,9 +122,7 @@ def tables_within(
     by_day = {day: name for name in names if (day := day_of(tables, name)) is not None}
     within = []
     for day, name in sorted(by_day.items()):
-        midnight_ms = (day - _EPOCH).days * DAY_MS
-        edges = np.array([midnight_ms, midnight_ms + DAY_MS], np.int64)
-        day_start_ms, day_end_ms = first_instant(edges, source.time.zone).tolist()
+        day_start_ms, day_end_ms = day_range(day, source.time.zone)
         if (end_ms is None or day_start_ms <= end_ms) and day_end_ms > (start_ms or 0):
             within.append(name)
     return within

@@ -16,7 +16,7 @@ import pyarrow as pa
 from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.bits.times import DAY_MS, Span, first_instant, local_ms, whole_days
+from timebeam.schema.bits.times import DAY_MS, HOUR_S, Span, first_instant, local_ms, whole_days
 from timebeam.schema.stores.declared.codec.time_parts import fixed
 from timebeam.schema.stores.declared.model import MapColumns, TimeQualifier
 
@@ -48,7 +48,7 @@ def of_times(
         minutes = elapsed // 60 % 60
         digits = elapsed // 60 * 100 + elapsed % 60
         if form.form == "HHMMSS":
-            digits = elapsed // 3600 * 10_000 + minutes * 100 + elapsed % 60
+            digits = elapsed // HOUR_S * 10_000 + minutes * 100 + elapsed % 60
         width = len(form.form)
         good = digits < 10**width
         texts = pc.ascii_lpad(pa.array(digits).cast(pa.string()), width, "0").cast(pa.binary()).to_pylist()

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.bits.times import DAY_MS, UTC, Span, bucket_starts, first_instant, local_ms
+from timebeam.schema.bits.times import DAY_MS, HOUR_MS, UTC, Span, bucket_starts, first_instant, local_ms
 from timebeam.schema.stores.declared.model import UNIT_PER_MS, TableLayout
 from timebeam.schema.stores.declared.parts import Suffix, Time
 
@@ -38,7 +38,7 @@ _LENGTHS = {
     "Y": Span(12 * 31 * DAY_MS, 12),
     "m": Span(31 * DAY_MS, 1),
     "d": Span(DAY_MS),
-    "H": Span(3_600_000),
+    "H": Span(HOUR_MS),
     "M": Span(60_000),
     "S": Span(1000),
     "L": Span(1),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.bits.times import span_of
+from timebeam.schema.bits.times import DAY_MS, span_of
 from timebeam.schema.stores.declared.codec.decode import remembered_times
 from timebeam.schema.stores.declared.language.key_parts import Times
 from timebeam.schema.stores.declared.language.sections import ProblemError, Section
@@ -122,7 +122,7 @@ def _time_qualifier(section: Section, times: Times) -> TimeQualifier:
     smallest = {"HHMM": 60_000, "HHMMSS": 1000}.get(form, 1)
     if step.months or step.ms % smallest:
         raise section.problem("step", f"a step of {step} cannot be written as {form}")
-    if form in ("HHMM", "HHMMSS") and within.ms > 4 * 86_400_000:
+    if form in ("HHMM", "HHMMSS") and within.ms > 4 * DAY_MS:
         raise section.problem("format", f"{form} has two digits for hours: use number for {within}")
     return TimeQualifier(step, form, section.integer("base", 0), section.integer("width", 0))
 

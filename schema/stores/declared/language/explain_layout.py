@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.times import HOUR_MS, floor_to
 from timebeam.schema.core.rows import ROW_BYTES_ADVISED, Row
 from timebeam.schema.stores.declared.codec import read_keys, time_parts
 from timebeam.schema.stores.declared.codec.records import RecordBatch
@@ -283,7 +284,7 @@ def _reads(layout: TableLayout) -> Iterator[str]:
         question = ", ".join([*equals, *([f"{time} from .. to"] if time else [])])
         yield f"    {name + ': ' if name else ''}by {question}: {ranges}"
         fixed = {field: str(batch.texts(field)[0].as_py()) for field in equals}
-        hour = (EXAMPLE_MS // 3_600_000 * 3_600_000, EXAMPLE_MS // 3_600_000 * 3_600_000 + 3_600_000)
+        hour = (floor_to(EXAMPLE_MS, HOUR_MS), floor_to(EXAMPLE_MS, HOUR_MS) + HOUR_MS)
         key_ranges = read_keys.ranges(layout, fixed, hour if time else None)
         for start, end in key_ranges[:_SHOWN_RANGES]:
             yield f"            {_range(start, end)}"

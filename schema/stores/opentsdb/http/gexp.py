@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from timebeam.schema.bits.arrays import Floats, Int64s
-from timebeam.schema.bits.times import LATEST_MS
+from timebeam.schema.bits.times import DAY_MS, HOUR_MS, LATEST_MS
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed, Values, numbers, to_floats
@@ -30,11 +30,10 @@ _MOST_NESTED = 32
 _MOST_SERIES = 26
 _MOST_CHARACTERS = 1_000
 _WHOLE = re.compile(r"[0-9]{1,9}")
-_DAY_MS = 86_400_000
 _WINDOW_MS = dict.fromkeys(("sec", "s"), 1000) | dict.fromkeys(("min", "m"), 60_000)
-_WINDOW_MS |= dict.fromkeys(("hr", "hour", "h"), 3_600_000) | dict.fromkeys(("day", "d"), _DAY_MS)
-_SHIFT_MS = {"sec": 1000, "min": 60_000, "hr": 3_600_000, "day": _DAY_MS, "days": _DAY_MS}
-_SHIFT_MS |= {"week": 7 * _DAY_MS, "weeks": 7 * _DAY_MS}
+_WINDOW_MS |= dict.fromkeys(("hr", "hour", "h"), HOUR_MS) | dict.fromkeys(("day", "d"), DAY_MS)
+_SHIFT_MS = {"sec": 1000, "min": 60_000, "hr": HOUR_MS, "day": DAY_MS, "days": DAY_MS}
+_SHIFT_MS |= {"week": 7 * DAY_MS, "weeks": 7 * DAY_MS}
 _DURATION = re.compile(r"'([0-9]{1,9}) *([a-z]+)'")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from timebeam.schema.bits.times import LATEST_MS
+from timebeam.schema.bits.times import DAY_MS, HOUR_MS, LATEST_MS
 from timebeam.schema.query.downsample import FUNCTIONS, Downsampling, Fill, calendar_interval
 from timebeam.schema.query.question import NONE
 
@@ -111,11 +111,11 @@ class Request:
 _UNIT_MS = {
     "s": 1000,
     "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 7 * 86_400_000,
-    "n": 30 * 86_400_000,
-    "y": 365 * 86_400_000,
+    "h": HOUR_MS,
+    "d": DAY_MS,
+    "w": 7 * DAY_MS,
+    "n": 30 * DAY_MS,
+    "y": 365 * DAY_MS,
 }
 _LONG_MAX = 2**63 - 1
 _FORMS = {

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair
@@ -17,7 +18,6 @@ from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 
 _NEARLY_EXHAUSTED = 0.8
-_DAY_MS = 86_400_000
 _GROWTH_DAYS = 30
 _KIND_BY_METADATA = {f"{kind.removesuffix('s')}_meta": kind for kind in uid_table.KINDS}
 
@@ -139,7 +139,7 @@ class UidMaps:
         counter = self.counters.get(kind)
         given_out = 0 if counter is None else min(possible, int.from_bytes(counter.value, "big", signed=True))
         used = max(given_out, sum(each == kind for each, _ in self.names))
-        new_names = sum(now_ms - time_ms < _GROWTH_DAYS * _DAY_MS for time_ms in written_ms)
+        new_names = sum(now_ms - time_ms < _GROWTH_DAYS * DAY_MS for time_ms in written_ms)
         pace = new_names / _GROWTH_DAYS
         return UidCapacity(
             kind, len(written_ms), used, possible, new_names, (possible - used) / pace if pace else None
