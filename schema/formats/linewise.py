@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from timebeam.schema.bits import number_text, number_words
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
-from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
+from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import NoRoomError, charge_json
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import concatenate

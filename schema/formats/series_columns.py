@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
-from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
+from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.histograms import Histogram, SeriesPoint, encode

@@ -10,7 +10,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 import apache_beam as beam
@@ -18,7 +18,6 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub, parse_topic
 from apache_beam.pvalue import PCollection
 from google.cloud.pubsub_v1 import PublisherClient
-from google.cloud.pubsub_v1.publisher.futures import Future
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
@@ -26,6 +25,7 @@ from timebeam.schema.stores import Row
 from timebeam.transforms.dead_letters.letter import from_json, letters, to_json
 from timebeam.transforms.dead_letters.rejected import ROW_SOURCE, row_of
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
 
 TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
 
@@ -158,8 +158,10 @@ def _time_ms(run_ms: int | None) -> int:
     return int(time.time() * 1000) if run_ms is None else run_ms
 
 
-class _PublishFn(beam.DoFn):
+class _PublishFn(BufferedDoFn[PubsubMessage]):
     """Messages in, published before the bundle ends."""
+
+    most = 1_000
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -167,15 +169,12 @@ class _PublishFn(beam.DoFn):
     def setup(self) -> None:
         self._client = PublisherClient()
 
-    def start_bundle(self) -> None:
-        self._published = list[Future]()
-
-    def process(self, message: PubsubMessage) -> None:
-        self._published.append(self._client.publish(self._topic, message.data, **message.attributes))
-
-    def finish_bundle(self) -> None:
-        for published in self._published:
+    def handle(self, messages: list[PubsubMessage]) -> Iterable[None]:
+        for published in [
+            self._client.publish(self._topic, message.data, **message.attributes) for message in messages
+        ]:
             published.result(timeout=60)
+        return ()
 
 
 class _BundleFileFn(beam.DoFn):

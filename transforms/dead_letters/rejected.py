@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import apache_beam as beam
 import msgspec
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -25,23 +24,12 @@ REJECTED: Final = "rejected"
 ROW_SOURCE = "row of table "
 """How the source of a refused row begins."""
 
-_IN_GLOBAL_WINDOW = GlobalWindows.windowed_value(None)  # making a window for each element takes 1 µs
-
 RejectedOutput = TaggedOutput[Literal["rejected"], Rejected]
 
 
 def refuse(rejected: Rejected) -> RejectedOutput:
     """A refusal as an element of the output `REJECTED`."""
     return TaggedOutput(REJECTED, rejected)
-
-
-def windowed(elements: Iterable[Any]) -> Iterator[Any]:
-    """Elements and refusals as windowed values, as `finish_bundle` must yield them."""
-    for element in elements:
-        if isinstance(element, TaggedOutput):
-            yield TaggedOutput(element.tag, _IN_GLOBAL_WINDOW.with_value(element.value))
-        else:
-            yield _IN_GLOBAL_WINDOW.with_value(element)
 
 
 def refusing(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:

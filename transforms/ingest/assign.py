@@ -13,7 +13,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage

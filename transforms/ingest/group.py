@@ -16,7 +16,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from timebeam.schema.stores import Encoded
-from timebeam.transforms.dead_letters.rejected import windowed
+from timebeam.transforms.flow.buffered import windowed
 
 RowKey = tuple[str, bytes]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.utils import shared
 
-from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import MUTATIONS, KeyRange

@@ -24,8 +24,9 @@ from timebeam.schema.core.rows import (
 from timebeam.schema.stores import Cell, Deletion, Encoded, Layout, Packing, Replacing, Row, SeriesSpan
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse, split_row, windowed
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse, split_row
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import windowed
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.read.table_reader import read_rows

@@ -11,8 +11,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from google.api_core.exceptions import GoogleAPICallError
 
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.compression import DamagedError, TruncatedError, content
-from timebeam.schema.bits.lru import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage

@@ -29,8 +29,9 @@ from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import refused_row, windowed
+from timebeam.transforms.dead_letters.rejected import refused_row
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import windowed
 
 Hours = Collection[tuple[bytes, int]]
 """(metric, start in s) of hours."""

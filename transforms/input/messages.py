@@ -30,8 +30,9 @@ from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, windowed
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.input.opening import (
     JSON,
     ReadMessage,
@@ -55,28 +56,16 @@ VARIANTS = {"avro": ("googclient_schemaencoding", "avro_encoding"), "influx": ("
 """Formats of which a message chooses an option: its attribute and the option."""
 
 
-class GatherFn(beam.DoFn):
+class GatherFn(BufferedDoFn[Message]):
     """`Message` in; lists of them out, of a bounded size, within a bundle."""
 
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._bytes = 0
+    most, most_weight = GATHERED_MESSAGES, GATHERED_BYTES
 
-    def start_bundle(self) -> None:
-        """Starts with an empty list."""
-        self._messages, self._bytes = [], 0
+    def weight(self, message: Message) -> int:
+        return len(message.text)
 
-    def process(self, message: Message) -> Iterator[list[Message]]:
-        self._messages.append(message)
-        self._bytes += len(message.text)
-        if self._bytes >= GATHERED_BYTES or len(self._messages) >= GATHERED_MESSAGES:
-            yield self._messages
-            self._messages, self._bytes = [], 0
-
-    def finish_bundle(self) -> Iterator[Any]:
-        """The rest of the bundle."""
-        messages, self._messages = self._messages, []
-        return windowed([messages] if messages else ())
+    def handle(self, messages: list[Message]) -> Iterable[list[Message]]:
+        return (messages,)
 
 
 def gathered(messages: PCollection[Any]) -> PCollection[list[Message]]:

@@ -20,8 +20,9 @@ from timebeam.schema.core.batches import follows, join_texts
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, windowed
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import windowed
 from timebeam.transforms.input.cutters import LINES, LineCutter, count_newlines, refusal
 from timebeam.transforms.input.json_cutter import JsonCutter
 from timebeam.transforms.input.opening import ReadMessage

@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from google.api_core import exceptions
 
-from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import (
     NO_CELL,
@@ -37,8 +37,9 @@ from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.read.table_reader import TableReader
 
@@ -251,7 +252,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
                 tuple[tuple[bytes, bytes], list[Any]]
             )
         store = _StoreAnnotationsFn(self._target, layout, dry_run=self._dry_run)
-        stored = groups | "Store" >> beam.ParDo(store)
+        stored = groups | "Store" >> beam.ParDo(store).with_output_types(Rejected)
         return (addressed[REJECTED], stored) | "AllRefused" >> beam.Flatten()
 
 
@@ -340,27 +341,19 @@ def _joined_lists(
     return key, [addressed for edits in lists for addressed in edits]
 
 
-class _StoreAnnotationsFn(beam.DoFn):
+class _StoreAnnotationsFn(BufferedDoFn[tuple[tuple[bytes, bytes], list[AddressedEdit]]]):
     """((row key, qualifier), list of `AddressedEdit`) in, stored before the bundle ends; `Rejected` out."""
+
+    most_weight = _HELD_EDITS
 
     def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:
         self._target, self._layout, self._dry_run = target, layout, dry_run
-        self._groups: dict[cells.Place, list[AddressedEdit]] = {}
-        self._size = 0
 
-    def start_bundle(self) -> None:
-        self._groups, self._size = {}, 0
+    def weight(self, element: tuple[tuple[bytes, bytes], list[AddressedEdit]]) -> int:
+        return len(element[1])
 
-    def process(self, group: tuple[tuple[bytes, bytes], list[AddressedEdit]]) -> Iterator[Rejected]:
-        place, addressed = group
-        self._groups.setdefault(cells.Place(*place), []).extend(addressed)
-        self._size += len(addressed)
-        if self._size >= _HELD_EDITS:
-            yield from self._flush()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        return windowed(self._flush())
-
-    def _flush(self) -> list[Rejected]:
-        groups, self._groups, self._size = self._groups, {}, 0
-        return store(self._target, self._layout, groups, dry_run=self._dry_run) if groups else []
+    def handle(self, elements: list[tuple[tuple[bytes, bytes], list[AddressedEdit]]]) -> list[Rejected]:
+        groups: dict[cells.Place, list[AddressedEdit]] = {}
+        for place, addressed in elements:
+            groups.setdefault(cells.Place(*place), []).extend(addressed)
+        return store(self._target, self._layout, groups, dry_run=self._dry_run)

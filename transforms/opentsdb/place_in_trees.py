@@ -27,8 +27,9 @@ from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import TallyCounters, work_done
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.opentsdb.tree_series import UidNames, read_tsuids
@@ -196,14 +197,14 @@ class _PlaceFn(beam.DoFn):
         yield key, BranchEntry(series.tsuid, placement.path, placement.leaf)
 
 
-class _StoreBranchesFn(beam.DoFn):
+class _StoreBranchesFn(BufferedDoFn[tuple[bytes, list[BranchEntry]]]):
     """(row key, `BranchEntry`s) in, missing cells are set; collisions to `FAILURES`."""
+
+    most, most_weight = _ROWS_AT_ONCE, 50 * _ROWS_AT_ONCE
 
     def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
         self._trees = {tree.tree_id: tree for tree in job.trees}
-        self._groups: list[tuple[bytes, list[BranchEntry]]] = []
-        self._entries = 0
         self._pool: ThreadPoolExecutor | None = None
 
     def setup(self) -> None:
@@ -213,24 +214,17 @@ class _StoreBranchesFn(beam.DoFn):
         if self._pool is not None:
             self._pool.shutdown()
 
-    def start_bundle(self) -> None:
-        self._groups, self._entries = [], 0
-
-    def process(self, group: tuple[bytes, Iterable[BranchEntry]]) -> Iterator[Any]:
+    def process(self, group: tuple[bytes, Iterable[BranchEntry]]) -> Iterable[Any]:
         key, entries = group
-        self._groups.append((key, sorted(entries)))
-        self._entries += len(self._groups[-1][1])
-        if len(self._groups) >= _ROWS_AT_ONCE or self._entries >= 50 * _ROWS_AT_ONCE:
-            yield from self._flush()
+        return self.add((key, sorted(entries)))
 
-    def finish_bundle(self) -> Iterator[Any]:
-        return windowed(self._flush())
+    def weight(self, group: tuple[bytes, list[BranchEntry]]) -> int:
+        return len(group[1])
 
-    def _flush(self) -> Iterator[TaggedOutput[Any, Any]]:
-        """Reads the buffered rows together, and completes several at a time."""
+    def handle(self, groups: list[tuple[bytes, list[BranchEntry]]]) -> Iterator[TaggedOutput[Any, Any]]:
+        """Reads the rows together, and completes several at a time."""
         assert self._pool is not None
-        job, groups = self._job, self._groups
-        self._groups, self._entries = [], 0
+        job = self._job
         existing = read_rows(job.target, job.table, [key for key, _ in groups])
 
         def complete(group: tuple[bytes, list[BranchEntry]]) -> CompletedRow:

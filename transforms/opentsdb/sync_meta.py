@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
 
-from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.stores import Cell, Row, Scan, SeriesMeta
 from timebeam.schema.stores.opentsdb import meta_documents
@@ -24,9 +24,8 @@ from timebeam.schema.stores.opentsdb.meta_documents import meta_table, series_ro
 from timebeam.transforms.bigtable.compare_and_set import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import windowed
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import META_NAMESPACE, SkipLog, TallyCounters, work_done
-from timebeam.transforms.opentsdb.track_meta import ROWS_AT_ONCE
 from timebeam.transforms.read.chunks import RangesFn
 from timebeam.transforms.read.table_reader import read_rows, scan_rows
 
@@ -157,6 +156,7 @@ class ReadSeriesFn(beam.DoFn):
 
 
 _NAMES = 1_000_000
+_ROWS_AT_ONCE = 2_000
 
 
 class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
@@ -181,31 +181,20 @@ class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
         )
 
 
-class _StoreSeriesFn(beam.DoFn):
+class _StoreSeriesFn(BufferedDoFn[tuple[bytes, SeriesExtent]]):
     """(TSUID, `SeriesExtent`) in; (UID, first seen, in s) out, for series whose UIDs have names."""
+
+    most = _ROWS_AT_ONCE
 
     def __init__(self, job: MetaSyncJob) -> None:
         self._job = job
-        self._extents: dict[bytes, SeriesExtent] = {}
         self._named: LruCache[UidPair, bool] = LruCache(_NAMES)
 
     def setup(self) -> None:
         self._named = LruCache(_NAMES)
 
-    def start_bundle(self) -> None:
-        self._extents = {}
-
-    def process(self, element: tuple[bytes, SeriesExtent]) -> Iterator[tuple[UidPair, int]]:
-        self._extents[element[0]] = element[1]
-        if len(self._extents) == ROWS_AT_ONCE:
-            yield from self._store()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        return windowed(self._store())
-
-    def _store(self) -> Iterator[tuple[UidPair, int]]:
-        job, extents, skips = self._job, self._extents, SkipLog(COUNTERS)
-        self._extents = {}
+    def handle(self, elements: list[tuple[bytes, SeriesExtent]]) -> Iterator[tuple[UidPair, int]]:
+        job, extents, skips = self._job, dict(elements), SkipLog(COUNTERS)
         pairs = {tsuid: tsuid_pairs(job.layout.options, tsuid) for tsuid in extents}
         nameless = self._nameless({pair for series_pairs in pairs.values() for pair in series_pairs})
         for tsuid, series_pairs in pairs.items():
@@ -277,42 +266,28 @@ def _renewed(job: MetaSyncJob, tsuid: bytes, cell: Cell, extent: SeriesExtent) -
     return cell._replace(timestamp_ms=latest_ms, value=meta_documents.counter_bytes(extent.points))
 
 
-class _StoreUidsFn(beam.DoFn):
+class _StoreUidsFn(BufferedDoFn[tuple[UidPair, int]]):
     """(UID, when it was first seen, in s) in, nothing out."""
+
+    most = _ROWS_AT_ONCE
 
     def __init__(self, job: MetaSyncJob) -> None:
         self._job = job
-        self._first_seen: dict[UidPair, int] = {}
 
-    def start_bundle(self) -> None:
-        self._first_seen = {}
-
-    def process(self, element: tuple[UidPair, int]) -> None:
-        self._first_seen[element[0]] = element[1]
-        if len(self._first_seen) == ROWS_AT_ONCE:
-            self._store()
-
-    def finish_bundle(self) -> None:
-        self._store()
-
-    def _store(self) -> None:
-        job, skips = self._job, SkipLog(COUNTERS)
-        rows = uid_rows(job.layout.uid_table, self._first_seen)
+    def handle(self, elements: list[tuple[UidPair, int]]) -> Iterable[None]:
+        job, first_seen, skips = self._job, dict(elements), SkipLog(COUNTERS)
+        rows = uid_rows(job.layout.uid_table, first_seen)
         existing = read_rows(job.target, job.layout.uid_table, [row.key for row in rows])
         for uid, row in existing.items():
             for cell in row.cells:
                 kind = meta_documents.KINDS.get(cell.qualifier)
-                if (
-                    cell.family == meta_documents.FAMILY
-                    and kind is not None
-                    and (kind, uid) in self._first_seen
-                ):
+                if cell.family == meta_documents.FAMILY and kind is not None and (kind, uid) in first_seen:
                     try:
                         meta_documents.UidMeta.from_bytes(kind, cell.value)
                     except ValueError as error:
                         skips.skip("damaged", f"UID {uid.hex()} of kind {kind}: {error}")
         _create("uids_created", job, job.layout.uid_table, rows, existing)
-        self._first_seen = {}
+        return ()
 
 
 def _create(

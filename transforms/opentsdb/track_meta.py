@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import apache_beam as beam
 from apache_beam.utils import shared
 
-from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.core.rows import RowMutation
 from timebeam.schema.stores import Row, SeriesMeta
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
@@ -18,16 +17,16 @@ from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.read.table_reader import read_rows
 
-ROWS_AT_ONCE = 2_000
 
+class _SeenRow(NamedTuple):
+    """A row of an uncached series: its TSUID, and the earliest and latest arrival of its points, in ms."""
 
-class _NewSeries(NamedTuple):
-    """When a series was first seen, and when its newest point arrived, in ms."""
-
-    created_ms: int
-    latest_ms: int
+    tsuid: bytes
+    first_ms: int
+    last_ms: int
 
 
 class _SeenSeries:
@@ -39,17 +38,18 @@ class _SeenSeries:
         self.uids: LruCache[UidPair, bool] = LruCache(size)
 
 
-class TrackFn(beam.DoFn):
+class TrackFn(BufferedDoFn[_SeenRow]):
     """`Row` in, nothing out: stores missing metadata of the rows' series before the bundle ends.
 
     A series is cached only when its metadata is stored, so that a repeated bundle leaves nothing out.
     """
 
+    most = 2_000
+
     def __init__(self, target: Target, layout: SeriesMeta, mode: MetaMode, cache_size: int) -> None:
         self._target, self._layout, self._mode, self._size = target, layout, mode, cache_size
         self._shared = shared.Shared()
         self._seen: _SeenSeries | None = None
-        self._new: dict[bytes, _NewSeries] = {}
 
     def hold(self) -> _SeenSeries:
         """The cache of this process, which lives as long as it is referenced, between runs too."""
@@ -61,47 +61,37 @@ class TrackFn(beam.DoFn):
         """Opens the cache of the process."""
         self._seen = self.hold()
 
-    def start_bundle(self) -> None:
-        """Starts with no new series."""
-        self._new = {}
-
-    def process(self, row: RowMutation) -> None:
+    def process(self, row: RowMutation) -> Iterable[None]:
         assert self._seen is not None
         options = self._layout.options
         if row.table != self._layout.data_table or not is_of_series(options, row.key):
-            return
+            return ()
         try:
             tsuid, _ = tsuid_of_key(options, row.key)
         except ValueError:
-            return  # a replayed row with a changed key
+            return ()  # a replayed row with a changed key
         with self._seen.lock:
             if self._seen.series.get(tsuid):
-                return
+                return ()
         times_ms = [cell.timestamp_ms for cell in plain_row(row).cells]
-        if not times_ms:
-            return
-        if tsuid in self._new:
-            times_ms += self._new[tsuid]
-        self._new[tsuid] = _NewSeries(min(times_ms), max(times_ms))
-        if len(self._new) >= ROWS_AT_ONCE:
-            self._store()
+        return self.add(_SeenRow(tsuid, min(times_ms), max(times_ms))) if times_ms else ()
 
-    def finish_bundle(self) -> None:
+    def handle(self, rows: list[_SeenRow]) -> Iterable[None]:
         """Stores the metadata of the new series."""
-        if self._new:
-            self._store()
-
-    def _store(self) -> None:
         assert self._seen is not None
-        table, new = meta_table(self._layout.options.table_prefix).name, self._new
+        new: dict[bytes, _SeenRow] = {}
+        for row in rows:
+            _, first_ms, last_ms = new.get(row.tsuid, row)
+            new[row.tsuid] = _SeenRow(row.tsuid, min(first_ms, row.first_ms), max(last_ms, row.last_ms))
+        table = meta_table(self._layout.options.table_prefix).name
         is_full = self._mode is MetaMode.FULL
-        names = self._names() if is_full else {}
+        names = self._names(new.values()) if is_full else {}
         self._create(self._layout.uid_table, uid_rows(self._layout.uid_table, names))
         self._create(
             table,
             [
-                series_row(table, tsuid, seen.created_ms // 1000, seen.latest_ms, document=is_full)
-                for tsuid, seen in new.items()
+                series_row(table, tsuid, first_ms // 1000, last_ms, document=is_full)
+                for tsuid, first_ms, last_ms in new.values()
             ],
         )
         with self._seen.lock:
@@ -109,19 +99,17 @@ class TrackFn(beam.DoFn):
                 self._seen.series[tsuid] = True
             for pair in names:
                 self._seen.uids[pair] = True
-        self._new = {}
+        return ()
 
-    def _names(self) -> dict[UidPair, int]:
+    def _names(self, new: Iterable[_SeenRow]) -> dict[UidPair, int]:
         """The uncached UIDs of the new series, and when each was first seen, in s."""
         assert self._seen is not None
         first_seen_s: dict[UidPair, int] = {}
         with self._seen.lock:
-            for tsuid, (created_ms, _) in self._new.items():
+            for tsuid, first_ms, _ in new:
                 for pair in tsuid_pairs(self._layout.options, tsuid):
                     if not self._seen.uids.get(pair):
-                        first_seen_s[pair] = min(
-                            first_seen_s.get(pair, created_ms // 1000), created_ms // 1000
-                        )
+                        first_seen_s[pair] = min(first_seen_s.get(pair, first_ms // 1000), first_ms // 1000)
         return first_seen_s
 
     def _create(self, table: str, rows: Sequence[Row]) -> None:

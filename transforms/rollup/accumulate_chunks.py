@@ -29,8 +29,9 @@ from timebeam.schema.rollup.day_plan import RollupPlan
 from timebeam.schema.stores import Reader, SeriesKey
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key
 from timebeam.transforms.bigtable.reader import sampled
-from timebeam.transforms.dead_letters.rejected import refuse, windowed
+from timebeam.transforms.dead_letters.rejected import refuse
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import windowed
 from timebeam.transforms.ingest.assign import SeriesKeys
 from timebeam.transforms.read.chunks import Chunk, hour_chunks
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader, within

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -15,6 +15,7 @@ from timebeam.schema.rollup.day_plan import RollupPart
 from timebeam.schema.stores import StoredLayout, UidTables, find_capability
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import row_of
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.rollup.changed_hours import HourMark, clear_marks, read_marks
 
 
@@ -92,28 +93,19 @@ class _UnwrittenFn(beam.DoFn):
         yield key[options.salt_width : options.salt_width + options.uid_width_metric]
 
 
-class ClearMarksFn(beam.DoFn):
+class ClearMarksFn(BufferedDoFn[HourMark]):
     """`HourMark` in; clears them before the bundle ends, but for those of metrics with unwritten rows."""
 
-    _MARKS_AT_ONCE = 10_000
+    most = 10_000
 
     def __init__(self, target: Target, layout: StoredLayout) -> None:
         self._target, self._layout = target, layout
-        self._marks: list[HourMark] = []
 
-    def start_bundle(self) -> None:
-        self._marks = []
+    def process(  # type: ignore[override]
+        self, mark: HourMark, unwritten: Sequence[bytes]
+    ) -> Iterable[None]:
+        return () if mark.metric in unwritten or b"" in unwritten else self.add(mark)
 
-    def process(self, mark: HourMark, unwritten: Sequence[bytes]) -> None:
-        if mark.metric in unwritten or b"" in unwritten:
-            return
-        self._marks.append(mark)
-        if len(self._marks) >= self._MARKS_AT_ONCE:
-            self._clear()
-
-    def finish_bundle(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        marks, self._marks = self._marks, []
+    def handle(self, marks: list[HourMark]) -> Iterable[None]:
         clear_marks(self._target, self._layout, marks)
+        return ()

@@ -16,8 +16,9 @@ from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.accumulate_chunks import (
     PIECES,
@@ -73,42 +74,34 @@ class ExistingQualifiersFn(beam.DoFn):
                     yield (name, key), (which, qualifiers)
 
 
-class EncodeRowFn(beam.DoFn):
+class EncodeRowFn(BufferedDoFn[tuple[RollupRowKey, list[PackedGroup]]]):
     """((table, row key), pieces) in; `EncodedRow` mutations out, sums beyond the floats to `REJECTED`.
 
     Rows of one table are encoded together: one by one they take several times as long.
     """
+
+    most_weight = _BYTES_AT_ONCE
 
     def __init__(self, job: RollupJob) -> None:
         self._job = job
         self._intervals: dict[str, RollupInterval] = {
             name: interval for interval in job.config.intervals for name in outputs(job.config, interval)
         }
-        self._groups: dict[str, list[tuple[bytes, list[PackedGroup]]]] = {}
-        self._bytes = 0
 
-    def start_bundle(self) -> None:
-        """Starts with an empty buffer."""
-        self._groups, self._bytes = {}, 0
+    def process(self, group: tuple[RollupRowKey, Iterable[PackedGroup]]) -> Iterable[Any]:
+        return self.add((group[0], list(group[1])))
 
-    def process(
-        self, group: tuple[RollupRowKey, Iterable[PackedGroup]]
+    def weight(self, group: tuple[RollupRowKey, list[PackedGroup]]) -> int:
+        return sum([len(packed) for _, packed in group[1]])
+
+    def handle(
+        self, groups: list[tuple[RollupRowKey, list[PackedGroup]]]
     ) -> Iterator[EncodedRow | RejectedOutput]:
-        (name, key), group_packed = group
-        pairs = list(group_packed)
-        self._groups.setdefault(name, []).append((key, pairs))
-        self._bytes += sum([len(packed) for _, packed in pairs])
-        if self._bytes >= _BYTES_AT_ONCE:
-            yield from self._encoded()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        """The rest of the buffer."""
-        yield from windowed(self._encoded())
-
-    def _encoded(self) -> Iterator[EncodedRow | RejectedOutput]:
-        groups_by_table, self._groups, self._bytes = self._groups, {}, 0
-        for name, groups in groups_by_table.items():
-            yield from self._rows(name, groups)
+        by_table: dict[str, list[tuple[bytes, list[PackedGroup]]]] = {}
+        for (name, key), pairs in groups:
+            by_table.setdefault(name, []).append((key, pairs))
+        for name, of_table in by_table.items():
+            yield from self._rows(name, of_table)
 
     def _rows(
         self, name: str, groups: list[tuple[bytes, list[PackedGroup]]]

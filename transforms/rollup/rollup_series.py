@@ -43,8 +43,9 @@ from timebeam.schema.stores import (
 )
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing, windowed
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.ingest.index import IndexFn
@@ -188,38 +189,26 @@ def series_of(text: SeriesText) -> Series:
     return Series(metric, tuple(map(tuple, tags)), tuple(map(tuple, resources)))
 
 
-class _RollupPointsFn(beam.DoFn):
+class _RollupPointsFn(BufferedDoFn[tuple[Series, list[bytes]]]):
     """(series, packed accumulators of all chunks) in; `KeyedBatch` of their rollups out."""
+
+    most_weight = _MERGED_BYTES
 
     def __init__(self, job: SeriesRollupJob, interval: str) -> None:
         self._job, self._interval = job, interval
         (self._seconds,) = (each.seconds for each in job.config.rollups if each.interval == interval)
         self._layout = job.layouts[interval]
-        self._groups: list[tuple[Series, list[bytes]]] = []
-        self._size = 0
 
-    def start_bundle(self) -> None:
-        """Starts with an empty buffer."""
-        self._groups, self._size = [], 0
+    def process(self, group: tuple[SeriesText, Iterable[bytes]]) -> Iterable[Any]:
+        text, packed = group
+        return self.add((series_of(text), list(packed)))
 
-    def process(self, group: tuple[SeriesText, Iterable[bytes]]) -> Iterator[KeyedBatch | RejectedOutput]:
-        text, group_packed = group
-        packed = list(group_packed)
-        self._groups.append((series_of(text), packed))
-        self._size += sum(map(len, packed))
-        if self._size >= _MERGED_BYTES:
-            yield from self._points()
+    def weight(self, group: tuple[Series, list[bytes]]) -> int:
+        return sum(map(len, group[1]))
 
-    def finish_bundle(self) -> Iterator[Any]:
-        """The rest of the buffer."""
-        yield from windowed(self._points())
-
-    def _points(self) -> Iterator[KeyedBatch | RejectedOutput]:
-        if not self._groups:
-            return
+    def handle(self, groups: list[tuple[Series, list[bytes]]]) -> Iterator[KeyedBatch | RejectedOutput]:
         interval, config = self._interval, self._job.config
-        buckets = unpacked(self._groups, self._seconds, ends=config.has_ends)
-        self._groups, self._size = [], 0
+        buckets = unpacked(groups, self._seconds, ends=config.has_ends)
         metrics.count_rollup(f"buckets_{interval}", len(buckets))
         batch, rejected = rollup_points(buckets, interval, config.computed, self._job.layout.rollup_names)
         for refusal in rejected:

@@ -13,7 +13,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.option import Option, OptionKind, values_of
 from timebeam.schema.core.points import PointBatch

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 import struct
 
+from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.compression import snappy
-from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
 from timebeam.schema.bits.reasons import Reason, RefusedError

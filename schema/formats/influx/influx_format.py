@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
+from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.option import Option, values_of

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.json_text import DECODER, elements, is_json
-from timebeam.schema.bits.lru import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.bits.number_text import number_columns
 from timebeam.schema.bits.reasons import RefusedError

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_fields, charge_series, text_bytes
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
 from timebeam.schema.bits.reasons import Reason, RefusedError

@@ -31,8 +31,8 @@ from collections.abc import Hashable
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.compression import compression, snappy, unpack
-from timebeam.schema.bits.lru import LruCache
 from timebeam.schema.bits.meter import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError
 from timebeam.schema.bits.protobuf import fields as fields_of

@@ -11,7 +11,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from timebeam.schema.bits.lru import LruCache
+from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.stores import (

@@ -1,9 +1,10 @@
-"""A mapping that drops its least recently used entries: for bounded caches of names and series."""
+"""Bounded memory: lists of a bounded size, and a mapping that drops its least recently used entries."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 CACHED_BYTES = 4096
@@ -11,6 +12,36 @@ CACHED_BYTES = 4096
 
 K = TypeVar("K")
 V = TypeVar("V")
+Item = TypeVar("Item")
+
+
+def batched(
+    items: Iterable[Item],
+    most: float,
+    weight: Callable[[Item], int] | None = None,
+    most_weight: float = math.inf,
+) -> Iterator[list[Item]]:
+    """Items in lists that are handled together, in order; no list is empty.
+
+    >>> list(batched(["a", "bcd", "e", "f", "g"], most=3, weight=len, most_weight=4))
+    [['a', 'bcd'], ['e', 'f', 'g']]
+
+    Args:
+      most: a list ends with so many items.
+      weight: of an item, such as its bytes.
+      most_weight: a list ends with the item that brings it to so much.
+    """
+    batch: list[Item] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        if weight is not None:
+            total += weight(item)
+        if len(batch) >= most or total >= most_weight:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
 
 
 class LruCache(Generic[K, V]):
