@@ -24,9 +24,8 @@ from timebeam.schema.bits.times import parse_time
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import AmbiguousNameError
-from timebeam.schema.query.answer import all_of, by_start
+from timebeam.schema.query.answer import SUM, all_of, by_start
 from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.histogram_answer import SUM
 from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.stores import (

@@ -29,9 +29,8 @@ from timebeam.schema.stores import (
     find_capability,
 )
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.budget import Meter, MeteredReader, metered
+from timebeam.transforms.query.budget import Meter, MeteredReader, TimedCache, Transcript, UidCache, metered
 from timebeam.transforms.query.evaluate import Evaluated
-from timebeam.transforms.query.read_cache import TimedCache, Transcript, UidCache
 from timebeam.transforms.read.table_reader import TableReader
 
 MOST_UIDS, MOST_LISTS = 200_000, 1_000

@@ -3,19 +3,25 @@
 Integers and floats are kept apart until the end, so nothing is rounded in between. An accumulator is a
 function of the set of its points: for any split of the points and any order of merging, the result is the
 same, bit for bit.
+
+Between the workers of a rollup they travel as fragments: the accumulators of one series or group, perhaps of
+one row, from one part of the input. All columns are in one record array; a fragment is a slice of its bytes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s
+from timebeam.schema.bits.times import HOUR_S
 from timebeam.schema.core.points import Series
 from timebeam.schema.rollup import exact_sum
+from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.exact_sum import Sums, reduced
 
 MOST_POINTS = 1 << 34
@@ -308,3 +314,83 @@ def first_of_each(index: Int32s, starts: Int64s) -> Int64s:
     """int64[k]: the start of each run of equal (index, start)."""
     changes = (index[1:] != index[:-1]) | (starts[1:] != starts[:-1])
     return np.concatenate([[0], np.flatnonzero(changes) + 1])
+
+
+_FIELDS = [
+    *((name, "<i8") for name in ("starts_ms", "counts", "float_counts", "int_mins", "int_maxs")),
+    *((name, "<f8") for name in ("float_mins", "float_maxs")),
+    *(("tops", "<i8"), ("digits", "<i8", (4,))),
+]
+_END_FIELDS = [
+    (f"{edge}_{name}", "u1" if name == "kinds" else "<i8") for edge in Ends._fields for name in Edges._fields
+]
+_RECORDS = {False: np.dtype(_FIELDS), True: np.dtype([*_FIELDS, *_END_FIELDS])}
+"""By whether accumulators have `ends`."""
+
+
+def row_fragments(buckets: Buckets, interval: RollupInterval) -> Iterator[tuple[int, int, bytes]]:
+    """(number of a series, base time of a row in s, its fragment) of buckets, by series and row.
+
+    Rows of the default interval are hours, as in the data table.
+    """
+    if not len(buckets):
+        return
+    starts_s = buckets.starts_ms // 1000
+    bases = starts_s - starts_s % HOUR_S if interval.is_default else interval.row_span.bases(starts_s)
+    records, size = _records(buckets)
+    change = (np.diff(buckets.index, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
+    firsts = np.flatnonzero(change)
+    ends = (np.append(firsts[1:], len(buckets)) * size).tolist()
+    rows = zip(buckets.index[firsts].tolist(), bases[firsts].tolist(), firsts.tolist(), ends, strict=True)
+    for series, base, first, end in rows:
+        yield series, base, records[first * size : end]
+
+
+def packed_series(buckets: Buckets) -> Iterator[tuple[int, bytes]]:
+    """(number of a series, its fragment) for each series of buckets."""
+    records, size = _records(buckets)
+    bounds = np.searchsorted(buckets.index, np.arange(len(buckets.series) + 1)) * size
+    for number, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
+        if end > start:
+            yield number, records[start:end]
+
+
+def unpacked(groups: Sequence[tuple[Series, Sequence[bytes]]], interval_s: int, *, ends: bool) -> Buckets:
+    """Merges the accumulators in fragments of series or rows.
+
+    Args:
+      groups: distinct series, each with its fragments.
+      ends: whether they were packed with `Buckets.ends`.
+
+    Raises:
+      OverflowError: more than `MOST_POINTS` points in one bucket.
+    """
+    record = _RECORDS[ends]
+    records = np.frombuffer(b"".join([fragment for _, packed in groups for fragment in packed]), record)
+    sizes = [sum(map(len, packed)) // record.itemsize for _, packed in groups]
+    buckets = Buckets(
+        interval_s,
+        tuple(series for series, _ in groups),
+        np.repeat(np.arange(len(groups), dtype=np.int32), sizes),
+        sums=Sums(records["tops"], np.ascontiguousarray(records["digits"].T)),
+        ends=Ends(_edges(records, "first"), _edges(records, "last")) if ends else None,
+        **{name: records[name] for name in COLUMNS},
+    )
+    return regrouped(buckets)
+
+
+def _records(buckets: Buckets) -> tuple[bytes, int]:
+    """(the records of all buckets, the size of one)."""
+    records = np.empty(len(buckets), _RECORDS[buckets.ends is not None])
+    for name in COLUMNS:
+        records[name] = getattr(buckets, name)
+    records["tops"], records["digits"] = buckets.sums.tops, buckets.sums.digits.T
+    if buckets.ends is not None:
+        for edge, edge_values in zip(Ends._fields, buckets.ends, strict=True):
+            for name, column in zip(Edges._fields, edge_values, strict=True):
+                records[f"{edge}_{name}"] = column
+    return records.tobytes(), records.itemsize
+
+
+def _edges(records: np.ndarray[tuple[int], np.dtype[np.void]], edge: str) -> Edges:
+    return Edges(*(records[f"{edge}_{name}"] for name in Edges._fields))

@@ -34,9 +34,15 @@ from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.core.points import Series
 from timebeam.schema.stores import Cell, Deletion, Row, Scan
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.query.budget import Budget, Meter, MeteredReader
+from timebeam.transforms.query.budget import (
+    KEPT_SECONDS,
+    Budget,
+    Meter,
+    MeteredReader,
+    TimedCache,
+    Transcript,
+)
 from timebeam.transforms.query.evaluate import Evaluated, evaluate
-from timebeam.transforms.query.read_cache import KEPT_SECONDS, TimedCache, Transcript
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.changed_hours import hours_note, read_days, touched_table
 from timebeam.transforms.rollup.hour_leases import claim, release

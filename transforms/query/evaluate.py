@@ -9,8 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.points import Series
 from timebeam.schema.query.aggregate import never_stops
-from timebeam.schema.query.answer import QuerySeries, Result, annotated, answer
-from timebeam.schema.query.histogram_answer import answer_histograms, check_percentiles
+from timebeam.schema.query.answer import (
+    QuerySeries,
+    Result,
+    annotated,
+    answer,
+    answer_histograms,
+    check_percentiles,
+)
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig
 from timebeam.schema.series.search_series import CachedUidNames

@@ -22,8 +22,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
-from timebeam.schema.rollup.accumulator_bytes import packed_rows
-from timebeam.schema.rollup.accumulators import Buckets
+from timebeam.schema.rollup.accumulators import Buckets, row_fragments
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import RollupPlan
 from timebeam.schema.stores import Reader, SeriesKey
@@ -294,7 +293,7 @@ def _packed_groups(
     aggregator: str,
 ) -> Iterator[TaggedOutput[Any, tuple[RollupRowKey, PackedGroup]]]:
     """The packed accumulators of the series, or groups, that have a key."""
-    for number, base_s, packed in packed_rows(buckets, interval, hours=interval.is_default):
+    for number, base_s, packed in row_fragments(buckets, interval):
         key = keys[number]
         if key is not None:
             yield TaggedOutput(PIECES, ((table, row_key(key, base_s)), (aggregator, packed)))

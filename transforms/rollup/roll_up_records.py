@@ -19,8 +19,7 @@ from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.rollup.accumulator_bytes import packed_series, unpacked
-from timebeam.schema.rollup.accumulators import Buckets, merge
+from timebeam.schema.rollup.accumulators import Buckets, merge, packed_series, unpacked
 from timebeam.schema.stores import Cell, Row, Scan, TableSpec
 from timebeam.schema.stores.declared.codec.days import day_pattern, day_piece, is_of_day, table_of
 from timebeam.schema.stores.declared.codec.declared_rollups import rollup_rows, start_of, values_of

@@ -11,7 +11,7 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import EncodedRow
-from timebeam.schema.rollup.accumulator_bytes import unpacked
+from timebeam.schema.rollup.accumulators import unpacked
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
 from timebeam.schema.stores.opentsdb import keys as row_keys

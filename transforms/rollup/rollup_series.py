@@ -25,7 +25,7 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.rollup.accumulate import Accumulator
-from timebeam.schema.rollup.accumulator_bytes import packed_series, unpacked
+from timebeam.schema.rollup.accumulators import packed_series, unpacked
 from timebeam.schema.rollup.as_series import rollup_points
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart

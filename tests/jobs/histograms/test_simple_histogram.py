@@ -19,7 +19,7 @@ from timebeam.schema.core.histograms import (
     merged,
 )
 from timebeam.schema.core.points import Series
-from timebeam.schema.query.histogram_answer import answer_histograms, check_percentiles
+from timebeam.schema.query.answer import answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question
 
 floats = st.floats(width=32, allow_nan=False)
