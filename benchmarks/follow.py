@@ -30,10 +30,10 @@ from google.pubsub_v1.types import PubsubMessage
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
 from timebeam.pipelines.options.values import read_config
+from timebeam.schema.core.rows import Row
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.stores import Row
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target

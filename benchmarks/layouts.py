@@ -35,9 +35,10 @@ from benchmarks.ingest import input_file
 from timebeam.pipelines import cli
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.values import layout_named
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.rows import MUTATIONS
-from timebeam.schema.stores import Layout, Packing, Row
+from timebeam.schema.core.rows import MUTATIONS, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.copy.copied_points import read_points

@@ -30,7 +30,7 @@ from google.cloud.bigtable.data import DeleteAllFromRow
 
 from benchmarks import bench
 from benchmarks.bench import ROOT, TARGET, BenchmarkError, log, open_table, run_child
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.meta_documents import TsMeta, meta_table
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, parse_trees

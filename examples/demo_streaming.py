@@ -22,7 +22,8 @@ from google.pubsub_v1 import PublisherClient
 
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
-from timebeam.schema.stores import LAYOUTS, Selected, Selection
+from timebeam.schema.core.reading import Selected, Selection
+from timebeam.schema.stores import LAYOUTS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader
 

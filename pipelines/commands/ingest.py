@@ -29,9 +29,10 @@ from timebeam.pipelines.options.parameters import (
     positive,
     whole,
 )
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import AUTO, FORMATS
 from timebeam.schema.series.series_limits import MOST_VALUES, parse_limits
-from timebeam.schema.stores import LAYOUTS, Packing
+from timebeam.schema.stores import LAYOUTS
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 
 SOURCE = (

@@ -22,7 +22,9 @@ from typing import Any
 
 from timebeam.pipelines.deploy.templates import template_parameters, write_or_check
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT
-from timebeam.schema.stores import LAYOUTS, Layout, TableSpec, UidTables, find_capability
+from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.rows import TableSpec
+from timebeam.schema.stores import LAYOUTS, find_opentsdb
 from timebeam.transforms.flow.metrics import COUNTERS, DISTRIBUTIONS
 
 _JOB = 'resource.type="dataflow_job" AND resource.label.job_name="JOB_NAME"'
@@ -263,7 +265,7 @@ def _table(layout: str, spec: TableSpec) -> dict[str, Any]:
     return {
         "families": dict(spec.families),
         "ages": bool(spec.cell_time),
-        "salted": spec.holds_points and find_capability(_layout(layout), UidTables) is not None,
+        "salted": spec.holds_points and find_opentsdb(_layout(layout)) is not None,
         "class_prefix": of_class[0].removesuffix("7") if of_class else None,
     }
 

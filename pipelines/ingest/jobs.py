@@ -20,21 +20,17 @@ from timebeam.pipelines.options.storing import NewSettings, settle_names
 from timebeam.pipelines.options.values import (
     check_writer,
     layout_of,
-    layout_with,
+    opentsdb_of,
     required,
+    required_opentsdb,
     target_of,
 )
+from timebeam.schema.core.contract import HourMarks, Layout
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import FORMATS, Framing, Message
 from timebeam.schema.series.series_limits import SeriesLimits, parse_limits
-from timebeam.schema.stores import (
-    Annotations,
-    HourMarks,
-    Layout,
-    Packing,
-    SeriesMeta,
-    find_capability,
-)
+from timebeam.schema.stores import find_capability
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.assign import UidOptions
@@ -189,7 +185,7 @@ def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsG
     settle_names(options, escape=any(FORMATS[name].escapes_names for name in names if name in FORMATS))
     graph = storing_graph(options, layout_of(options), endless=endless)
     if options.format in FORMATS and FORMATS[options.format].edits_annotations:
-        layout_with(options, Annotations)
+        opentsdb_of(options, "annotations")
     graph = dataclasses.replace(
         graph,
         format_name=options.format,
@@ -264,7 +260,7 @@ def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
     """What is written of new series; raises UsageError if the layout has no metadata."""
     mode = MetaMode(options.meta)
     if mode is not MetaMode.OFF:
-        required(layout, SeriesMeta)
+        required_opentsdb(layout, "metadata")
     return mode
 
 

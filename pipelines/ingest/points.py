@@ -47,21 +47,13 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime
 from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.pipelines.jobs.job import Flow, Needs
+from timebeam.schema.core.contract import Layout, RefusedRows, Replacing, SeriesIndex
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import TableSpec
+from timebeam.schema.core.writing import Encoded, Packing
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table
-from timebeam.schema.stores import (
-    Encoded,
-    Layout,
-    Packing,
-    RefusedRows,
-    Replacing,
-    SeriesIndex,
-    SeriesMeta,
-    TableSpec,
-    capability,
-    find_capability,
-)
+from timebeam.schema.stores import as_opentsdb, capability, find_capability
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
@@ -119,7 +111,7 @@ class PointsGraph:
         """The tables that must exist."""
         tables = [*self.layout.tables(), *([self.marker.table] if self.marker else [])]
         if self.meta is not MetaMode.OFF:
-            tables.append(meta_table(capability(self.layout, SeriesMeta).options.table_prefix))
+            tables.append(meta_table(as_opentsdb(self.layout, "metadata").options.table_prefix))
         if self.limits is not None:
             tables.append(counts_table(self.table_prefix))
         return tables
@@ -307,7 +299,7 @@ class Steps:
         self.track: TrackFn | None = None
         if job.meta is not MetaMode.OFF:
             self.track = TrackFn(
-                job.target, capability(job.layout, SeriesMeta), job.meta, job.uids.cache_size
+                job.target, as_opentsdb(job.layout, "metadata"), job.meta, job.uids.cache_size
             )
 
     def hold(self) -> list[object]:

@@ -22,14 +22,15 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import (
     check_writer,
     declaration_of,
-    layout_with,
+    opentsdb_of,
     target_of,
 )
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import Row, TableSpec
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.formats.base import RecordEncoding
-from timebeam.schema.stores import Packing, Row, SeriesMeta, TableSpec
 from timebeam.schema.stores.declared.codec.write_cells import tables
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.declared.model import Declaration
@@ -158,7 +159,7 @@ def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
     if options.mark_touched:
         raise UsageError("--mark_touched is not for declared tables: leave it out")
     if options.meta != MetaMode.OFF.value:
-        layout_with(options, SeriesMeta)
+        opentsdb_of(options, "metadata")
     if options.packing not in (None, Packing.POINTS.value):
         raise UsageError(f"declared tables have no packing {options.packing}: leave --packing out")
     check_writer(options, Packing.POINTS)

@@ -14,11 +14,11 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import layout_with, target_of
+from timebeam.pipelines.options.values import opentsdb_of, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import Row
 from timebeam.schema.series.search_series import CachedUidNames, SeriesQuery, listed
-from timebeam.schema.stores import Row, SeriesMeta
 from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, meta_table
 from timebeam.transforms.opentsdb.sync_meta import COUNTERS, MetaSyncJob, SyncMeta
 from timebeam.transforms.read.find_series import orphans, remove
@@ -90,7 +90,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> MetaSync:
     Raises:
       UsageError: they make no sense together.
     """
-    layout = layout_with(options, SeriesMeta)
+    layout = opentsdb_of(options, "metadata")
     if options.yes and not options.purge:
         raise UsageError("--yes needs --purge: run --purge alone first to see what would be removed")
     if options.yes and options.dry_run:

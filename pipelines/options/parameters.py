@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.option import Option, OptionKind
-from timebeam.schema.stores import LAYOUTS, Layout
+from timebeam.schema.stores import LAYOUTS
 
 if TYPE_CHECKING:
     from timebeam.schema.formats import MessageFormat

@@ -29,8 +29,8 @@ from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, layout_named, target_of
-from timebeam.schema.core.rows import WHOLE_TABLE
-from timebeam.schema.stores import LAYOUTS, TableSpec
+from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
+from timebeam.schema.stores import LAYOUTS
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter
 from timebeam.transforms.bigtable.table_list import table_exists

@@ -36,17 +36,10 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.schema.archive.keys import parse_key
-from timebeam.schema.stores import (
-    LAYOUTS,
-    Archive,
-    Cell,
-    Deletion,
-    Finding,
-    Row,
-    Severity,
-    StoredLayout,
-    find_capability,
-)
+from timebeam.schema.core.contract import Archive
+from timebeam.schema.core.reading import Finding, Severity
+from timebeam.schema.core.rows import Cell, Deletion, Row, StoredLayout
+from timebeam.schema.stores import LAYOUTS, find_capability
 from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.mutate import mutate_rows

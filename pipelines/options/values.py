@@ -21,22 +21,15 @@ from timebeam.pipelines.options.parameters import (
     reason_of,
 )
 from timebeam.pipelines.options.profiles import setting_text
+from timebeam.schema.core.contract import Capability, Layout, ReadableLayout
+from timebeam.schema.core.rows import StoredLayout, TableSpec
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.stores import (
-    LAYOUTS,
-    Capability,
-    Layout,
-    MissingCapabilityError,
-    Packing,
-    ReadableLayout,
-    RollupTables,
-    StoredLayout,
-    TableSpec,
-    capability,
-)
+from timebeam.schema.stores import LAYOUTS, MissingCapabilityError, as_opentsdb, capability
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
     from timebeam.schema.stores.declared.model import Declaration
 
 C = TypeVar("C", bound=Capability)
@@ -140,8 +133,22 @@ def layout_with(options: argparse.Namespace, kind: type[C]) -> C:
       UsageError: see `layout_of`; or it has not the capability.
     """
     if options.layout == DECLARED:
-        raise UsageError(str(MissingCapabilityError(DECLARED, kind)))
+        raise UsageError(str(MissingCapabilityError.of(DECLARED, kind)))
     return required(layout_of(options), kind)
+
+
+def opentsdb_of(options: argparse.Namespace, noun: str) -> OpenTsdb:
+    """The layout that the options describe, as OpenTSDB's, for what only OpenTSDB has.
+
+    Args:
+      noun: what is asked for, for the error: "annotations".
+
+    Raises:
+      UsageError: see `layout_of`; or it is another layout.
+    """
+    if options.layout == DECLARED:
+        raise UsageError(str(MissingCapabilityError(DECLARED, noun)))
+    return required_opentsdb(layout_of(options), noun)
 
 
 def required(layout: StoredLayout, kind: type[C]) -> C:
@@ -152,6 +159,18 @@ def required(layout: StoredLayout, kind: type[C]) -> C:
     """
     try:
         return capability(layout, kind)
+    except MissingCapabilityError as error:
+        raise UsageError(str(error)) from error
+
+
+def required_opentsdb(layout: StoredLayout, noun: str) -> OpenTsdb:
+    """A layout as OpenTSDB's, for what the options ask for and only OpenTSDB has.
+
+    Raises:
+      UsageError: it is another layout.
+    """
+    try:
+        return as_opentsdb(layout, noun)
     except MissingCapabilityError as error:
         raise UsageError(str(error)) from error
 
@@ -214,13 +233,13 @@ def read_config(path: str) -> RollupConfig:
     return parsed_file(path, "rollup configuration", parse_config)
 
 
-def rollups_of(options: argparse.Namespace) -> tuple[RollupTables, RollupConfig]:
+def rollups_of(options: argparse.Namespace) -> tuple[OpenTsdb, RollupConfig]:
     """The layout and the rollup configuration that the options name.
 
     Raises:
       UsageError: the layout has no rollups, or the configuration is not of its tables.
     """
-    layout = layout_with(options, RollupTables)
+    layout = opentsdb_of(options, "rollup tables")
     config = read_config(options.rollup_config)
     raw = layout.options.table_prefix + config.default.table
     if raw != layout.data_table:

@@ -18,9 +18,9 @@ from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import readable_of, target_of
 from timebeam.pipelines.query.points import PointQuery
+from timebeam.schema.core.reading import UnknownNameError
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import to_floats
-from timebeam.schema.stores import UnknownNameError
 from timebeam.transforms.query.read_points import why_nothing
 
 Time = str | int | datetime.datetime

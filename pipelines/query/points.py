@@ -7,6 +7,7 @@ import dataclasses
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.values import (
@@ -14,7 +15,7 @@ from timebeam.pipelines.options.values import (
     declaration_of,
     declared_points,
     layout_of,
-    layout_with,
+    opentsdb_of,
     rollups_of,
     target_of,
 )
@@ -22,20 +23,13 @@ from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import check_output, render
 from timebeam.schema.bits.times import parse_time
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import AmbiguousNameError
+from timebeam.schema.core.reading import AmbiguousNameError, Selection, UnknownNameError
 from timebeam.schema.query.answer import SUM, all_of, by_start
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.stores import (
-    Annotations,
-    Histograms,
-    ReadableLayout,
-    RollupTables,
-    Selection,
-    UnknownNameError,
-)
 from timebeam.schema.stores.opentsdb.http.request import ApiError
 from timebeam.schema.stores.opentsdb.http.uri_query import rate_options
 from timebeam.transforms.bigtable.retry import StoppedError
@@ -46,6 +40,9 @@ from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_his
 from timebeam.transforms.query.query_annotations import global_annotations, series_annotations
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,7 +84,7 @@ class PointQuery:
     target: Target
     layout: ReadableLayout
     question: Question
-    rollups: tuple[RollupTables, RollupConfig] | None
+    rollups: tuple[OpenTsdb, RollupConfig] | None
     meter: Meter | None
     now_ms: int
 
@@ -159,7 +156,7 @@ def answer_points(options: argparse.Namespace, layout: ReadableLayout) -> int:
             f"--where is for records, and {options.metric} is not a declared table: select points by --tag"
         )
     if options.global_annotations:
-        layout_with(options, Annotations)
+        opentsdb_of(options, "annotations")
     try:
         check_output(options.output)
     except ValueError as error:
@@ -201,7 +198,7 @@ def _histograms(options: argparse.Namespace, query: PointQuery) -> Evaluated:
     try:
         return evaluate_histograms(
             query.target,
-            layout_with(options, Histograms),
+            opentsdb_of(options, "histograms"),
             query.question,
             options.percentiles,
             has_buckets=options.histogram,
@@ -216,7 +213,7 @@ def _list_annotations(options: argparse.Namespace, query: PointQuery) -> int:
     """Prints the annotations that start in the range, also of series without points there."""
     notes, damage = list[Annotation](), list[str]()
     if not options.no_annotations:
-        layout = layout_with(options, Annotations)
+        layout = opentsdb_of(options, "annotations")
         of_series, damage = series_annotations(query.target, layout, query.question, query.meter)
         notes = [note for series_notes in of_series.values() for note in series_notes]
     if options.global_annotations:
@@ -233,7 +230,7 @@ def _global_annotations(
     options: argparse.Namespace, query: PointQuery
 ) -> tuple[Sequence[Annotation], Sequence[str]]:
     """(the global annotations of the range, a line for each unreadable one)."""
-    layout, asked = layout_with(options, Annotations), query.question
+    layout, asked = opentsdb_of(options, "annotations"), query.question
     notes, damage = global_annotations(query.target, layout, asked.start_ms, asked.end_ms, query.meter)
     return notes or (), damage
 

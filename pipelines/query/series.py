@@ -8,21 +8,22 @@ import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
-from timebeam.pipelines.options.values import create_command, layout_of, layout_with, readable_of, target_of
+from timebeam.pipelines.options.values import (
+    create_command,
+    layout_of,
+    opentsdb_of,
+    readable_of,
+    target_of,
+)
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
+from timebeam.schema.core.contract import ReadableLayout, SeriesIndex
 from timebeam.schema.series.search_series import Listed, SeriesQuery
-from timebeam.schema.stores import (
-    ReadableLayout,
-    SeriesIndex,
-    SeriesMeta,
-    UidTables,
-    capability,
-    find_capability,
-)
+from timebeam.schema.stores import as_opentsdb, find_capability, find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
@@ -33,6 +34,9 @@ from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.read.find_series import Found, from_data, from_keys, from_meta, from_rows
 from timebeam.transforms.read.table_reader import TableReader
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 _SHOWN = 10
 
@@ -87,7 +91,7 @@ def find_series(
     Raises:
       UsageError: the layout cannot tell, or no name can be so.
     """
-    with_meta = find_capability(layout, SeriesMeta)
+    with_meta = find_opentsdb(layout)
     if with_meta is not None:
         for text in (
             pattern.metric,
@@ -100,7 +104,7 @@ def find_series(
             return from_meta(target, with_meta, pattern), f"the meta table {table}"
         return from_data(target, with_meta, pattern), f"the keys of the data table {with_meta.data_table}"
     if options.source != "auto":
-        layout_with(options, SeriesMeta)
+        opentsdb_of(options, "metadata")
     tables = ", ".join(spec.name for spec in layout.tables() if spec.holds_points)
     keyed = find_capability(layout, SeriesIndex)
     if keyed is None:
@@ -118,7 +122,7 @@ def check_storable(form: Names, text: str) -> None:
         ) from error
 
 
-def _uses_meta(options: argparse.Namespace, target: Target, layout: SeriesMeta) -> bool:
+def _uses_meta(options: argparse.Namespace, target: Target, layout: OpenTsdb) -> bool:
     """Whether the meta table is asked; raises BigtableError if it is to be asked, and is not there."""
     if options.source == "data":
         return False
@@ -180,7 +184,7 @@ def list_names(options: argparse.Namespace) -> int:
     layout, target = layout_of(options), target_of(options)
     if layout.uids is None:
         raise UsageError(f"layout {layout.name} has no table of names: try `timebeam series`")
-    form = capability(layout, UidTables).options.names
+    form = as_opentsdb(layout, "UID tables").options.names
     check_storable(form, options.prefix)
     check_tables(target, layout.tables(), create_command(options))
     matches = names_from(form, layout.uids.table, options.kind, options.prefix, TableReader(target))

@@ -20,8 +20,8 @@ from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import KeyRange
-from timebeam.schema.stores import Cell, Packing, Row
+from timebeam.schema.core.rows import Cell, KeyRange, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.declared.codec.days import day_of, is_expired
 from timebeam.schema.stores.declared.codec.write_cells import tables
 from timebeam.schema.stores.declared.model import Declaration, TableLayout

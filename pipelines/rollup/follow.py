@@ -26,8 +26,10 @@ from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
+from timebeam.schema.core.contract import HourMarks
+from timebeam.schema.core.rows import Cell, Deletion
 from timebeam.schema.series.search_series import CachedUidNames
-from timebeam.schema.stores import Cell, Deletion, HourMarks, UidTables, capability
+from timebeam.schema.stores import as_opentsdb, capability
 from timebeam.transforms.flow.metrics import counted
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import (
@@ -295,7 +297,7 @@ class FollowedRollup(AnyJob):
         return 0
 
     def _mark_first(self) -> None:
-        layout = capability(self.rounds.rollup.work.layout, UidTables)
+        layout = as_opentsdb(self.rounds.rollup.work.layout, "UID tables")
         uids = layout.metric_uids(TableReader(self.target)).values()
         marker = TouchedMarker(capability(layout, HourMarks))
         for start_s in self.marked_first:
@@ -327,7 +329,7 @@ class FollowedRollup(AnyJob):
 
     def _hours_by_name(self, days: Iterable[DueDay]) -> dict[str, int]:
         """The number of hours of each metric, by name."""
-        layout = capability(self.rounds.rollup.work.layout, UidTables)
+        layout = as_opentsdb(self.rounds.rollup.work.layout, "UID tables")
         names = CachedUidNames(layout.options, layout.uid_table, TableReader(self.target))
         hours = collections.Counter[str]()
         for day in days:

@@ -33,19 +33,13 @@ from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
 from timebeam.pipelines.rollup.follow import FollowedRollup, Rounds
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.bits.times import DAY_S, hours_between, utc_text
+from timebeam.schema.core.contract import HourMarks, Layout, RollupSeries
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import TableSpec
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
 from timebeam.schema.rollup.day_plan import RollupPart
-from timebeam.schema.stores import (
-    HourMarks,
-    Layout,
-    MissingCapabilityError,
-    Packing,
-    RollupSeries,
-    RollupTables,
-    TableSpec,
-    find_capability,
-)
+from timebeam.schema.stores import MissingCapabilityError, find_opentsdb
 from timebeam.schema.stores.opentsdb.keys import ranges as key_ranges
 from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.dead_letters.rejected import REJECTED
@@ -146,7 +140,7 @@ def interval_layouts(
       UsageError: the configuration is not for such a layout.
     """
     if config.pre_aggregates:
-        raise UsageError(f"timebeam.preAggregates: {MissingCapabilityError(layout.name, RollupTables)}")
+        raise UsageError(f"timebeam.preAggregates: {MissingCapabilityError(layout.name, 'rollup tables')}")
     raw = options.table_prefix + config.default.table
     if raw != data_tables(layout)[0]:
         raise UsageError(
@@ -259,7 +253,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
         raise UsageError("give the rollup configuration: --rollup_config FILE")
     period = period_of(options, now_ms)
     rollup: LayoutRollup
-    if find_capability(layout_of(options), RollupTables) is not None:
+    if find_opentsdb(layout_of(options)) is not None:
         rollup = opentsdb_rollup(options, period)
     else:
         rollup = series_rollup(options, read_config(options.rollup_config), period)
@@ -288,7 +282,7 @@ def _followed(
       UsageError: the options make no sense together.
     """
     layout = rollup.work.layout
-    if find_capability(layout, RollupTables) is None:
+    if find_opentsdb(layout) is None:
         raise UsageError(f"--follow is not for layout {layout.name}: run --touched now and then")
     if options.delay_hours:
         raise UsageError("--follow waits for --quiet_seconds: leave --delay_hours out")

@@ -15,23 +15,20 @@ import collections
 import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from timebeam.schema.core.reading import AmbiguousNameError
+from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.reading import AmbiguousNameError, Reader
+from timebeam.schema.core.rows import Row, StoredLayout
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.stores import (
-    ReadableLayout,
-    Reader,
-    RollupTables,
-    Row,
-    StoredLayout,
-    UidTables,
-    find_capability,
-)
+from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, MeteredReader, TimedCache, Transcript, UidCache, metered
 from timebeam.transforms.query.evaluate import Evaluated
 from timebeam.transforms.read.table_reader import TableReader
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 MOST_UIDS, MOST_LISTS = 200_000, 1_000
 
@@ -124,7 +121,7 @@ class Caches:
     """
 
     def __init__(self, layout: StoredLayout, most_bytes: int) -> None:
-        self._with_uids = find_capability(layout, UidTables)
+        self._with_uids = find_opentsdb(layout)
         self.forget_names()
         self.lists = TimedCache[Any](MOST_LISTS)
         self.answers = AnswerCache(most_bytes)
@@ -149,7 +146,7 @@ class Api:
 
     target: Target
     layout: ReadableLayout
-    rollups: tuple[RollupTables, RollupConfig] | None = None
+    rollups: tuple[OpenTsdb, RollupConfig] | None = None
     ignored_labels: Sequence[str] = ()
     meter: Meter | None = None
     skipped: list[str] = dataclasses.field(default_factory=list)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.core.annotations import NotAnAnnotationError, parse_stored
+from timebeam.schema.core.rows import Row
+from timebeam.schema.core.writing import Name
 from timebeam.schema.series.search_series import SeriesQuery
-from timebeam.schema.stores import Annotations, Name, Row, SeriesMeta, UidTables, find_capability
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.http.query_answer import annotation_body
 from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found, parse_time
@@ -34,13 +36,16 @@ from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.read.find_series import from_meta
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
+
 _KINDS = {"metric": "metrics", "metrics": "metrics", "tagk": "tagk", "tagv": "tagv"}
 """Kinds of names by what requests call them."""
 
 
 def annotation(api: Api, request: Request) -> Any:
     """The answer to /api/annotation: the annotation of a series, or the global one, of a start."""
-    layout = find_capability(api.layout, Annotations)
+    layout = find_opentsdb(api.layout)
     if layout is None:
         raise not_found()
     tsuid = _hex(request.parameter("tsuid") or "", "TSUID")
@@ -66,7 +71,7 @@ def annotation(api: Api, request: Request) -> Any:
 
 def uid_meta(api: Api, request: Request) -> Any:
     """The answer to /api/uid/uidmeta: what is stored of a name; what is not stored is empty."""
-    layout = find_capability(api.layout, UidTables)
+    layout = find_opentsdb(api.layout)
     if layout is None:
         raise not_found()
     uid, kind = _hex(request.required("uid"), "UID"), _KINDS.get(request.required("type").lower())
@@ -80,7 +85,7 @@ def uid_meta(api: Api, request: Request) -> Any:
 
 def ts_meta(api: Api, request: Request) -> Any:
     """The answer to /api/uid/tsmeta: of a TSUID, or a list of those of a metric and tags, `m`."""
-    layout = find_capability(api.layout, SeriesMeta)
+    layout = find_opentsdb(api.layout)
     if layout is None:
         raise not_found()
     try:
@@ -109,7 +114,7 @@ def ts_meta(api: Api, request: Request) -> Any:
         raise ApiError(str(error)) from error
 
 
-def _ts_bodies(api: Api, layout: SeriesMeta, found: Sequence[bytes]) -> list[dict[str, Any]]:
+def _ts_bodies(api: Api, layout: OpenTsdb, found: Sequence[bytes]) -> list[dict[str, Any]]:
     """The metadata of series that have some, and of their names.
 
     Raises:

@@ -6,23 +6,18 @@ import dataclasses
 import functools
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.searches import metric_names
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.reading import UnknownNameError
+from timebeam.schema.core.writing import Name
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.choose_rollups import choose
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
-from timebeam.schema.stores import (
-    Annotations,
-    Histograms,
-    Name,
-    UidTables,
-    UnknownNameError,
-    find_capability,
-)
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.http.gexp import MOST_ARGUMENTS, Indexed, parse_expression
 from timebeam.schema.stores.opentsdb.http.query_answer import (
     OBJECT_POINTS,
@@ -45,6 +40,9 @@ from timebeam.transforms.query.budget import MeteredReader
 from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
 from timebeam.transforms.query.query_annotations import global_annotations
 from timebeam.transforms.read.parallel import ParallelReader
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 ROLLUP_RAW = "ROLLUP_RAW"
 """What `rollupUsage` says to read points alone."""
@@ -140,7 +138,7 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
         raise ApiError(str(error)) from error
     api.skipped.extend(evaluated.damage)
     results = evaluated.results
-    if find_capability(api.layout, UidTables) is not None:
+    if find_opentsdb(api.layout) is not None:
         check_finite(results)
     if pre_aggregate:
         results = [
@@ -175,7 +173,7 @@ def _evaluated(api: Api, asked: TsQuery, sub_query: SubQuery, question: Question
 
 def shown_globally(api: Api, asked: TsQuery) -> list[Annotation] | None:
     """The global annotations that a query asks for; None where a TSD shows no list."""
-    layout = find_capability(api.layout, Annotations)
+    layout = find_opentsdb(api.layout)
     if layout is None or asked.raw.no_annotations or not asked.raw.global_annotations:
         return None
     notes, damage = global_annotations(api.target, layout, asked.start_ms, asked.end_ms, api.meter)
@@ -210,13 +208,13 @@ def _question(api: Api, asked: TsQuery, sub_query: SubQuery) -> tuple[Question, 
     return question, tag
 
 
-def _with_histograms(api: Api) -> Histograms:
+def _with_histograms(api: Api) -> OpenTsdb:
     """The layout, which stores histograms.
 
     Raises:
       ValueError: it does not.
     """
-    layout = find_capability(api.layout, Histograms)
+    layout = find_opentsdb(api.layout)
     if layout is None:
         raise ValueError(f"Layout {api.layout.name} has no histograms")
     return layout
@@ -224,7 +222,7 @@ def _with_histograms(api: Api) -> Histograms:
 
 def _key_uids(api: Api, question: Question) -> dict[str, bytes]:
     """The UIDs of the tag keys that are filtered."""
-    layout = find_capability(api.layout, UidTables)
+    layout = find_opentsdb(api.layout)
     if layout is None:
         return {}
     names = [Name("tagk", key) for key in question.tags]

@@ -5,24 +5,18 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.bits.times import HOUR_MS, floor_to
+from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import Scan, Selection, UnknownNameError
+from timebeam.schema.core.writing import Name
 from timebeam.schema.series.search_series import Listed, SeriesQuery
-from timebeam.schema.stores import (
-    Name,
-    Scan,
-    Selection,
-    SeriesIndex,
-    SeriesMeta,
-    UidTables,
-    UnknownNameError,
-    find_capability,
-)
+from timebeam.schema.stores import find_capability, find_opentsdb
 from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
 from timebeam.schema.stores.opentsdb.http.search import (
     LastQuery,
@@ -39,6 +33,9 @@ from timebeam.transforms.query.evaluate import series_of_tsuids, tsuids_of
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.find_series import Found, from_data, from_keys, from_meta, from_rows, has_rows
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
+
 Element = TypeVar("Element")
 
 
@@ -49,7 +46,7 @@ def last_points(api: Api, request: Request) -> Any:
       ApiError: the request is wrong, or names what is not there.
     """
     query = last_query(request)
-    layout = find_capability(api.layout, UidTables)
+    layout = find_opentsdb(api.layout)
     if layout is None:
         raise not_found()
     try:
@@ -67,7 +64,7 @@ def last_points(api: Api, request: Request) -> Any:
 
 
 def _asked(
-    api: Api, layout: UidTables, query: LastQuery, tsuids: dict[Series, bytes]
+    api: Api, layout: OpenTsdb, query: LastQuery, tsuids: dict[Series, bytes]
 ) -> Iterator[tuple[Series, bytes, int, int]]:
     """(series, TSUID, time in ms, hours before it to look at) of each series that is asked for.
 
@@ -93,7 +90,7 @@ def _asked(
             yield series, tsuid, written_ms, 0
 
 
-def _check_names(api: Api, layout: UidTables, series: Collection[Series]) -> None:
+def _check_names(api: Api, layout: OpenTsdb, series: Collection[Series]) -> None:
     """Raises UnknownNameError for the first name without a UID, as meta/TSUIDQuery.resolveMetric does."""
     names = [name for named in series for name in layout.names(named)]
     known = look_up(layout.uid_table, set(names), api.reader)
@@ -103,7 +100,7 @@ def _check_names(api: Api, layout: UidTables, series: Collection[Series]) -> Non
             raise UnknownNameError(message, name.text, lambda _: iter(()))
 
 
-def _last_writes(api: Api, layout: UidTables) -> Iterable[tuple[bytes, int]]:
+def _last_writes(api: Api, layout: OpenTsdb) -> Iterable[tuple[bytes, int]]:
     """(TSUID, when its last point was received in ms) of the series in the meta table."""
     table = meta_table(layout.options.table_prefix).name
     try:
@@ -182,7 +179,7 @@ def _listed(api: Api, query: SuggestQuery | LookupQuery, read: Callable[[], list
 
 def metric_names(api: Api) -> Iterator[str]:
     """The names of all metrics."""
-    if find_capability(api.layout, UidTables) or find_capability(api.layout, SeriesIndex):
+    if find_opentsdb(api.layout) or find_capability(api.layout, SeriesIndex):
         return _names(api, "metrics", "")
     listed = _readable(api, from_rows(api.target, api.layout, SeriesQuery("*", {}), api.meter))
     return iter(sorted({one.series.metric for one in listed}))
@@ -194,7 +191,7 @@ def _names(api: Api, kind: str, start: str) -> Iterator[str]:
     Raises:
       UnicodeEncodeError: none can begin so.
     """
-    layout = find_capability(api.layout, UidTables)
+    layout = find_opentsdb(api.layout)
     if layout is None:
         yield from _names_of_series(api, kind, start)
     else:
@@ -209,7 +206,7 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
       ApiError: a name is unknown, or the layout cannot tell which series there are.
     """
     patterns = SeriesQuery("*" if query.metric is None else query.metric, {})
-    layout = find_capability(api.layout, SeriesMeta)
+    layout = find_opentsdb(api.layout)
     if layout is None:
         keyed = find_capability(api.layout, SeriesIndex)
         if keyed is None:

@@ -25,7 +25,7 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.archive.pcodec_columns import codec
-from timebeam.schema.stores import Archive
+from timebeam.schema.core.contract import Archive
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.query.budget import Budget
 

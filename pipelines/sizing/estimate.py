@@ -16,7 +16,7 @@ import msgspec
 
 from timebeam.pipelines.sizing.measure import Case, Measured, SizingLoad, cases, measure
 from timebeam.schema.core import rows
-from timebeam.schema.core.capabilities import Layout
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.writing import Packing
 
 HEADROOM = 0.7

@@ -16,11 +16,11 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.capabilities import Layout
+from timebeam.schema.core.contract import Layout, SeriesIndex
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Row, stored_bytes
 from timebeam.schema.core.writing import Name, Packing, SeriesKey
-from timebeam.schema.stores import SeriesIndex, find_capability
+from timebeam.schema.stores import find_capability
 
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z: rows of the sample begin there or later."""

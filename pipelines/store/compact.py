@@ -24,11 +24,11 @@ from timebeam.pipelines.options.period import (
     whole_hours,
 )
 from timebeam.pipelines.options.stored import settings_table
-from timebeam.pipelines.options.values import layout_with, target_of
+from timebeam.pipelines.options.values import opentsdb_of, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.stores import Compaction, Packing
+from timebeam.schema.core.writing import Packing
 from timebeam.transforms.care.compact_rows import COUNTERS, CompactJob, CompactRows
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.query.read_points import why_nothing
@@ -90,7 +90,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Compact:
     Raises:
       UsageError: they make no sense together.
     """
-    layout = layout_with(options, Compaction)
+    layout = opentsdb_of(options, "compaction")
     if layout.options.is_event_time:
         raise UsageError(
             "--cell_time event: rows cannot be compacted, because a point written meanwhile could be "

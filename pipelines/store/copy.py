@@ -20,20 +20,20 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import LAYOUT, UsageError
 from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.storing import NewSettings, settle_names
-from timebeam.pipelines.options.values import create_command, layout_named, read_config, readable_of, required
+from timebeam.pipelines.options.values import (
+    create_command,
+    layout_named,
+    read_config,
+    readable_of,
+    required_opentsdb,
+)
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import ends_before
+from timebeam.schema.core.contract import Layout, ReadableLayout
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.stores import (
-    Annotations,
-    Layout,
-    MissingCapabilityError,
-    ReadableLayout,
-    TableSpec,
-    UidTables,
-    find_capability,
-)
+from timebeam.schema.core.rows import TableSpec
+from timebeam.schema.stores import MissingCapabilityError, find_opentsdb
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.schema.stores.opentsdb.keys import SPAN_S
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
@@ -103,7 +103,7 @@ class Copy(Job):
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         graph, period = self.graph, (self.start_ms, self.end_ms)
         carry = None
-        annotated = find_capability(self.source, Annotations)
+        annotated = find_opentsdb(self.source)
         if annotated is not None:
             carry = CarryAttached(
                 CarryJob(graph.target, annotated, graph.layout, graph.uids, *period, graph.dry_run)
@@ -155,7 +155,7 @@ class Copy(Job):
         }
         if not compared.points and not compared.missing and not compared.different:
             print(f"nothing found: {why_nothing(target, source)}", file=sys.stderr)
-        annotated = find_capability(source, Annotations)
+        annotated = find_opentsdb(source)
         if annotated is not None:
             attached = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
             code = max(code, _print_attached(attached, sink, refused.points))
@@ -198,8 +198,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
         return job
     translate = TranslateJob(
         graph.target,
-        required(source, UidTables),
-        required(sink, UidTables),
+        required_opentsdb(source, "UID tables"),
+        required_opentsdb(sink, "UID tables"),
         graph.uids,
         [pair for *_, pair in pairs],
         start_ms,
@@ -222,7 +222,7 @@ def _table_pairs(
     unknown = set(options.also) - {"rollups", "meta", "trees"}
     if unknown:
         raise UsageError(f"--also {min(unknown)}: choose from rollups, meta, trees")
-    layouts = [required(layout, UidTables) for layout in (source, sink)]
+    layouts = [required_opentsdb(layout, "UID tables") for layout in (source, sink)]
     prefixes = [layout.options.table_prefix for layout in layouts]
     pairs: list[tuple[TableSpec, TableSpec, TablePair]] = []
 
@@ -254,7 +254,7 @@ def _settings(options: argparse.Namespace, source: ReadableLayout) -> NewSetting
     """The settings of the tables to write; names that are escaped in the source stay so by default."""
     values = vars(options) | {"layout": options.to}
     sink_options = argparse.Namespace(**values | _sink_options(vars(options)))
-    uids = find_capability(source, UidTables)
+    uids = find_opentsdb(source)
     settle_names(sink_options, escape=uids is not None and uids.options.names is Names.ESCAPE)
     options.to_names = sink_options.names
     return NewSettings(sink_options)
@@ -307,9 +307,9 @@ def _print_rows(compared: ComparedRows, translate: TranslateJob) -> int:
 
 def _print_attached(compared: ComparedAttached, sink: Layout, refused: int) -> int:
     """Prints what became of annotations and histograms, if there are any; returns the exit code."""
-    if find_capability(sink, Annotations) is None:
+    if find_opentsdb(sink) is None:
         if compared.missing:
-            why = MissingCapabilityError(sink.name, Annotations)
+            why = MissingCapabilityError(sink.name, "annotations")
             print(f"not copied: {compared.missing:,} annotations and histograms: {why}")
         return 0
     if compared.annotations or compared.histograms:

@@ -23,28 +23,19 @@ from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, Usag
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
 from timebeam.pipelines.options.stored import settings_table
-from timebeam.pipelines.options.values import create_command, layout_with, readable_of, target_of
+from timebeam.pipelines.options.values import create_command, opentsdb_of, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
 from timebeam.pipelines.store.retention import old_points
 from timebeam.schema.bits.times import utc_text
+from timebeam.schema.core.contract import Archive, HourMarks, ReadableLayout, WritableLayout
+from timebeam.schema.core.reading import Finding, Reader, Selection, UnknownNameError
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import TableSpec
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.query.question import NONE, Question, literals_of
-from timebeam.schema.stores import (
-    Annotations,
-    Archive,
-    Finding,
-    HourMarks,
-    Packing,
-    ReadableLayout,
-    Reader,
-    Selection,
-    TableSpec,
-    UnknownNameError,
-    WritableLayout,
-    find_capability,
-)
+from timebeam.schema.stores import find_capability
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.table_list import check_tables, table_exists
@@ -275,7 +266,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     if options.series and sealed is not None and sealed.has_archive:
         raise UsageError("--series does not read the archive of these tables: leave it out")
     if options.annotations:
-        layout_with(options, Annotations)
+        opentsdb_of(options, "annotations")
         if options.series:
             raise UsageError("--series deletes annotations too: leave out --annotations")
     token = Token.parse(options.token) if options.token else Token(now_ms, 0, 0)

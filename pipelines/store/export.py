@@ -22,7 +22,7 @@ from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary, TallySummary
 from timebeam.schema.bits.times import DAY_MS, ceil_to, ends_before, floor_to
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.stores import TableSpec
+from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.copy.export_days import COUNTERS, ExportPoints, ExportWork, verify_day
 from timebeam.transforms.copy.exported_rollups import RollupReader

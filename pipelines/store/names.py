@@ -6,15 +6,14 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.stored import settings_table
-from timebeam.pipelines.options.values import create_command, layout_with, rollups_of, target_of
+from timebeam.pipelines.options.values import create_command, opentsdb_of, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.bits.times import HOUR_MS
-from timebeam.schema.stores import UidTables
 from timebeam.schema.stores.opentsdb.keys import UidPair
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_maps import Repair, UidCapacity, UidMaps
@@ -34,6 +33,9 @@ from timebeam.transforms.opentsdb.rename_uids import (
 )
 from timebeam.transforms.rollup.rollup_job import rollup_tables
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
+
 _SOON_DAYS = 365
 
 
@@ -43,12 +45,12 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       UsageError: the arguments are not those of the action, or the layout has no UIDs.
     """
-    layout, target = layout_with(options, UidTables), target_of(options)
+    layout, target = opentsdb_of(options, "UID tables"), target_of(options)
     check_tables(target, layout.tables(), create_command(options))
     return _ACTIONS[options.action](options, layout, target)
 
 
-def _list(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+def _list(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
     """Lists names with their UIDs, and how full each kind is."""
     arguments: Sequence[str] = options.argument
     kind, prefix = (*arguments, "", "")[:2]
@@ -71,7 +73,7 @@ def _list(options: argparse.Namespace, layout: UidTables, target: Target) -> int
 
 
 def _entries(
-    layout: UidTables,
+    layout: OpenTsdb,
     maps: UidMaps,
     use: Mapping[UidPair, UidUse] | None,
     kind: str,
@@ -100,7 +102,7 @@ def _capacity_line(capacity: UidCapacity) -> str:
     )
 
 
-def _rename(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+def _rename(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
     kind, old, new = _kind_and_names(options)
     now_ms = int(time.time() * 1000)
     try:
@@ -134,7 +136,7 @@ class _Merged(NamedTuple):
     is_dropped: bool
 
 
-def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+def _merge(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
     """Moves the rows of one UID to another, and takes the UID from its name."""
     _kind_and_names(options)
     if layout.options.is_event_time:
@@ -179,7 +181,7 @@ def _merge(options: argparse.Namespace, layout: UidTables, target: Target) -> in
 
 def _merged(
     options: argparse.Namespace,
-    layout: UidTables,
+    layout: OpenTsdb,
     target: Target,
     rollups: Sequence[str],
     lease: RangeLease | None,
@@ -195,7 +197,7 @@ def _merged(
     return _Merged(old, new, tally, is_dropped)
 
 
-def _uids_to_merge(options: argparse.Namespace, layout: UidTables, maps: UidMaps) -> tuple[bytes, bytes]:
+def _uids_to_merge(options: argparse.Namespace, layout: OpenTsdb, maps: UidMaps) -> tuple[bytes, bytes]:
     """The UIDs of the names; raises UsageError if there are no two."""
     kind, old, new = _kind_and_names(options)
     try:
@@ -207,7 +209,7 @@ def _uids_to_merge(options: argparse.Namespace, layout: UidTables, maps: UidMaps
     return old_uid, new_uid
 
 
-def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+def _free(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
     """Takes UIDs without rows from their names; deletes those that have waited."""
     maps, use = read_maps(target, layout), read_use(target, layout)
     now_ms = int(time.time() * 1000)
@@ -225,7 +227,7 @@ def _free(options: argparse.Namespace, layout: UidTables, target: Target) -> int
     return _carry_out(options, layout, target, repairs)
 
 
-def _fix(options: argparse.Namespace, layout: UidTables, target: Target) -> int:
+def _fix(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
     """Reports what is wrong in the UID table, and fixes it."""
     maps, use = read_maps(target, layout), read_use(target, layout)
     repairs = maps.repairs(layout.options, _in_rows(use), int(time.time() * 1000))
@@ -238,7 +240,7 @@ def _in_rows(use: Mapping[UidPair, UidUse]) -> set[UidPair]:
 
 
 def _carry_out(
-    options: argparse.Namespace, layout: UidTables, target: Target, repairs: Iterable[Repair]
+    options: argparse.Namespace, layout: OpenTsdb, target: Target, repairs: Iterable[Repair]
 ) -> int:
     """Makes and prints changes, or only prints them; the exit code is 1 if one could not be made."""
     if options.action in ("free", "fix") and options.argument:
@@ -280,7 +282,7 @@ def _print_dry() -> None:
     print("nothing was changed; with --yes it is")
 
 
-_ACTIONS: Mapping[str, Callable[[argparse.Namespace, UidTables, Target], int]] = {
+_ACTIONS: Mapping[str, Callable[[argparse.Namespace, OpenTsdb, Target], int]] = {
     "list": _list,
     "rename": _rename,
     "merge": _merge,

@@ -13,8 +13,8 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
+from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.stores import SeriesIndex
 from timebeam.transforms.ingest.index import COUNTERS, Reindex, ReindexJob
 
 

@@ -21,8 +21,9 @@ from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.archive.pcodec_columns import CodecMissingError, codec
 from timebeam.schema.bits.times import HOUR_MS, parse_duration, utc_text
+from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.stores import Archive, UidTables, find_capability
+from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.care.archive_graph import COUNTERS, SealRows
 from timebeam.transforms.care.closed_rows import SealJob
@@ -116,7 +117,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
         )
     if layout.read_only:
         raise UsageError(layout.read_only)
-    with_uids = find_capability(layout, UidTables)
+    with_uids = find_opentsdb(layout)
     if with_uids is not None and with_uids.options.is_event_time:
         raise UsageError(
             "--cell_time event: rows cannot be sealed, because cells do not say which of two values of an "

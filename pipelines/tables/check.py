@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.pipelines.options.storing import hidden_points
 from timebeam.pipelines.options.values import create_command, declaration_of, layout_of, target_of
-from timebeam.schema.core.rows import WHOLE_TABLE
-from timebeam.schema.stores import Finding, ReadableLayout, Row, Scan, Severity
+from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.reading import Finding, Scan, Severity
+from timebeam.schema.core.rows import WHOLE_TABLE, Row
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.transforms.bigtable.table_list import check_tables, recent_table_names
 from timebeam.transforms.bigtable.target import Target

@@ -14,7 +14,7 @@ from timebeam.pipelines.options.values import layout_named
 from timebeam.pipelines.sizing.estimate import HEADROOM, NODES, Sizes, SizingPlan, plan
 from timebeam.pipelines.sizing.measure import SizingLoad, Values
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.stores import Layout
+from timebeam.schema.core.contract import Layout
 
 _MONTH_HOURS = 730
 

@@ -17,14 +17,15 @@ from timebeam.pipelines.options.values import (
     create_command,
     declaration_of,
     layout_of,
-    layout_with,
+    opentsdb_of,
     read_config,
     tables_of,
     target_of,
 )
 from timebeam.pipelines.tables.check import audit_aloud
+from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.series.series_limits import counts_table
-from timebeam.schema.stores import RollupTables, SeriesMeta, TableSpec, Trees, find_capability
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.create_tables import create_tables, set_max_age, show_rules
@@ -50,10 +51,10 @@ def run(options: argparse.Namespace) -> int:
     if options.rollup_config:
         specs += _tables_of_rollups(options)
     if options.meta:
-        layout_with(options, SeriesMeta)
+        opentsdb_of(options, "metadata")
         specs.append(meta_table(options.table_prefix))
     if options.trees:
-        layout_with(options, Trees)
+        opentsdb_of(options, "trees")
         specs.append(tree_table(options.table_prefix))
     if options.series_limits:
         specs.append(counts_table(options.table_prefix))
@@ -175,7 +176,7 @@ def _tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
     from timebeam.transforms.rollup.rollup_job import rollup_tables
 
     config = read_config(options.rollup_config)
-    layout = find_capability(layout_of(options), RollupTables)
+    layout = find_opentsdb(layout_of(options))
     if layout is not None:
         return list(rollup_tables(config, layout))
     return series_tables(options, config)

@@ -9,15 +9,14 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.commands.upkeep import TREE_OUTPUTS
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import create_command, layout_with, parsed_file, target_of
+from timebeam.pipelines.options.values import create_command, opentsdb_of, parsed_file, target_of
 from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.stores import Trees
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, TreeError, parse_trees, warnings_of
 from timebeam.schema.stores.opentsdb.trees.explain_rules import placement_lines, tree_lines
@@ -29,6 +28,9 @@ from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_r
 from timebeam.transforms.opentsdb.tree_series import UidNames, find_series
 from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
 from timebeam.transforms.read.table_reader import TableReader, read_rows
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 
 def refuse_arguments(options: argparse.Namespace) -> None:
@@ -68,13 +70,13 @@ def stored_trees(table: TreeTable, id_or_name: str | None) -> tuple[list[Tree], 
     return chosen(trees, id_or_name), not damage
 
 
-def places_of(options: argparse.Namespace) -> tuple[Trees, Target, TreeTable]:
+def places_of(options: argparse.Namespace) -> tuple[OpenTsdb, Target, TreeTable]:
     """The layout, the instance, and the table of trees, which is there.
 
     Raises:
       BigtableError: a table is missing.
     """
-    layout, target = layout_with(options, Trees), target_of(options)
+    layout, target = opentsdb_of(options, "trees"), target_of(options)
     prefix = layout.options.table_prefix
     command = create_command(argparse.Namespace(**{**vars(options), "trees": True}))
     check_tables(target, [*layout.tables(), tree_table(prefix)], command)
@@ -191,7 +193,7 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
         if options.definition
         else []
     )
-    layout, table = layout_with(options, Trees), None
+    layout, table = opentsdb_of(options, "trees"), None
     target = _target(options)
     if target is not None:
         check_tables(target, layout.tables(), create_command(options))

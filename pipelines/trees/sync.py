@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -16,7 +17,6 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.pipelines.trees.actions import places_of, refuse_arguments, stored_trees
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.stores import Trees
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, warnings_of
 from timebeam.transforms.bigtable.target import Target
@@ -24,6 +24,9 @@ from timebeam.transforms.dead_letters.letter_files import letter_files
 from timebeam.transforms.opentsdb.place_in_trees import COUNTERS, SyncTrees, TreeSyncJob
 from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
 from timebeam.transforms.read.find_series import has_rows
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def _trees(options: argparse.Namespace, table: TreeTable) -> tuple[list[Tree], b
     return trees, complete or options.tree is not None
 
 
-def _source(options: argparse.Namespace, layout: Trees, target: Target) -> str:
+def _source(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> str:
     """The table that the series are read from; says so where it is not the usual one."""
     meta = meta_table(layout.options.table_prefix).name
     if options.series == "data":

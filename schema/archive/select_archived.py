@@ -15,16 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.archive.archive_rows import count_points, within_parts
-from timebeam.schema.archive.keys import (
-    BLOCK_S,
-    SPANS_S,
-    ArchiveKey,
-    SeriesHeads,
-    archive_key,
-    parse_key,
-)
+from timebeam.schema.archive.keys import BLOCK_S, SPANS_S, ArchiveKey, archive_key, parse_key
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.batches import run_starts
+from timebeam.schema.core.contract import SeriesHeads
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Archived, Finding, Selected, Severity
 from timebeam.schema.core.rows import Row

@@ -1,22 +1,20 @@
-"""The reading half of the contract of a layout: rows of tables to points in columns."""
+"""What is read of a layout: a selection of points, scans of tables, selected rows, decoded points."""
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import difflib
 import enum
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.removal import DeleteRange, RowDeletion
-from timebeam.schema.core.rows import Cell, Row, StoredLayout
+from timebeam.schema.core.rows import Cell, Row
 
 _NEAR_AMONG = 2_000
 """Names with the same beginning that are compared with an unknown name."""
@@ -240,72 +238,3 @@ class Finding(NamedTuple):
     table: str
     key: bytes
     text: str
-
-
-class ReadableLayout(StoredLayout):
-    """A layout that points can be read from: by queries, copies, checks and rollups."""
-
-    @abc.abstractmethod
-    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
-        """The data rows that can hold selected points, and findings about rows that cannot be read.
-
-        A row may hold points outside of the time range too. The rows of one series come in the order
-        of time within each range of keys; rows of several series may be mixed.
-
-        Raises:
-          UnknownNameError: a metric or tag is not in the index of a layout that has one.
-        """
-
-    @abc.abstractmethod
-    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
-        """The points of data rows; never raises for damaged cells.
-
-        A layout that does not store the unit of a time reads whole seconds as seconds.
-        """
-
-    @abc.abstractmethod
-    def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
-        """The deletion of points of a selected row; None if it has none of these.
-
-        Raises:
-          ValueError: the row cannot be rewritten without them.
-        """
-
-    @abc.abstractmethod
-    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        """Everything in the tables that an operator should know.
-
-        Args:
-          read: returns all rows of a table, newest versions only.
-        """
-
-    def key_error(self, key: bytes) -> str:
-        """Why no data row can have this key with these options; empty if one can."""
-        return ""
-
-    def full_scan(self, selection: Selection) -> str:
-        """Why a selection reads all rows of a table, in words; empty if ranges of keys serve it."""
-        return ""
-
-    def cut_at(self, key: bytes) -> bytes:
-        """The place, at or before a key, where workers may split the data table.
-
-        Rows that can hold the same instant of one series stay together, also those of index tables with the
-        same keys.
-        """
-        return key
-
-    def with_existing(self, names: Callable[[], Sequence[str]]) -> ReadableLayout:
-        """The same layout, which also reads those of its tables per day that exist.
-
-        Args:
-          names: gives the names of all tables.
-        """
-        return self
-
-    def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
-        """The series that may have the same instant in several selected rows.
-
-        The latest arrival wins; within one arrival, the row that is read last.
-        """
-        return frozenset()

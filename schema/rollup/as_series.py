@@ -9,7 +9,7 @@ import numpy as np
 from timebeam.schema.bits.arrays import Floats, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.capabilities import RollupNames
+from timebeam.schema.core.contract import RollupNames
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.accumulate import BucketNumbers, numbers

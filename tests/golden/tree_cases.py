@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 
 _HERE = Path(__file__).parent / "opentsdb"
 

@@ -23,7 +23,7 @@ from tests.support.stored import Store
 from timebeam.pipelines.serve.app import Gate, ServerLimits
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
-from timebeam.schema.stores import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb.http.request import ApiError
 from timebeam.schema.stores.opentsdb.http.ts_query import checked
 from timebeam.schema.stores.opentsdb.http.uri_query import uri_query

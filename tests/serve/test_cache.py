@@ -32,7 +32,8 @@ from timebeam.pipelines.serve import queries
 from timebeam.pipelines.serve.cache import AnswerCache, Api, Caches
 from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores import Cell, Deletion, Row, Scan
+from timebeam.schema.core.reading import Scan
+from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.query.budget import (
     KEPT_SECONDS,

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.states.store_state import Document, Step, answer, save, state_of
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
 

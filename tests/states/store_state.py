@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.commands import timebeam
-from timebeam.schema.stores import Cell, Row, TableSpec
+from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.transforms.bigtable.create_tables import admin_instance, create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.table_list import table_names

@@ -10,7 +10,10 @@ from tests.schema.stores.plain_opentsdb import Number, number
 from tests.support.model import Content, SeriesName
 from tests.support.stored import store_archive
 from timebeam.pipelines.options.parameters import LAYOUT
-from timebeam.schema.stores import LAYOUTS, Layout, Row, Selected, Selection
+from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.reading import Selected, Selection
+from timebeam.schema.core.rows import Row
+from timebeam.schema.stores import LAYOUTS
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader, scan_table

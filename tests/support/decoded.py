@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import ReadableLayout, Selected
+from timebeam.schema.core.reading import Selected
 from timebeam.schema.core.rows import Row
 
 

@@ -10,8 +10,11 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCe
 from tests.support.data_client import open_table
 from tests.support.decoded import decode_row
 from timebeam.pipelines.options.stored import FAMILY, VERSION, settings_table
+from timebeam.schema.core.contract import Archive, Layout
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores import Archive, Cell, Layout, Name, Row, find_capability
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Name
+from timebeam.schema.stores import find_capability
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions

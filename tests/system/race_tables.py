@@ -23,7 +23,7 @@ from tests.system.model import as_stored
 from tests.system.race_jobs import HOURS, MAIN, OTHER, OTHERS, START_S, Contents, Filling, Stores, fillings
 from tests.system.steps import DAY_S, HOUR_S
 from timebeam.pipelines.store import compact, delete, seal
-from timebeam.schema.stores import Row
+from timebeam.schema.core.rows import Row
 from timebeam.transforms.read.table_reader import scan_table
 
 _NUMBERS = itertools.count(1)

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.schema.core.rows import WHOLE_TABLE
-from timebeam.schema.stores import UidTables, find_capability
+from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.care.archive_hours import SealTally, seal_metric
 from timebeam.transforms.care.closed_rows import SealJob
 from timebeam.transforms.flow import metrics
@@ -63,7 +63,7 @@ class _SealFn(beam.DoFn):
 
     def process(self, chunk: Chunk) -> Iterator[SealTally]:
         job = self._job
-        is_named = find_capability(job.layout, UidTables) is None
+        is_named = find_opentsdb(job.layout) is None
         metric = chunk.metrics[0].encode() if is_named else chunk.uids[0]
         leased = nullcontext() if job.dry_run else job.leases.lease([metric], job.start_s, job.end_s)
         with leased as lease:

@@ -26,12 +26,12 @@ from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.batches import distinct
+from timebeam.schema.core.contract import Archive, SeriesHeads
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import ColumnRange
+from timebeam.schema.core.reading import ColumnRange, Selected
 from timebeam.schema.core.removal import deletions
-from timebeam.schema.core.rows import MUTATIONS
+from timebeam.schema.core.rows import MUTATIONS, Row
 from timebeam.schema.core.writing import SeriesKey
-from timebeam.schema.stores import Archive, Row, Selected
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.care.closed_rows import (
@@ -240,7 +240,7 @@ def _changes(
             yield _Change(stored.get(key), new)
 
 
-def _check_encoded(heads: archive_keys.SeriesHeads, row: Row, points: PointBatch) -> None:
+def _check_encoded(heads: SeriesHeads, row: Row, points: PointBatch) -> None:
     """Compares each point of a row that is to be written by value.
 
     Raises:

@@ -15,10 +15,12 @@ from google.api_core.exceptions import NotFound
 from timebeam.schema.archive.keys import BLOCK_S
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S
+from timebeam.schema.core.contract import Archive, HourMarks
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange
+from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
-from timebeam.schema.stores import Archive, HourMarks, Row, capability
+from timebeam.schema.stores import capability
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.read.table_reader import TableReader, memory_of

@@ -6,15 +6,17 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.schema.archive.keys import SPANS_S, archive_key
+from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import RowMutation, stored_bytes
-from timebeam.schema.stores import Archive, Cell, Compaction, Packing, Row, capability, find_capability
+from timebeam.schema.core.rows import Cell, Row, RowMutation, stored_bytes
+from timebeam.schema.core.writing import Packing
+from timebeam.schema.stores import capability, find_capability
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
 from timebeam.schema.stores.opentsdb.key_ranges import Wanted
@@ -30,6 +32,9 @@ from timebeam.transforms.ingest.write import refused_write
 from timebeam.transforms.read.chunks import Chunk, hour_chunks
 from timebeam.transforms.read.parallel import ParallelReader
 from timebeam.transforms.read.table_reader import TableReader, within
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 NAMESPACE = "timebeam-compact"
 """The namespace of this job's counters."""
@@ -62,7 +67,7 @@ class CompactJob:
     """
 
     target: Target
-    layout: Compaction
+    layout: OpenTsdb
     start_s: int
     end_s: int
     form: Packing

@@ -18,9 +18,10 @@ from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.keys import BLOCK_S, LAST_S
 from timebeam.schema.bits.times import HOUR_S, floor_to
+from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
+from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
-from timebeam.schema.stores import Archive, Row
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import read_rows

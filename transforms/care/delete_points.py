@@ -18,25 +18,14 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from timebeam.schema.bits.times import HOUR_S, hours_between
+from timebeam.schema.core.contract import Archive, ReadableLayout
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import Archived, Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
-from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
-from timebeam.schema.stores import (
-    Annotations,
-    Archive,
-    Archived,
-    Finding,
-    ReadableLayout,
-    Row,
-    Selected,
-    Selection,
-    UidTables,
-    UnknownNameError,
-    capability,
-    find_capability,
-)
+from timebeam.schema.stores import as_opentsdb, capability, find_capability, find_opentsdb
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annotations, remove_rollups
@@ -181,7 +170,7 @@ class _DeleteChunksFn(beam.DoFn):
     def process(self, _: object) -> Iterator[DeleteChunk]:
         job = self._job
         for number, task in enumerate(job.tasks):
-            if len(job.tasks) > 1 and find_capability(job.layout, UidTables) is None:
+            if len(job.tasks) > 1 and find_opentsdb(job.layout) is None:
                 metrics.plan_work(1)
                 yield DeleteChunk(number, WHOLE_TABLE)  # its rows are found by the index
                 continue
@@ -196,7 +185,7 @@ class _DeleteChunksFn(beam.DoFn):
 
 def _key_ranges(job: DeleteJob, question: Question) -> Sequence[KeyRange]:
     """The ranges of data rows that a selection can be in."""
-    layout = find_capability(job.layout, UidTables)
+    layout = find_opentsdb(job.layout)
     if layout is None:
         return (WHOLE_TABLE,)
     name = Name("metrics", question.metric)
@@ -310,7 +299,7 @@ class _DeleteFn(beam.DoFn):
 
 def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLease]:
     """The right to rewrite the rows of a selection: two selections can share a row, and a column of it."""
-    layout = find_capability(job.layout, UidTables)
+    layout = find_opentsdb(job.layout)
     if layout is None:
         return job.leases.lease([question.metric.encode()], moved=job.moved)
     name = Name("metrics", question.metric)
@@ -383,7 +372,7 @@ def _row_removals(job: DeleteJob, selected: Selected, deleted: DeleteRange) -> I
       ValueError: the row cannot be read; its annotations may have been given before.
     """
     row = selected.row
-    annotated = find_capability(job.layout, Annotations) if job.annotations else None
+    annotated = find_opentsdb(job.layout) if job.annotations else None
     if annotated is not None and row.table == data_tables(job.layout)[0]:
         notes = remove_annotations(annotated.options, row, deleted)
         if notes is not None:
@@ -411,7 +400,7 @@ def _rollup_removals(
     job: DeleteJob, question: Question, table: RolledTable, keys: KeyRange
 ) -> Iterator[tuple[RowDeletion, Series]]:
     """What is deleted from each row of a table of rollups: the intervals that end in the range."""
-    layout = capability(job.layout, UidTables)
+    layout = as_opentsdb(job.layout, "UID tables")
     reader = within(TableReader(job.target), job.layout, keys)
     selection = Selection(question.metric, {}, question.start_ms, question.end_ms)
     deleted = DeleteRange(question.start_ms, question.end_ms - table.interval_ms + 1, job.newest_ms)

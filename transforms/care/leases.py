@@ -35,7 +35,7 @@ from typing import Any
 from google.api_core.exceptions import DeadlineExceeded, GoogleAPICallError
 
 from timebeam.schema.bits.times import DAY_MS
-from timebeam.schema.stores import Cell, Deletion, Row, TableSpec
+from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.table_list import table_exists

@@ -10,8 +10,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.removal import RowDeletion
-from timebeam.schema.core.rows import MUTATIONS
-from timebeam.schema.stores import Row
+from timebeam.schema.core.rows import MUTATIONS, Row
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.delete_archived import SealedRemovals

@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import parse_stored
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import ColumnRange
+from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.stores import (
-    Annotations,
-    Cell,
-    Finding,
-    Layout,
-    Reader,
-    Row,
-    Selection,
-    SeriesKey,
-    find_capability,
-)
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
@@ -39,6 +32,9 @@ from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.read.table_reader import TableReader
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x07")
 """A range of columns with all annotations and histograms, and some points."""
@@ -62,7 +58,7 @@ class AttachedCells(NamedTuple):
     damage: Sequence[str]
 
 
-def read_attached(layout: Annotations, reader: Reader, start_ms: int, end_ms: int) -> Iterator[AttachedCells]:
+def read_attached(layout: OpenTsdb, reader: Reader, start_ms: int, end_ms: int) -> Iterator[AttachedCells]:
     """The rows with annotations or histograms in a time range, both ends inclusive."""
     options = layout.options
     selection = Selection(None, {}, start_ms, end_ms)
@@ -77,7 +73,7 @@ def read_attached(layout: Annotations, reader: Reader, start_ms: int, end_ms: in
 
 
 def _attached(
-    layout: Annotations, row: Row, series: Series | None, base_s: int, selection: Selection
+    layout: OpenTsdb, row: Row, series: Series | None, base_s: int, selection: Selection
 ) -> Iterator[AttachedCells]:
     """The annotations and histograms of a row in the range, if it has any."""
     cells, times_ms = [], []
@@ -114,10 +110,10 @@ class ComparedAttached:
 
 
 def compare_attached(
-    target: Target, first: Annotations, second: Layout, start_ms: int, end_ms: int
+    target: Target, first: OpenTsdb, second: Layout, start_ms: int, end_ms: int
 ) -> ComparedAttached:
     """Whether all annotations and histograms of a layout are in another one, with equal or newer values."""
-    annotated = find_capability(second, Annotations)
+    annotated = find_opentsdb(second)
     source = _attached_values(target, first, start_ms, end_ms)
     sink = _attached_values(target, annotated, start_ms, end_ms) if annotated else {}
     copied = [
@@ -130,7 +126,7 @@ def compare_attached(
 
 
 def _attached_values(
-    target: Target, layout: Annotations, start_ms: int, end_ms: int
+    target: Target, layout: OpenTsdb, start_ms: int, end_ms: int
 ) -> dict[tuple[Series | None, int, bytes], tuple[int, bytes]]:
     """(cell timestamp in ms, value without TSUID) by series, base time in s, and qualifier."""
     return {
@@ -157,7 +153,7 @@ class CarryJob:
     """
 
     target: Target
-    source: Annotations
+    source: OpenTsdb
     sink: Layout
     uids: UidOptions
     start_ms: int
@@ -202,7 +198,7 @@ class _CarryFn(beam.DoFn):
 
     def _carry(self, batch: Sequence[AttachedCells]) -> Iterator[Rejected]:
         """Writes rows to the other layout; the refused ones."""
-        sink = find_capability(self._job.sink, Annotations)
+        sink = find_opentsdb(self._job.sink)
         if sink is None:
             metrics.count_annotations("others_left_out", sum(len(attached.cells) for attached in batch))
             return
@@ -223,7 +219,7 @@ class _CarryFn(beam.DoFn):
             yield from write_batch(self._job.target, sink.data_table, rows)
 
 
-def _translated(sink: Annotations, attached: AttachedCells, key: SeriesKey | None) -> Row:
+def _translated(sink: OpenTsdb, attached: AttachedCells, key: SeriesKey | None) -> Row:
     """A row with the UIDs of the other layout.
 
     Args:

@@ -14,10 +14,11 @@ from apache_beam.pvalue import DoOutputsTuple, PBegin
 from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join, latest_points
+from timebeam.schema.core.contract import Layout, ReadableLayout, WritableLayout
 from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KeyRange
-from timebeam.schema.stores import Finding, Layout, ReadableLayout, Reader, Selection, WritableLayout
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row, refusing
 from timebeam.transforms.flow import metrics

@@ -28,7 +28,9 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import DAY_MS
+from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.reading import Selection
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats.parquet.footer import read_footer
 from timebeam.schema.formats.parquet.parquet_columns import (
@@ -40,7 +42,6 @@ from timebeam.schema.formats.parquet.parquet_columns import (
 )
 from timebeam.schema.formats.parquet.row_groups import RowGroups
 from timebeam.schema.formats.parquet.statistics import wrong_statistics
-from timebeam.schema.stores import ReadableLayout, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_batches
 from timebeam.transforms.copy.exported_rollups import RollupReader

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.config import RollupConfig, RollupInterval
-from timebeam.schema.stores import Finding, Reader, RollupTables, Selection
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.rollup_tables import DecodedRollups, decode_rollups
 from timebeam.transforms.copy.copied_points import BATCH_POINTS
 from timebeam.transforms.dead_letters.rejected import refused_row
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 AGGREGATOR = "_rollup"
 """The tag key under which a series of rollups has its aggregator: `sum`, `count`, …"""
@@ -29,7 +33,7 @@ class RollupReader:
       interval: not the default interval, whose table has points.
     """
 
-    layout: RollupTables
+    layout: OpenTsdb
     config: RollupConfig
     interval: RollupInterval
 

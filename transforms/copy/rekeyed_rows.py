@@ -11,17 +11,18 @@ import enum
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
+from timebeam.schema.core.rows import WHOLE_TABLE, Cell, KeyRange, Row
+from timebeam.schema.core.writing import Name, SeriesKey
 from timebeam.schema.series.search_series import CachedUidNames, why_nameless
-from timebeam.schema.stores import Cell, Name, Row, Scan, SeriesKey, UidTables
 from timebeam.schema.stores.opentsdb.keys import (
     is_of_series,
     row_key,
@@ -44,6 +45,9 @@ from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 _ROWS_AT_ONCE = 500
 _NO_NEW_UIDS = UidPolicy(auto_create_tagks=False, auto_create_tagvs=False)
@@ -81,8 +85,8 @@ class TranslateJob:
     """
 
     target: Target
-    source: UidTables
-    sink: UidTables
+    source: OpenTsdb
+    sink: OpenTsdb
     uids: UidOptions
     tables: Sequence[TablePair]
     start_ms: int

@@ -21,7 +21,7 @@ from google.cloud.pubsub_v1 import PublisherClient
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.stores import Row
+from timebeam.schema.core.rows import Row
 from timebeam.transforms.dead_letters.letter import from_json, letters, to_json
 from timebeam.transforms.dead_letters.rejected import ROW_SOURCE, row_of
 from timebeam.transforms.flow import metrics

@@ -16,8 +16,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import CELL_BYTES, KEY_BYTES, LAST_MS, MUTATIONS, QUALIFIER_BYTES
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import CELL_BYTES, KEY_BYTES, LAST_MS, MUTATIONS, QUALIFIER_BYTES, Cell, Row
 
 REJECTED: Final = "rejected"
 

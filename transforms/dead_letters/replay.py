@@ -20,12 +20,12 @@ from apache_beam.transforms.window import GlobalWindow
 
 from timebeam.schema.bits.compression import DamagedError, TruncatedError, content
 from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.contract import RefusedRows
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import ARRIVAL
+from timebeam.schema.core.rows import ARRIVAL, Row
 from timebeam.schema.formats import Message
 from timebeam.schema.formats.base import line_spans
 from timebeam.schema.formats.rules import Refusals
-from timebeam.schema.stores import RefusedRows, Row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import (
     LINE_BYTES,

@@ -13,9 +13,9 @@ from apache_beam.coders import Coder, registry
 
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import EncodedRow
+from timebeam.schema.core.rows import EncodedRow, Row
+from timebeam.schema.core.writing import Encoded
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Encoded, Row
 from timebeam.transforms.ingest.assign import KeyedBatch
 
 OVERHEAD = 100  # about the bytes of an element beside its content

@@ -15,9 +15,10 @@ from apache_beam.utils import shared
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.stores import Layout, Name, SeriesKey
+from timebeam.schema.core.writing import Name, SeriesKey
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.flow import metrics

@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from timebeam.schema.stores import Encoded
+from timebeam.schema.core.writing import Encoded
 from timebeam.transforms.flow.buffered import windowed
 
 RowKey = tuple[str, bytes]

@@ -17,10 +17,10 @@ import apache_beam as beam
 from apache_beam.utils import shared
 
 from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import MUTATIONS, KeyRange
-from timebeam.schema.stores import Row, SeriesIndex
+from timebeam.schema.core.rows import MUTATIONS, KeyRange, Row
 from timebeam.transforms.bigtable.reader import ranges_between, scan_keys, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, split_row

@@ -18,11 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import HOUR_MS
+from timebeam.schema.core.contract import Layout, SeriesIndex
 from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rows import Cell
+from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.series import series_limits
 from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of
-from timebeam.schema.stores import Cell, Layout, SeriesIndex, SeriesKey, SeriesMeta, find_capability
+from timebeam.schema.stores import find_capability, find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.target import BigtableError, Target
@@ -80,7 +83,7 @@ class SeriesLimiter:
         """
         self._target, self._limits = target, series_limits
         self._indexed = find_capability(layout, SeriesIndex)
-        self._meta = find_capability(layout, SeriesMeta)
+        self._meta = find_opentsdb(layout)
         self._with_meta, self._dry_run = with_meta, dry_run
         self._table = table
 

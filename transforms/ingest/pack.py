@@ -12,16 +12,20 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
 from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.contract import Layout, Replacing, SeriesSpan
 from timebeam.schema.core.rows import (
     CELL_BYTES,
     KEY_BYTES,
     MUTATIONS,
     QUALIFIER_BYTES,
+    Cell,
+    Deletion,
     EncodedRow,
+    Row,
     RowMutation,
     stored_bytes_of,
 )
-from timebeam.schema.stores import Cell, Deletion, Encoded, Layout, Packing, Replacing, Row, SeriesSpan
+from timebeam.schema.core.writing import Encoded, Packing
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse, split_row

@@ -16,9 +16,9 @@ from timebeam.schema.bits.compression import DamagedError, TruncatedError, conte
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Framing, Message
 from timebeam.schema.formats.base import RecordEncoding, joined_of
-from timebeam.schema.stores import Row
 from timebeam.schema.stores.declared.codec.record_formats import (
     Read,
     csv_header,

@@ -20,8 +20,8 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import EncodedRow, RowMutation
-from timebeam.schema.stores import Packing, Row, StoredLayout, TableSpec
+from timebeam.schema.core.rows import EncodedRow, Row, RowMutation, StoredLayout, TableSpec
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.transforms import bigtable
 from timebeam.transforms.bigtable.io import BUFFER_BYTES

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.rows import KEY_BYTES, Cell, Row
-from timebeam.schema.stores import Layout, Name
+from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import increment

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -26,10 +26,12 @@ from timebeam.schema.core.annotations import (
     as_ms,
     parse_stored,
 )
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell
-from timebeam.schema.stores import Annotations, Layout, MissingCapabilityError, SeriesKey, capability
+from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.stores import MissingCapabilityError, as_opentsdb
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
@@ -42,6 +44,9 @@ from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.read.table_reader import TableReader
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 _STAGE = Stage.ENCODE
 """The stage of refusals. The payload of a refusal of stage WRITE is a row; here it is an edit."""
@@ -58,7 +63,7 @@ class AddressedEdit(NamedTuple):
 
 def store(
     target: Target,
-    layout: Annotations,
+    layout: OpenTsdb,
     groups: Mapping[cells.Place, Sequence[AddressedEdit]],
     *,
     dry_run: bool = False,
@@ -80,7 +85,7 @@ def store(
 
 
 def stored_cells(
-    target: Target, layout: Annotations, places: Iterable[cells.Place]
+    target: Target, layout: OpenTsdb, places: Iterable[cells.Place]
 ) -> dict[cells.Place, StoredCell]:
     """The existing cells at these places."""
     places = set(places)
@@ -95,7 +100,7 @@ def stored_cells(
 
 
 def _move_former(
-    target: Target, layout: Annotations, groups: Mapping[cells.Place, Sequence[AddressedEdit]]
+    target: Target, layout: OpenTsdb, groups: Mapping[cells.Place, Sequence[AddressedEdit]]
 ) -> None:
     """Moves annotations from where earlier versions stored them to where TSDs and these edits look."""
     moved_to = {
@@ -138,7 +143,7 @@ class EditOutcome(NamedTuple):
 class _AnnotationTable:
     """The data table, for compare-and-set of single annotations."""
 
-    def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:
+    def __init__(self, target: Target, layout: OpenTsdb, *, dry_run: bool) -> None:
         self._target, self._layout, self._dry_run = target, layout, dry_run
 
     def apply(
@@ -240,7 +245,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, edits: PCollection[list[AnnotationEdit]]) -> PCollection[Rejected]:
         try:
-            layout = capability(self._layout, Annotations)
+            layout = as_opentsdb(self._layout, "annotations")
         except MissingCapabilityError as error:
             return edits | "Refuse" >> beam.FlatMap(_refuse_all, str(error))
         address = _AddressFn(self._target, layout, self._uids, dry_run=self._dry_run)
@@ -265,7 +270,7 @@ def _refuse_all(edits: list[AnnotationEdit], message: str) -> list[Rejected]:
 class _AddressFn(beam.DoFn):
     """Lists of edits in; ((row key, qualifier), list of `AddressedEdit`) out, refused ones to `REJECTED`."""
 
-    def __init__(self, target: Target, layout: Annotations, uids: UidOptions, *, dry_run: bool) -> None:
+    def __init__(self, target: Target, layout: OpenTsdb, uids: UidOptions, *, dry_run: bool) -> None:
         self._target, self._layout = target, layout
         self._keys = SeriesKeys(target, layout, uids, dry_run=dry_run)
         self._sound_tsuids: LruCache[bytes, bool] = LruCache(_KNOWN_TSUIDS)
@@ -346,7 +351,7 @@ class _StoreAnnotationsFn(BufferedDoFn[tuple[tuple[bytes, bytes], list[Addressed
 
     most_weight = _HELD_EDITS
 
-    def __init__(self, target: Target, layout: Annotations, *, dry_run: bool) -> None:
+    def __init__(self, target: Target, layout: OpenTsdb, *, dry_run: bool) -> None:
         self._target, self._layout, self._dry_run = target, layout, dry_run
 
     def weight(self, element: tuple[tuple[bytes, bytes], list[AddressedEdit]]) -> int:

@@ -13,13 +13,15 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.core.annotations import parse_stored
-from timebeam.schema.core.reading import prefix_range
+from timebeam.schema.core.contract import HourMarks
+from timebeam.schema.core.reading import Scan, prefix_range
 from timebeam.schema.core.removal import deletions
-from timebeam.schema.stores import Cell, HourMarks, Row, Scan, UidTables, capability
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.stores import capability
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_append, read_row
@@ -32,6 +34,9 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.leases import RangeLease
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
 from timebeam.transforms.rollup.changed_hours import TouchedMarker, read_days
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 _ROWS_AT_ONCE = 500
 _MARKED_S = 600
@@ -66,7 +71,7 @@ class MovedCells(NamedTuple):
 
 def merge_uids(
     target: Target,
-    layout: UidTables,
+    layout: OpenTsdb,
     rollups: Sequence[str],
     old: UidPair,
     new: bytes,
@@ -119,7 +124,7 @@ def merge_uids(
 
 @contextlib.contextmanager
 def _marking(
-    target: Target, layout: UidTables, old: UidPair, new: bytes
+    target: Target, layout: OpenTsdb, old: UidPair, new: bytes
 ) -> Iterator[Callable[[Sequence[Row]], None]]:
     """A context in which rows and rollups are moved; its function is called with the rows of each request.
 

@@ -14,15 +14,15 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.reading import ColumnRange, Scan
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import KEY_BYTES, KeyRange
-from timebeam.schema.stores import Cell, ColumnRange, Row, Scan, Trees
+from timebeam.schema.core.rows import KEY_BYTES, Cell, KeyRange, Row
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
@@ -43,6 +43,9 @@ from timebeam.transforms.opentsdb.tree_table import (
 )
 from timebeam.transforms.read.chunks import RangesFn
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 NAMESPACE = "timebeam-trees"
 """The namespace of this job's counters."""
@@ -75,7 +78,7 @@ class TreeSyncJob:
     """
 
     target: Target
-    layout: Trees
+    layout: OpenTsdb
     trees: tuple[Tree, ...]
     source: str
     dry_run: bool = False

@@ -9,11 +9,11 @@ from __future__ import annotations
 import collections
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.rows import Cell
 from timebeam.schema.series.series_limits import counts_table
-from timebeam.schema.stores import Cell, UidTables
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, UidPair, is_of_series, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees.tree_cells import leaf_tsuid
@@ -26,6 +26,9 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.tree_table import tree_table
 from timebeam.transforms.read.table_reader import read_rows, scan_table
 from timebeam.transforms.rollup.changed_hours import touched_table
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 
 class NameChangeError(ValueError):
@@ -53,12 +56,12 @@ class UidUse(NamedTuple):
         return self.rows + self.rollups > 0
 
 
-def read_maps(target: Target, layout: UidTables) -> UidMaps:
+def read_maps(target: Target, layout: OpenTsdb) -> UidMaps:
     """The UID table."""
     return UidMaps(scan_table(target, layout.uid_table))
 
 
-def read_use(target: Target, layout: UidTables) -> dict[UidPair, UidUse]:
+def read_use(target: Target, layout: OpenTsdb) -> dict[UidPair, UidUse]:
     """What uses each UID, by one scan of the row keys of all tables; UIDs without use are missing.
 
     It holds one number for each series in memory. A table whose name begins with the prefix counts as a table
@@ -85,7 +88,7 @@ def read_use(target: Target, layout: UidTables) -> dict[UidPair, UidUse]:
     }
 
 
-def _rows_by_tsuid(target: Target, layout: UidTables, table: str) -> collections.Counter[bytes]:
+def _rows_by_tsuid(target: Target, layout: OpenTsdb, table: str) -> collections.Counter[bytes]:
     """The number of rows of each series of a table with the keys of a data table."""
     options = layout.options
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
@@ -98,7 +101,7 @@ def _rows_by_tsuid(target: Target, layout: UidTables, table: str) -> collections
 
 
 def _count_pairs(
-    layout: UidTables, rows_by_tsuid: dict[bytes, int], counts: collections.Counter[UidPair]
+    layout: OpenTsdb, rows_by_tsuid: dict[bytes, int], counts: collections.Counter[UidPair]
 ) -> None:
     """Adds the rows of each UID of some series."""
     for tsuid, count in rows_by_tsuid.items():
@@ -106,14 +109,14 @@ def _count_pairs(
             counts[pair] += count
 
 
-def _pairs(layout: UidTables, tsuid: bytes) -> Sequence[UidPair]:
+def _pairs(layout: OpenTsdb, tsuid: bytes) -> Sequence[UidPair]:
     """The distinct UIDs of a series; none if it is not a TSUID."""
     with contextlib.suppress(ValueError):
         return sorted(set(tsuid_pairs(layout.options, tsuid)))
     return ()
 
 
-def tables_of_rollups(target: Target, layout: UidTables) -> Iterator[str]:
+def tables_of_rollups(target: Target, layout: OpenTsdb) -> Iterator[str]:
     """The tables of this prefix that are not those of the layout, of its settings, or of a longer prefix."""
     prefix = layout.options.table_prefix
     suffix = layout.uid_table.removeprefix(prefix)
@@ -147,7 +150,7 @@ def apply_changes(target: Target, table: str, changes: Iterable[UidChange]) -> l
     return made
 
 
-def uid_to_merge(maps: UidMaps, layout: UidTables, kind: str, text: str) -> bytes:
+def uid_to_merge(maps: UidMaps, layout: OpenTsdb, kind: str, text: str) -> bytes:
     """The UID of a name, or the UID itself, in hex, of a name that has another UID or none.
 
     Raises:
@@ -163,7 +166,7 @@ def uid_to_merge(maps: UidMaps, layout: UidTables, kind: str, text: str) -> byte
     raise NameChangeError(f"No such name or UID for '{kind}': {text!r}")
 
 
-def drop_name(target: Target, layout: UidTables, maps: UidMaps, pair: UidPair, now_ms: int) -> bool:
+def drop_name(target: Target, layout: OpenTsdb, maps: UidMaps, pair: UidPair, now_ms: int) -> bool:
     """Takes a UID without rows from its name; returns whether the name has lost it."""
     changes = [
         change
@@ -174,7 +177,7 @@ def drop_name(target: Target, layout: UidTables, maps: UidMaps, pair: UidPair, n
 
 
 def rename(
-    target: Target, layout: UidTables, kind: str, old: str, new: str, now_ms: int, *, dry_run: bool
+    target: Target, layout: OpenTsdb, kind: str, old: str, new: str, now_ms: int, *, dry_run: bool
 ) -> bytes:
     """Gives a UID a new name, beside running writers; the UID. A rename that was interrupted is finished.
 
@@ -205,7 +208,7 @@ def rename(
 
 
 def rename_changes(
-    target: Target, layout: UidTables, kind: str, old: str, new: str, now_ms: int
+    target: Target, layout: OpenTsdb, kind: str, old: str, new: str, now_ms: int
 ) -> Sequence[UidChange]:
     """The changes of a rename that are not made yet, in their order; the last one deletes the old name.
 
@@ -252,7 +255,7 @@ def rename_changes(
     return [*changes, UidChange(old_key, forward, None)]
 
 
-def _stored(layout: UidTables, kind: str, name: str) -> bytes:
+def _stored(layout: OpenTsdb, kind: str, name: str) -> bytes:
     """The stored bytes of a name; raises NameChangeError if it is not allowed."""
     stored = layout.options.names.stored(name)
     try:

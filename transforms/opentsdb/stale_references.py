@@ -8,19 +8,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.contract import ReadableLayout, SeriesIndex
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import ReadableLayout, Selection, prefix_range
+from timebeam.schema.core.reading import Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.removal import deletions
-from timebeam.schema.core.rows import stored_bytes
+from timebeam.schema.core.rows import Cell, Row, stored_bytes
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
 from timebeam.schema.series.search_series import CachedUidNames
-from timebeam.schema.stores import Cell, Reader, Row, Scan, SeriesIndex, SeriesMeta, Trees, find_capability
+from timebeam.schema.stores import find_capability, find_opentsdb
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees import tree_cells
@@ -33,6 +34,9 @@ from timebeam.transforms.opentsdb.tree_series import UidNames
 from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
 from timebeam.transforms.read.find_series import metric_keys
 from timebeam.transforms.read.table_reader import TableReader, scan_rows
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 _ROWS_AT_ONCE = 1_000
 
@@ -54,12 +58,12 @@ def stale_rows(target: Target, layout: ReadableLayout, question: Question) -> It
         for row, series in indexed.stale(selection, reader):
             if question.passes(series):
                 yield row
-    with_meta = find_capability(layout, SeriesMeta)
+    with_meta = find_opentsdb(layout)
     if with_meta is not None:
         yield from _stale_metadata(target, with_meta, question, reader)
 
 
-def _stale_metadata(target: Target, layout: SeriesMeta, question: Question, reader: Reader) -> Iterator[Row]:
+def _stale_metadata(target: Target, layout: OpenTsdb, question: Question, reader: Reader) -> Iterator[Row]:
     """The metadata, and the leaves of trees, of selected series without data rows."""
     name = Name("metrics", question.metric)
     uid = look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
@@ -81,7 +85,7 @@ def _stale_metadata(target: Target, layout: SeriesMeta, question: Question, read
     table = meta_table(layout.options.table_prefix).name
     with contextlib.suppress(NotFound):
         yield from (row for row in scan_rows(target, Scan(table, [prefix_range(uid)])) if is_stale(row.key))
-    if find_capability(layout, Trees) is not None:
+    if find_opentsdb(layout) is not None:
         yield from _stale_leaves(target, tree_table(layout.options.table_prefix).name, is_stale)
 
 
@@ -94,7 +98,7 @@ def _stale_leaves(target: Target, table: str, is_stale: Callable[[bytes], bool])
                 yield row._replace(cells=stale)
 
 
-def misplaced(target: Target, layout: Trees, tree: Tree) -> Iterator[Row]:
+def misplaced(target: Target, layout: OpenTsdb, tree: Tree) -> Iterator[Row]:
     """The leaves of a tree that its rules would not make, and the branches that are then without leaves.
 
     Memory for one tree's branches. Rows that cannot be read stay.

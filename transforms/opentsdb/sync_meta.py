@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
 
 from timebeam.schema.bits.bounded import LruCache
-from timebeam.schema.core.rows import KeyRange
-from timebeam.schema.stores import Cell, Row, Scan, SeriesMeta
+from timebeam.schema.core.reading import Scan
+from timebeam.schema.core.rows import Cell, KeyRange, Row
 from timebeam.schema.stores.opentsdb import meta_documents
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_row
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
@@ -29,6 +29,9 @@ from timebeam.transforms.flow.metrics import META_NAMESPACE, SkipLog, TallyCount
 from timebeam.transforms.read.chunks import RangesFn
 from timebeam.transforms.read.table_reader import read_rows, scan_rows
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetaSyncJob:
@@ -40,7 +43,7 @@ class MetaSyncJob:
     """
 
     target: Target
-    layout: SeriesMeta
+    layout: OpenTsdb
     count: bool = False
     dry_run: bool = False
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from apache_beam.utils import shared
 
 from timebeam.schema.bits.bounded import LruCache
-from timebeam.schema.core.rows import RowMutation
-from timebeam.schema.stores import Row, SeriesMeta
+from timebeam.schema.core.rows import Row, RowMutation
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table, series_row, uid_rows
 from timebeam.transforms.bigtable.compare_and_set import create_cells
@@ -19,6 +18,9 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.read.table_reader import read_rows
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 
 class _SeenRow(NamedTuple):
@@ -46,7 +48,7 @@ class TrackFn(BufferedDoFn[_SeenRow]):
 
     most = 2_000
 
-    def __init__(self, target: Target, layout: SeriesMeta, mode: MetaMode, cache_size: int) -> None:
+    def __init__(self, target: Target, layout: OpenTsdb, mode: MetaMode, cache_size: int) -> None:
         self._target, self._layout, self._mode, self._size = target, layout, mode, cache_size
         self._shared = shared.Shared()
         self._seen: _SeenSeries | None = None

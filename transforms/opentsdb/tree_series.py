@@ -5,24 +5,29 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import Reader
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KeyRange
-from timebeam.schema.stores import Name, Reader, Trees
+from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, read_uid
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+
 _CACHED_UIDS = 1_000_000
 _PRINTED = re.compile(r"([^{}\s]+)\{([^{}]*)\}")
 
 
-def read_tsuids(target: Target, layout: Trees, table: str, within: KeyRange) -> Iterator[bytes | Rejected]:
+def read_tsuids(target: Target, layout: OpenTsdb, table: str, within: KeyRange) -> Iterator[bytes | Rejected]:
     """The TSUIDs of the rows of a key range, ascending by key, and refusals of rows without one.
 
     A series of the data table comes once for each sequence of its rows. Rows of global annotations are
@@ -52,7 +57,7 @@ def read_tsuids(target: Target, layout: Trees, table: str, within: KeyRange) -> 
 class UidNames:
     """Names of UIDs, from a bounded cache or the UID table. Not for threads."""
 
-    def __init__(self, layout: Trees, reader: Reader) -> None:
+    def __init__(self, layout: OpenTsdb, reader: Reader) -> None:
         self._layout, self._reader = layout, reader
         self._cache: LruCache[UidPair, Uid | RefusedError] = LruCache(_CACHED_UIDS)
 
@@ -103,7 +108,9 @@ def _series(tsuid: bytes, uids: Sequence[Uid | RefusedError]) -> TreeSeries | Re
     return TreeSeries(tsuid, named[0], list(zip(named[1::2], named[2::2], strict=True)))
 
 
-def find_series(layout: Trees, words: Sequence[str], reader: Reader | None) -> tuple[TreeSeries, list[Name]]:
+def find_series(
+    layout: OpenTsdb, words: Sequence[str], reader: Reader | None
+) -> tuple[TreeSeries, list[Name]]:
     """(the series, its names without a UID: they have no custom fields and are not in the TSUID).
 
     Args:
@@ -143,7 +150,7 @@ def _parsed(text: str) -> Series:
     return Series.of(metric, tags)
 
 
-def _with_uids(layout: Trees, series: Series, reader: Reader | None) -> tuple[TreeSeries, list[Name]]:
+def _with_uids(layout: OpenTsdb, series: Series, reader: Reader | None) -> tuple[TreeSeries, list[Name]]:
     """The series with its custom fields, and its TSUID if all names have UIDs."""
     tags = [(Name("tagk", key), Name("tagv", value)) for key, value in series.tags]
     names = [Name("metrics", series.metric), *itertools.chain.from_iterable(tags)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from google.api_core.exceptions import NotFound
@@ -12,8 +13,11 @@ from google.api_core.exceptions import NotFound
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.times import LATEST_MS, utc_text
 from timebeam.schema.core.batches import distinct
+from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import AmbiguousNameError, Selected
+from timebeam.schema.core.reading import AmbiguousNameError, Finding, Reader, Selected, UnknownNameError
+from timebeam.schema.core.rows import Row
+from timebeam.schema.core.writing import Name
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.choose_rollups import (
     QueryPlan,
@@ -29,15 +33,6 @@ from timebeam.schema.query.partials import Partials, joined, of_points
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig
 from timebeam.schema.rollup.day_plan import LAST_MS
-from timebeam.schema.stores import (
-    Finding,
-    Name,
-    ReadableLayout,
-    Reader,
-    RollupTables,
-    Row,
-    UnknownNameError,
-)
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.key_ranges import tag_pairs
@@ -47,6 +42,9 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.read_points import find_series, selection_of
 from timebeam.transforms.read.table_reader import TableReader
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 MOST_READS = 16
 """Reads of raw rows in one query; with more gaps, the periods between some gaps are read too."""
@@ -112,7 +110,7 @@ def find_points(
 
 def find_rolled_up(
     target: Target,
-    layout: RollupTables,
+    layout: OpenTsdb,
     config: RollupConfig,
     question: Question,
     now_ms: int,
@@ -153,7 +151,7 @@ class _RollupQuery:
     """A query of tables with rollups."""
 
     target: Target
-    layout: RollupTables
+    layout: OpenTsdb
     config: RollupConfig
     question: Question
     meter: Meter | None
@@ -324,7 +322,7 @@ def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series
 
 
 def _row_rollups(
-    layout: RollupTables, config: RollupConfig, source: RollupSource, row: Row
+    layout: OpenTsdb, config: RollupConfig, source: RollupSource, row: Row
 ) -> tuple[Partials, Int64s, Sequence[str]]:
     """(the rollups of a row, starts in ms of incomplete rollups, damage)."""
     base_s = row_keys.parse_key(layout.options, row.key).base_s
@@ -348,12 +346,12 @@ def _passes(question: Question) -> Callable[[Series], bool] | None:
     return question.passes if question.filters_by_name else None
 
 
-def _table(layout: RollupTables, source: RollupSource) -> str:
+def _table(layout: OpenTsdb, source: RollupSource) -> str:
     return layout.options.table_prefix + source.table
 
 
 def _explained(
-    layout: RollupTables,
+    layout: OpenTsdb,
     plan: QueryPlan,
     source: RollupSource,
     rolled: _TableRollups,

@@ -17,7 +17,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from timebeam.schema.stores import Reader, Row, Scan
+from timebeam.schema.core.reading import Reader, Scan
+from timebeam.schema.core.rows import Row
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import Reader
 from timebeam.schema.query.aggregate import never_stops
 from timebeam.schema.query.answer import (
     QuerySeries,
@@ -20,15 +23,7 @@ from timebeam.schema.query.answer import (
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig
 from timebeam.schema.series.search_series import CachedUidNames
-from timebeam.schema.stores import (
-    Annotations,
-    Histograms,
-    ReadableLayout,
-    Reader,
-    RollupTables,
-    UidTables,
-    find_capability,
-)
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids import uid_table
@@ -38,8 +33,11 @@ from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.query_annotations import find_histograms, series_annotations
 from timebeam.transforms.read.table_reader import TableReader
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
-def tsuids_of(layout: UidTables, series: Collection[Series], reader: Reader) -> dict[Series, bytes]:
+
+def tsuids_of(layout: OpenTsdb, series: Collection[Series], reader: Reader) -> dict[Series, bytes]:
     """The TSUIDs of series; without series that have a name without a UID."""
     names = {series_: layout.names(series_) for series_ in series}
     uids = uid_table.look_up(layout.uid_table, {name for group in names.values() for name in group}, reader)
@@ -52,7 +50,7 @@ def tsuids_of(layout: UidTables, series: Collection[Series], reader: Reader) -> 
     return tsuids
 
 
-def series_of_tsuids(layout: UidTables, texts: Iterable[str], reader: Reader) -> dict[bytes, Series]:
+def series_of_tsuids(layout: OpenTsdb, texts: Iterable[str], reader: Reader) -> dict[bytes, Series]:
     """The series of TSUIDs in hex.
 
     Raises:
@@ -87,7 +85,7 @@ def question_of_tsuids(
     Raises:
       ValueError: the layout has no TSUIDs, one is wrong, or they are of several metrics.
     """
-    with_uids = find_capability(layout, UidTables)
+    with_uids = find_opentsdb(layout)
     if with_uids is None:
         raise ValueError(f"Layout {layout.name} has no TSUIDs; query by metric and tags")
     by_tsuid = series_of_tsuids(with_uids, texts, reader)
@@ -132,7 +130,7 @@ def evaluate(
     target: Target,
     layout: ReadableLayout,
     question: Question,
-    rollups: tuple[RollupTables, RollupConfig] | None,
+    rollups: tuple[OpenTsdb, RollupConfig] | None,
     now_ms: int,
     meter: Meter | None = None,
     *,
@@ -172,7 +170,7 @@ def evaluate(
 
 def evaluate_histograms(
     target: Target,
-    layout: Histograms,
+    layout: OpenTsdb,
     question: Question,
     percentiles: Sequence[float],
     *,
@@ -209,7 +207,7 @@ def _with_order(
     layout: ReadableLayout, found: Sequence[QuerySeries], tsuids: Mapping[Series, bytes]
 ) -> Sequence[QuerySeries]:
     """The series with their TSUIDs and salts, which their order depends on."""
-    with_uids = find_capability(layout, UidTables)
+    with_uids = find_opentsdb(layout)
     if with_uids is None:
         return found
     ordered = []
@@ -247,15 +245,15 @@ class _Stats:
 
 
 def _tsuids(
-    target: Target, layout: ReadableLayout | Histograms, series: Sequence[Series], meter: Meter | None
+    target: Target, layout: ReadableLayout | OpenTsdb, series: Sequence[Series], meter: Meter | None
 ) -> Mapping[Series, bytes]:
-    with_uids = find_capability(layout, UidTables)
+    with_uids = find_opentsdb(layout)
     return {} if with_uids is None else tsuids_of(with_uids, series, metered(TableReader(target), meter))
 
 
 def _annotated(
     target: Target,
-    layout: ReadableLayout | Histograms,
+    layout: ReadableLayout | OpenTsdb,
     question: Question,
     results: list[Result],
     damage: Sequence[str],
@@ -267,7 +265,7 @@ def _annotated(
     Args:
       group: the pre-aggregate whose groups the results have in place of series; None if they have series.
     """
-    annotating = find_capability(layout, Annotations)
+    annotating = find_opentsdb(layout)
     if annotating is None:
         return results, [*damage]
     notes, unread = series_annotations(target, annotating, question, meter)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.histograms import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import ColumnRange
+from timebeam.schema.core.reading import ColumnRange, Finding
+from timebeam.schema.core.rows import Row
 from timebeam.schema.query.answer import by_start
 from timebeam.schema.query.downsample import first_whole_ms
 from timebeam.schema.query.question import Question
-from timebeam.schema.stores import Annotations, Finding, Histograms, Row
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import offset_ms
@@ -23,9 +24,12 @@ from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.read_points import selection_of
 from timebeam.transforms.read.table_reader import TableReader
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
+
 
 def series_annotations(
-    target: Target, layout: Annotations, question: Question, meter: Meter | None = None
+    target: Target, layout: OpenTsdb, question: Question, meter: Meter | None = None
 ) -> tuple[dict[Series, list[Annotation]], list[str]]:
     """(the annotations that start in the range of a question, by series; a line for each unreadable one).
 
@@ -51,7 +55,7 @@ def series_annotations(
 
 
 def global_annotations(
-    target: Target, layout: Annotations, start_ms: int, end_ms: int, meter: Meter | None = None
+    target: Target, layout: OpenTsdb, start_ms: int, end_ms: int, meter: Meter | None = None
 ) -> tuple[list[Annotation] | None, list[str]]:
     """(the global annotations that start and end in a range, sorted; a line for each unreadable one).
 
@@ -71,7 +75,7 @@ def global_annotations(
     return shown if notes else None, damage
 
 
-def _notes(layout: Annotations, row: Row, damage: list[str]) -> Sequence[Annotation]:
+def _notes(layout: OpenTsdb, row: Row, damage: list[str]) -> Sequence[Annotation]:
     stored = list(cells.read_annotations(layout.options, row))
     damage += [f"row {row.key.hex()}: {one.damage}" for one in stored if one.note is None]
     return [one.note for one in stored if one.note is not None]
@@ -84,7 +88,7 @@ _BUCKET_POINTS = 4  # memory of a bucket, about 150 bytes, in points
 
 
 def find_histograms(
-    target: Target, layout: Histograms, question: Question, meter: Meter | None = None
+    target: Target, layout: OpenTsdb, question: Question, meter: Meter | None = None
 ) -> tuple[dict[Series, dict[int, Histogram]], list[str]]:
     """(histograms of a question by series and time in ms, a line for each unreadable one).
 

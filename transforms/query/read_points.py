@@ -11,23 +11,16 @@ import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.core.batches import join, latest_points, run_starts
+from timebeam.schema.core.contract import Archive, ReadableLayout
 from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import DecodedRows, Finding, Reader, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import Values
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.schema.query.partials import Intervals
 from timebeam.schema.query.question import Question
-from timebeam.schema.stores import (
-    Archive,
-    DecodedRows,
-    Finding,
-    ReadableLayout,
-    Reader,
-    Selection,
-    UidTables,
-    find_capability,
-)
+from timebeam.schema.stores import find_capability, find_opentsdb
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
@@ -142,7 +135,7 @@ def find_series(
         elif len(decoded.batch):
             batches.append(decoded.batch)
     by_series = _by_series(batches) if intervals is None else intervals.result()
-    with_uids = find_capability(layout, UidTables)
+    with_uids = find_opentsdb(layout)
     results = []
     for series, times_ms, values, skipped in by_series:
         if skipped:

@@ -6,15 +6,17 @@ import bisect
 import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from timebeam.schema.bits.times import DAY_S, floor_to
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
-from timebeam.schema.stores import UidTables
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, ranges
 from timebeam.transforms.bigtable.io import SplitFn
 from timebeam.transforms.bigtable.reader import cuts_within, ranges_between
 from timebeam.transforms.flow import metrics
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 
 class RangesFn(SplitFn):
@@ -98,7 +100,7 @@ class Chunk(NamedTuple):
 
 def hour_chunks(
     sampled_keys: Sequence[tuple[bytes, int]],
-    layout: UidTables,
+    layout: OpenTsdb,
     metrics: Mapping[str, bytes],
     start_s: int,
     end_s: int,

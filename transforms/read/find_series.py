@@ -5,29 +5,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import archive_table
+from timebeam.schema.core.contract import Archive, ReadableLayout, SeriesIndex
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import prefix_range
+from timebeam.schema.core.reading import Finding, Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.series import search_series
 from timebeam.schema.series.search_series import CachedUidNames, Listed, SeriesQuery
-from timebeam.schema.stores import (
-    Archive,
-    Cell,
-    Finding,
-    ReadableLayout,
-    Reader,
-    Row,
-    Scan,
-    Selection,
-    SeriesIndex,
-    SeriesMeta,
-    find_capability,
-)
+from timebeam.schema.stores import find_capability
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import FAMILY, meta_table
@@ -38,6 +29,9 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered, metered_keys
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
+
 _LAST_MS = (1 << 32) * 1000 - 1
 _YEAR_9999_MS = 253_402_300_799_999
 
@@ -46,7 +40,7 @@ Found = Listed | tuple[bytes, str]
 
 
 def from_meta(
-    target: Target, layout: SeriesMeta, query: SeriesQuery, meter: Meter | None = None
+    target: Target, layout: OpenTsdb, query: SeriesQuery, meter: Meter | None = None
 ) -> Iterator[Found]:
     """The series in the meta table, ascending by TSUID.
 
@@ -62,7 +56,7 @@ def from_meta(
 
 def from_data(
     target: Target,
-    layout: SeriesMeta,
+    layout: OpenTsdb,
     query: SeriesQuery,
     meter: Meter | None = None,
     *,
@@ -135,14 +129,14 @@ def has_rows(target: Target, table: str) -> bool:
         return False
 
 
-def _metrics(layout: SeriesMeta, query: SeriesQuery, reader: Reader) -> list[bytes]:
+def _metrics(layout: OpenTsdb, query: SeriesQuery, reader: Reader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
     start = search_series.fixed_start(query.metric)
     names = uid_table.names_from(layout.options.names, layout.uid_table, "metrics", start, reader)
     return sorted(uid for name, uid in names if search_series.matches(name, [query.metric]))
 
 
-def metric_keys(target: Target, layout: SeriesMeta, metric: bytes, start_ms: int = 0) -> Iterator[bytes]:
+def metric_keys(target: Target, layout: OpenTsdb, metric: bytes, start_ms: int = 0) -> Iterator[bytes]:
     """The keys of the data rows of a metric, by its UID, from the hour of a time on.
 
     Those of its archive rows follow, as keys of data rows; from the span of that time on.
@@ -159,7 +153,7 @@ def metric_keys(target: Target, layout: SeriesMeta, metric: bytes, start_ms: int
                     yield keys.row_key(archived.series, archived.base_s)
 
 
-def _series_rows(layout: SeriesMeta, data_keys: Iterable[bytes], once: bool) -> Iterator[Row]:
+def _series_rows(layout: OpenTsdb, data_keys: Iterable[bytes], once: bool) -> Iterator[Row]:
     """A row with the TSUID as key for each series of these keys, or for each of its rows.
 
     Its only cell has no content, and the base time of the row as its timestamp.
@@ -175,7 +169,7 @@ def _series_rows(layout: SeriesMeta, data_keys: Iterable[bytes], once: bool) -> 
             yield Row(layout.data_table, tsuid, (Cell("", b"", base_s * 1000, b""),))
 
 
-def orphans(target: Target, layout: SeriesMeta) -> Iterator[Row]:
+def orphans(target: Target, layout: OpenTsdb) -> Iterator[Row]:
     """The rows of the meta table whose series have no row in the data table; memory for one metric's series.
 
     Rows whose key is not a TSUID are left out.
@@ -192,7 +186,7 @@ def orphans(target: Target, layout: SeriesMeta) -> Iterator[Row]:
         yield from meta_rows.values()
 
 
-def _is_tsuid(layout: SeriesMeta, key: bytes) -> bool:
+def _is_tsuid(layout: OpenTsdb, key: bytes) -> bool:
     try:
         tsuid_pairs(layout.options, key)
     except ValueError:

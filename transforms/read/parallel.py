@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from timebeam.schema.stores import Row, Scan
+from timebeam.schema.core.reading import Scan
+from timebeam.schema.core.rows import Row
 from timebeam.transforms.bigtable.reader import ascend, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import memory_of, read_rows, scan_rows, scan_within

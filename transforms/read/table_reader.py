@@ -1,13 +1,13 @@
-"""Readers of Bigtable for layouts (`timebeam.schema.stores.Reader`): plain, remembering, of a key range."""
+"""Readers of Bigtable, as `timebeam.schema.core.reading.Reader`: plain, remembering, of a key range."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.core.reading import ColumnRange
-from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
-from timebeam.schema.stores import Finding, ReadableLayout, Reader, Row, Scan, Selected
+from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows
 from timebeam.transforms.bigtable.chunk_rows import QualifierMerger, RowMerger
 from timebeam.transforms.bigtable.reader import common_range, read_keys, read_ranges, row_filter

@@ -20,12 +20,13 @@ from typing import Any, Final, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
+from timebeam.schema.core.reading import Reader
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.accumulators import Buckets, row_fragments
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import RollupPlan
-from timebeam.schema.stores import Reader, SeriesKey
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key
 from timebeam.transforms.bigtable.reader import sampled
 from timebeam.transforms.dead_letters.rejected import refuse

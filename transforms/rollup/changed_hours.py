@@ -31,9 +31,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.times import DAY_S, HOUR_S, ceil_to, floor_to
-from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, RowMutation
+from timebeam.schema.core.contract import HourMarks
+from timebeam.schema.core.reading import Reader, Scan
+from timebeam.schema.core.rows import (
+    WHOLE_TABLE,
+    Cell,
+    Deletion,
+    EncodedRow,
+    Row,
+    RowMutation,
+    StoredLayout,
+    TableSpec,
+)
 from timebeam.schema.rollup.day_plan import LAST_S
-from timebeam.schema.stores import Cell, Deletion, HourMarks, Reader, Row, Scan, StoredLayout, TableSpec
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
 from timebeam.transforms.bigtable.target import BigtableError, Target

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import latest_points
+from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.reading import DecodedRows, Finding, Selected
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import Row
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.day_plan import RollupPlan
-from timebeam.schema.stores import DecodedRows, Finding, ReadableLayout, Row, Selected
 from timebeam.transforms.dead_letters.rejected import refused_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.chunks import Chunk

@@ -11,8 +11,9 @@ from apache_beam.pvalue import AsIter, PCollection
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import HOUR_S, ceil_to, floor_to
 from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import StoredLayout
 from timebeam.schema.rollup.day_plan import RollupPart
-from timebeam.schema.stores import StoredLayout, UidTables, find_capability
+from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import row_of
 from timebeam.transforms.flow.buffered import BufferedDoFn
@@ -81,7 +82,7 @@ class _UnwrittenFn(beam.DoFn):
     """`Rejected` in; see `unwritten_metrics`."""
 
     def __init__(self, layout: StoredLayout) -> None:
-        self._with_uids = find_capability(layout, UidTables)
+        self._with_uids = find_opentsdb(layout)
 
     def process(self, rejected: Rejected) -> Iterator[bytes]:
         if rejected.reason is not Reason.WRITE_REFUSED:

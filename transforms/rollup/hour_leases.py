@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.times import HOUR_MS
-from timebeam.schema.stores import Cell, Deletion, Row
+from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target

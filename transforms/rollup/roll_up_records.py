@@ -16,11 +16,11 @@ import numpy as np
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Stage
-from timebeam.schema.core.rows import KeyRange
+from timebeam.schema.core.rows import Cell, KeyRange, Row, TableSpec
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.accumulators import Buckets, merge, packed_series, unpacked
-from timebeam.schema.stores import Cell, Row, Scan, TableSpec
 from timebeam.schema.stores.declared.codec.days import day_pattern, day_piece, is_of_day, table_of
 from timebeam.schema.stores.declared.codec.declared_rollups import rollup_rows, start_of, values_of
 from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout

@@ -12,11 +12,12 @@ from concurrent.futures import Executor
 
 import numpy as np
 
-from timebeam.schema.core.rows import EncodedRow, stored_bytes_of
+from timebeam.schema.core.reading import Reader
+from timebeam.schema.core.rows import Deletion, EncodedRow, stored_bytes_of
+from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.rollup.accumulators import Buckets, merge
 from timebeam.schema.rollup.config import OF_GROUP, RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
-from timebeam.schema.stores import Deletion, Reader, SeriesKey
 from timebeam.schema.stores.opentsdb.keys import row_keys
 from timebeam.schema.stores.opentsdb.rollup_tables import (
     FAMILY,

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.bits.times import ceil_to, floor_to
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import Archived, Finding, Selected
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import WHOLE_TABLE
+from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
+from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.rollup.accumulators import Grouping
 from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
-from timebeam.schema.stores import Archived, Finding, RollupTables, Selected, SeriesKey, TableSpec
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.changed_hours import touched_table
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 SINGLE = ""
 """In place of the aggregator of a group: rollups of single series."""
@@ -46,7 +50,7 @@ class RollupJob:
     """
 
     target: Target
-    layout: RollupTables
+    layout: OpenTsdb
     config: RollupConfig
     parts: Sequence[RollupPart]
     uids: UidOptions
@@ -101,7 +105,7 @@ def outputs(config: RollupConfig, interval: RollupInterval) -> list[str]:
     return tables + ([interval.pre_aggregation_table] if config.pre_aggregates else [])
 
 
-def rollup_tables(config: RollupConfig, layout: RollupTables) -> Sequence[TableSpec]:
+def rollup_tables(config: RollupConfig, layout: OpenTsdb) -> Sequence[TableSpec]:
     """The tables of rollups, and the table of marks."""
     names = dict.fromkeys(name for interval in config.intervals for name in outputs(config, interval))
     prefix, starts = layout.options.table_prefix, "the start of the interval that is rolled up"

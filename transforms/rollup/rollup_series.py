@@ -19,28 +19,18 @@ import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.contract import Layout, RollupSeries, SeriesIndex
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import UnknownNameError
+from timebeam.schema.core.reading import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import WHOLE_TABLE
-from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Row
+from timebeam.schema.core.writing import Packing, SeriesKey
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.accumulators import packed_series, unpacked
 from timebeam.schema.rollup.as_series import rollup_points
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
-from timebeam.schema.stores import (
-    Cell,
-    Finding,
-    Layout,
-    Packing,
-    RollupSeries,
-    Row,
-    Selected,
-    Selection,
-    SeriesIndex,
-    capability,
-)
+from timebeam.schema.stores import capability
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing

@@ -12,25 +12,21 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.core.contract import ReadableLayout, RefusedRows, Restored
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
-from timebeam.schema.stores import (
-    Cell,
+from timebeam.schema.core.reading import (
     ColumnRange,
     DecodedRows,
     Finding,
-    ReadableLayout,
     Reader,
-    RefusedRows,
-    Restored,
-    Row,
     Scan,
     Selected,
     Selection,
     Severity,
-    TableSpec,
     UnknownNameError,
 )
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
+from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.stores.declared.codec import read_keys, records_as_points
 from timebeam.schema.stores.declared.codec.audit_records import audit_rows
 from timebeam.schema.stores.declared.codec.days import day_of, day_piece, is_of_day, tables_within

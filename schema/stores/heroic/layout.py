@@ -24,7 +24,8 @@ from timebeam.schema.archive.keys import ArchiveKey
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import distinct
-from timebeam.schema.core.capabilities import (
+from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.contract import (
     Archive,
     DataRow,
     HourMarks,
@@ -32,8 +33,8 @@ from timebeam.schema.core.capabilities import (
     Restored,
     RollupSeries,
     SeriesIndex,
+    restored_points,
 )
-from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.point_cells import RowKind, decode_together, hours_of
 from timebeam.schema.core.points import PointBatch, Series
@@ -49,7 +50,7 @@ from timebeam.schema.core.reading import (
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import ARRIVAL, KEY_BYTES, Cell, Row, TableSpec
-from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, restored_points
+from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.stores.heroic import archived, decode, encode, select, series_table
 from timebeam.schema.stores.heroic.decode import SeriesTable
 from timebeam.schema.stores.heroic.keys import (

@@ -20,7 +20,8 @@ from timebeam.schema.archive.archive_rows import remove_points as remove_archive
 from timebeam.schema.archive.keys import ArchiveKey
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.capabilities import (
+from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.contract import (
     Archive,
     DataRow,
     HourMarks,
@@ -28,8 +29,8 @@ from timebeam.schema.core.capabilities import (
     Restored,
     RollupSeries,
     SeriesIndex,
+    restored_points,
 )
-from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.point_cells import decode_together, hours_of
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
@@ -44,7 +45,7 @@ from timebeam.schema.core.reading import (
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec
-from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, restored_points
+from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.stores.kairosdb import archived, decode, encode, keys, select
 from timebeam.schema.stores.kairosdb.keys import (
     OPTIONS,

@@ -17,22 +17,16 @@ from timebeam.schema.archive.keys import parse_key as parse_archive_key
 from timebeam.schema.bits.arrays import Floats, Int64s
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.capabilities import (
-    Annotations,
+from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.contract import (
     Archive,
-    Compaction,
     DataRow,
-    Histograms,
     HourMarks,
     RefusedRows,
     Replacing,
     Restored,
-    RollupTables,
-    SeriesMeta,
     SeriesSpan,
-    Trees,
 )
-from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     Archived,
@@ -82,12 +76,6 @@ _EVENT_TIME = "the time of the point; in a row that a TSD has compacted, the tim
 
 @dataclasses.dataclass(frozen=True)
 class OpenTsdb(
-    RollupTables,
-    Annotations,
-    Histograms,
-    SeriesMeta,
-    Trees,
-    Compaction,
     Archive,
     Replacing,
     RefusedRows,
@@ -103,7 +91,7 @@ class OpenTsdb(
     [(0, 1), (1000, 2), (2000, 300), (3000, 1.5)]
 
     Attributes:
-      leading: see `UidTables`.
+      leading: the tags before filtered ones, as its reads have seen them in row keys.
     """
 
     options: OpenTsdbOptions = dataclasses.field(default_factory=OpenTsdbOptions)

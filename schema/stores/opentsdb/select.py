@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import PARTS
 from timebeam.schema.archive.select_archived import ReadRow, SealedSource, archived_of, archived_rows
-from timebeam.schema.core.capabilities import UidTables
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import (
     ColumnRange,
@@ -36,6 +36,9 @@ from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 from timebeam.schema.stores.opentsdb.uids.uid_table import SeriesResolver
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 _ROWS_AT_ONCE = 2000
 _BYTES_AT_ONCE = 2 << 20
@@ -107,7 +110,7 @@ def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> 
 
 
 def select(
-    layout: UidTables,
+    layout: OpenTsdb,
     table: str,
     selection: Selection,
     reader: Reader,
@@ -136,7 +139,7 @@ def select(
 
 
 def select_metrics(
-    layout: UidTables, metrics: Sequence[bytes], period: tuple[int, int], reader: Reader
+    layout: OpenTsdb, metrics: Sequence[bytes], period: tuple[int, int], reader: Reader
 ) -> Iterator[Selected | Finding]:
     """Like `select`, of the data table, for metrics by their UIDs, in the order of row keys.
 
@@ -151,7 +154,7 @@ def select_metrics(
 
 
 def select_archived(
-    layout: UidTables,
+    layout: OpenTsdb,
     archive: str,
     selection: Selection | Sequence[bytes],
     period: tuple[int, int],
@@ -191,7 +194,7 @@ def select_archived(
 
 
 def _selected_archived(
-    layout: UidTables,
+    layout: OpenTsdb,
     archive: str,
     wanted: Wanted,
     period: tuple[int, int],
@@ -219,7 +222,7 @@ class _OpenTsdbSource(SealedSource):
 
     window_ms = archive_keys.BLOCK_S * 1000
 
-    def __init__(self, layout: UidTables, archive: str, wanted: Wanted, reader: Reader) -> None:
+    def __init__(self, layout: OpenTsdb, archive: str, wanted: Wanted, reader: Reader) -> None:
         self.heads = self._options = layout.options
         self._data, self._archive = layout.data_table, archive
         self._wanted, self._leading, self._reader = wanted, layout.leading, reader
@@ -246,7 +249,7 @@ class _OpenTsdbSource(SealedSource):
 
 
 def _names(
-    layout: UidTables, reader: Reader, selection: Selection | None, *, refuse_lost: bool
+    layout: OpenTsdb, reader: Reader, selection: Selection | None, *, refuse_lost: bool
 ) -> SeriesResolver:
     """What finds the series of rows; see `SeriesResolver`."""
     refuse_ambiguous = None if selection is None else selection.refuse_ambiguous
@@ -312,7 +315,7 @@ def data_rows(
 
 
 def _selected(
-    layout: UidTables, rows: Iterable[tuple[Row, bytes]], wanted: Wanted, names: SeriesResolver
+    layout: OpenTsdb, rows: Iterable[tuple[Row, bytes]], wanted: Wanted, names: SeriesResolver
 ) -> Iterator[Selected | Finding]:
     """The selected rows, with their series; `leading` takes the tags in front of the first key with values.
 
@@ -346,7 +349,7 @@ def _selected(
     yield from names.selected(batch)
 
 
-def _resolve(layout: UidTables, selection: Selection, reader: Reader) -> Wanted:
+def _resolve(layout: OpenTsdb, selection: Selection, reader: Reader) -> Wanted:
     """What a selection means in UIDs."""
     form, uids = layout.options.names, layout.uid_table
     names = [] if selection.metric is None else [Name("metrics", selection.metric)]

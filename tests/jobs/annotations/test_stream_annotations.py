@@ -18,9 +18,10 @@ from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.rejections import Envelope
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Layout, Packing
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.transforms.bigtable.create_tables import create_tables

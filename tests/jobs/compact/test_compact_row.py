@@ -26,7 +26,8 @@ from tests.support.inputs.opentsdb_columns import (
     rows,
     versions,
 )
-from timebeam.schema.stores import Cell, Deletion, Packing, Row
+from timebeam.schema.core.rows import Cell, Deletion, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns import compaction
 from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
 

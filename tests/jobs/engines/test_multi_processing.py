@@ -22,8 +22,8 @@ from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.summary import PointsSummary
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
-from timebeam.schema.stores import Packing
 from timebeam.transforms.flow import coders
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.input.files import ReadBlocks

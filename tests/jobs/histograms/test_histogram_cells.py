@@ -16,7 +16,8 @@ from tests.support.servers.golden_api import normal
 from tests.support.stored import Store
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
-from timebeam.schema.stores import Cell, Packing, Row
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
 
 VALUES = {case.name: next(iter(case.cells))[2] for case in cases("histogram")}

@@ -32,7 +32,7 @@ from tests.support.plain.rollup_day import (
     stored,
 )
 from tests.support.stored import Store
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.read.table_reader import scan_table
 from timebeam.transforms.rollup import changed_hours

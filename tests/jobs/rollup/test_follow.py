@@ -34,8 +34,8 @@ from timebeam.pipelines.rollup.follow import Rounds
 from timebeam.pipelines.rollup.jobs import OpenTsdbRollup
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.rows import Deletion
 from timebeam.schema.rollup.day_plan import RollupPart, plan
-from timebeam.schema.stores import Deletion
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.write import marked

@@ -9,8 +9,7 @@ import grpc
 import pytest
 
 from tests.support.fault_proxy import AFTER, COMPARE_AND_SET, Fault, faulty, share
-from timebeam.schema.core.rows import Row
-from timebeam.schema.stores import Cell, Deletion, TableSpec
+from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target

@@ -24,7 +24,7 @@ from tests.support.data_client import open_table
 from tests.support.plain.rolled import interval, rollup_at, send, with_tables
 from tests.support.stored import Store
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.keys import row_key
 from timebeam.transforms.read.table_reader import scan_table
 from timebeam.transforms.rollup.changed_hours import TouchedMarker, read_marks

@@ -16,8 +16,8 @@ from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core.rejections import Envelope
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Packing
 from timebeam.transforms.flow import coders
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy

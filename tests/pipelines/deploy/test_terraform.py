@@ -20,8 +20,9 @@ from timebeam.pipelines.options.command_line import given_settings
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import layout_named
+from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.stores import LAYOUTS, TableSpec
+from timebeam.schema.stores import LAYOUTS
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import with_max_age, with_versions
 from timebeam.transforms.flow import metrics

@@ -11,8 +11,9 @@ import pytest
 from timebeam.pipelines.sizing.estimate import COSTS, NODES, Costs, Sizes, SizingPlan, plan, row_writes
 from timebeam.pipelines.sizing.measure import START_MS, Case, SizingLoad, Values, measure, row_span
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.capabilities import Layout
-from timebeam.schema.stores import LAYOUTS, Packing
+from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.writing import Packing
+from timebeam.schema.stores import LAYOUTS
 
 LOAD = SizingLoad(
     series=1_000_000,

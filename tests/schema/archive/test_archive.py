@@ -19,8 +19,11 @@ from timebeam.schema.archive import archive_cell, archive_rows, keys
 from timebeam.schema.archive.archive_cell import PartPlace, PartPoints
 from timebeam.schema.archive.pcodec_columns import ArchiveError, DecimalForm
 from timebeam.schema.bits.arrays import Kind
+from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.stores import LAYOUTS, Archive, Archived, Cell, Row, Selected
+from timebeam.schema.core.reading import Archived, Selected
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.stores import LAYOUTS
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, series_key
 from timebeam.schema.stores.opentsdb.keys import row_key as data_row_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

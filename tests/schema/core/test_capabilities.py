@@ -7,8 +7,16 @@ import pathlib
 
 import pytest
 
-from timebeam.schema import stores
-from timebeam.schema.stores import LAYOUTS, Capability, MissingCapabilityError, capability, find_capability
+from timebeam.schema.core import contract
+from timebeam.schema.core.contract import Capability, SeriesIndex
+from timebeam.schema.stores import (
+    LAYOUTS,
+    MissingCapabilityError,
+    as_opentsdb,
+    capability,
+    find_capability,
+    find_opentsdb,
+)
 
 ROOT = pathlib.Path(__file__).parents[3]
 CLASSES = {cls.__name__ for cls in LAYOUTS.values()}
@@ -21,31 +29,21 @@ PRODUCT = [
 
 ABILITIES = {
     "Archive": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
-    "Annotations": {"opentsdb"},
-    "Compaction": {"opentsdb"},
-    "Histograms": {"opentsdb"},
     "HourMarks": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
     "RefusedRows": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
     "Replacing": {"opentsdb"},
     "RollupSeries": {"heroic", "heroic-readable", "kairosdb"},
-    "RollupTables": {"opentsdb"},
     "SeriesIndex": {"heroic", "heroic-readable", "kairosdb"},
-    "SeriesMeta": {"opentsdb"},
-    "Trees": {"opentsdb"},
-    "UidTables": {"opentsdb"},
 }
 """By the name of each capability the layouts that have it."""
 
 
 def all_capabilities() -> dict[str, type[Capability]]:
-    """Every capability of the package by its name."""
+    """Every capability of the contract by its name."""
     return {
         name: cls
-        for name, cls in vars(stores).items()
-        if isinstance(cls, type)
-        and issubclass(cls, Capability)
-        and cls is not Capability
-        and cls not in LAYOUTS.values()
+        for name, cls in vars(contract).items()
+        if isinstance(cls, type) and issubclass(cls, Capability) and cls is not Capability
     }
 
 
@@ -70,9 +68,23 @@ def test_a_layout_is_its_capability_or_the_error_says_which_layouts_have_it(kind
     assert all(able in str(raised.value) for able in ABILITIES[kind.__name__])
 
 
-def test_the_error_is_one_line():
-    with pytest.raises(MissingCapabilityError, match=r"^layout heroic has no annotations; opentsdb has$"):
-        capability(LAYOUTS["heroic"].from_options({}), stores.Annotations)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_only_opentsdb_has_takes_an_opentsdb(name):
+    layout = LAYOUTS[name].from_options({})
+    if name == "opentsdb":
+        assert as_opentsdb(layout, "annotations") is find_opentsdb(layout) is layout
+        return
+    assert find_opentsdb(layout) is None
+    with pytest.raises(MissingCapabilityError, match=rf"^layout {name} has no annotations; opentsdb has$"):
+        as_opentsdb(layout, "annotations")
+
+
+def test_an_error_names_all_layouts_that_can():
+    with pytest.raises(MissingCapabilityError) as raised:
+        capability(LAYOUTS["opentsdb"].from_options({}), SeriesIndex)
+    assert str(raised.value) == (
+        "layout opentsdb has no index tables; heroic, heroic-readable and kairosdb have"
+    )
 
 
 def questions(tree: ast.AST) -> list[str]:

@@ -13,12 +13,13 @@ from tests.schema.stores.plain_opentsdb import number
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.times import day_range
 from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rows import Row
+from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.accumulators import Grouping
 from timebeam.schema.rollup.config import OF_GROUP
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import plan
-from timebeam.schema.stores import Name, Packing, Row
 from timebeam.schema.stores.opentsdb.keys import parse_key, row_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.rollup_tables import Form, decode_rollups, encode_points, encode_rollups

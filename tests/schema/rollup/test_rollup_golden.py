@@ -9,8 +9,8 @@ import pytest
 from tests.schema.rollup.rollup_cases import RollupCase, Sent, rollup_cases
 from tests.schema.stores.plain_opentsdb import number
 from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rows import Cell
 from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.stores import Cell
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_row
 from timebeam.schema.stores.opentsdb.keys import parse_key, row_key
 from timebeam.schema.stores.opentsdb.rollup_tables import Form, decode_rollups, encode_points, encode_rollups

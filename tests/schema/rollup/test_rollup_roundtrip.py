@@ -15,10 +15,10 @@ from tests.schema.stores.plain_opentsdb import number, read_value
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Stage
+from timebeam.schema.core.rows import Cell
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.row_span import RowSpan
-from timebeam.schema.stores import Cell
 from timebeam.schema.stores.opentsdb.rollup_tables import (
     Form,
     decode_rollups,

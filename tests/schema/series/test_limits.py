@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.rows import Cell
 from timebeam.schema.series.series_limits import (
     FAMILY,
     MOST_KEYS,
@@ -18,7 +19,6 @@ from timebeam.schema.series.series_limits import (
     metric_row,
     parse_limits,
 )
-from timebeam.schema.stores import Cell
 
 
 def series(numbers: range) -> list[Series]:

@@ -9,7 +9,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from timebeam.schema.stores import Row, Scan
+from timebeam.schema.core.reading import Scan
+from timebeam.schema.core.rows import Row
 
 WIDTH_MS = 21 * 24 * 60 * 60 * 1000
 

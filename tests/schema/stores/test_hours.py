@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.stores import LAYOUTS, Name
+from timebeam.schema.core.writing import Name
+from timebeam.schema.stores import LAYOUTS
 
 SERIES = [Series.of(metric, {"host": host}) for metric in ("sys.a", "sys.ä") for host in ("x", "y")]
 TIMES = st.one_of(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from tests.schema.stores import plain_opentsdb as plain
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 
 FLAGS = (0, 1, 3, 7, 11, 15)
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.support.servers.rows_server import RESPONSE, chunk
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 
 CELL = chunk(b"k", "f", b"q", 1000, b"v")
 WHOLE = chunk(b"k", "f", b"q", 1000, b"v", commit_row=True)

@@ -10,8 +10,9 @@ from typing import Any
 
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.plain.rollup_day import Points, total
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.stores import LAYOUTS, Layout
+from timebeam.schema.stores import LAYOUTS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.read.table_reader import TableReader, scan_table

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.stores import Encoded, Packing, SeriesKey
+from timebeam.schema.core.writing import Encoded, Packing, SeriesKey
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 FOLDER = "TIMEBEAM_TEST_PIDS"

@@ -7,7 +7,8 @@ import itertools
 
 from tests.support.commands import timebeam
 from tests.support.stored import Store
-from timebeam.schema.stores import Name, Severity
+from timebeam.schema.core.reading import Severity
+from timebeam.schema.core.writing import Name
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 
 ALL = UidPolicy(auto_create_metrics=True)

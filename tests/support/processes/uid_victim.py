@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
 from tests.support.processes import children
-from timebeam.schema.stores import Layout, Name
+from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.writing import Name
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.inputs.row_chunks import CELL, WHOLE, responses_of, rows_of
 from tests.support.servers.rows_server import RESPONSE, chunk
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.bigtable import chunk_columns
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows, chunks_class
 from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError

@@ -12,7 +12,7 @@ from google.cloud.bigtable.data import ReadRowsQuery
 from tests.support.budget import long_after
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, nth, share
-from timebeam.schema.stores import Cell, Row, TableSpec
+from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target

@@ -7,8 +7,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.core.rows import LAST_MS, EncodedRow
-from timebeam.schema.stores import Cell, Deletion, Row
+from timebeam.schema.core.rows import LAST_MS, Cell, Deletion, EncodedRow, Row
 from timebeam.transforms.bigtable.mutation_bytes import (
     encoded_mutations,
     plain_row,

@@ -18,7 +18,7 @@ from tests.support.processes.killed import run_and_kill, run_through_kills
 from tests.support.processes.uid_checks import assigned
 from tests.support.stored import Store
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores import Name
+from timebeam.schema.core.writing import Name
 from timebeam.transforms.opentsdb import merge_uids
 from timebeam.transforms.read.table_reader import scan_table
 

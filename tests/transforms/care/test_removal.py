@@ -28,7 +28,7 @@ from tests.support.inputs.opentsdb_columns import (
     versions,
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns.decode_row import Winner
 from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annotations, remove_points
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions

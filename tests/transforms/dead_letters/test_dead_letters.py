@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import MOST_RECORDS, Envelope, Rejected, Stage
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.dead_letters.letter import from_json, joined, letters, of_one_payload, to_json
 from timebeam.transforms.dead_letters.letter_files import _messages
 from timebeam.transforms.dead_letters.rejected import refused_row, row_of

@@ -12,10 +12,11 @@ from tests.support.inputs.rows import KEY, ROW_KEY, SERIES, START_MS, piece, row
 from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
-from timebeam.schema.core.rows import EncodedRow
-from timebeam.schema.stores import Cell, Layout, Packing, Row
+from timebeam.schema.core.rows import Cell, EncodedRow, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from timebeam.schema.core.rows import MUTATIONS
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import MUTATIONS, Cell, Row
 from timebeam.transforms.ingest import index
 from timebeam.transforms.ingest.pack import merged_rows
 

@@ -31,7 +31,8 @@ from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.stores import Cell, Packing, Row
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest import beam_writer
 from timebeam.transforms.ingest.write import StoreRows, data_tables

@@ -12,8 +12,9 @@ from tests.support.stored import Store
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.histograms import Histogram, encode
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question, TagFilter, literals_of
-from timebeam.schema.stores import Cell, Name, Row
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.keys import row_key, series_key
 from timebeam.transforms.bigtable.mutate import write_all

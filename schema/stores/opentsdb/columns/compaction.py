@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools
-from timebeam.schema.core.capabilities import Restored
+from timebeam.schema.core.contract import Restored, restored_points
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Reader, Selected
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import MUTATIONS, Cell, Row
-from timebeam.schema.core.writing import Packing, restored_points
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from timebeam.schema.bits import regex
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.stores import Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb.meta_documents import QUALIFIERS
 from timebeam.schema.stores.opentsdb.trees.definitions import Rule, RuleType, Tree
 from timebeam.schema.stores.opentsdb.trees.tree_cells import ROOT, hex_text

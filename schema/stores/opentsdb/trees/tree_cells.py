@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from timebeam.schema.bits.java_text import hash_code, json_text
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.trees.definitions import (
     Rule,
     Tree,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.stores import Cell, Row, Scan
+from timebeam.schema.core.reading import Scan
+from timebeam.schema.core.rows import Cell, Row
 
 
 class MemoryTables:

@@ -17,8 +17,8 @@ from memory_tables import MemoryTables
 
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.reading import Finding, Selected, Selection
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Finding, Selected, Selection
 from timebeam.schema.stores.declared.codec.record_formats import read_json
 from timebeam.schema.stores.declared.codec.write_cells import rows
 from timebeam.schema.stores.declared.language.loader import load

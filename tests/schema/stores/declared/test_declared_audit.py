@@ -9,8 +9,9 @@ import pytest
 from memory_tables import MemoryTables
 from plain_points import PATTERNS, declared, stored
 
+from timebeam.schema.core.reading import Severity
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Cell, Row, Severity
 from timebeam.schema.stores.declared.codec.audit_records import audit_rows
 from timebeam.schema.stores.declared.codec.record_formats import read_json
 from timebeam.schema.stores.declared.codec.write_cells import rows

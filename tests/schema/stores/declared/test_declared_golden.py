@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from timebeam.schema.core.rows import Row, TableSpec
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Row, TableSpec
 from timebeam.schema.stores.declared.codec.days import day_piece, is_expired, is_of_day, table_of
 from timebeam.schema.stores.declared.codec.record_formats import read_json
 from timebeam.schema.stores.declared.codec.write_cells import rows, tables

@@ -31,8 +31,8 @@ from random_tables import (
     toml,
 )
 
+from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Row
 from timebeam.schema.stores.declared.codec.audit_records import audit_rows
 from timebeam.schema.stores.declared.codec.decode import decode
 from timebeam.schema.stores.declared.codec.record_formats import read_json

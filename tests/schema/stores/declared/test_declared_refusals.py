@@ -11,8 +11,8 @@ import pytest
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Row
 from timebeam.schema.stores.declared.codec.decode import decode
 from timebeam.schema.stores.declared.codec.read_keys import ranges
 from timebeam.schema.stores.declared.codec.record_formats import read_json

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.support.plain.plain_rollups import Fraction, Table, midnight_ms, random_declared, random_points
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.formats import Message
 from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.stores import Cell, Row
 from timebeam.schema.stores.declared.codec.declared_rollups import rollup_rows, values_of
 from timebeam.schema.stores.declared.codec.record_formats import read_json
 from timebeam.schema.stores.declared.codec.write_cells import rows

@@ -15,8 +15,9 @@ from memory_tables import MemoryTables
 from plain_tables import bucket_start_ms, key, to_ms
 
 from tests.support.budget import examples
+from timebeam.schema.core.reading import Scan
+from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
-from timebeam.schema.stores import Row, Scan
 from timebeam.schema.stores.declared.codec.audit_records import audit_rows
 from timebeam.schema.stores.declared.codec.decode import decode, remembered_times
 from timebeam.schema.stores.declared.codec.read_keys import ranges

@@ -17,7 +17,8 @@ from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
-from timebeam.schema.stores import Cell, Packing, Row
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
 
 SERIES = [

@@ -14,16 +14,9 @@ from hypothesis import strategies as st
 from tests.schema.stores.plain_heroic import PERIOD, Tables, row_key
 from tests.support.decoded import decode_row
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.stores import (
-    Cell,
-    Finding,
-    Packing,
-    Row,
-    Selected,
-    Selection,
-    Severity,
-    UnknownNameError,
-)
+from timebeam.schema.core.reading import Finding, Selected, Selection, Severity, UnknownNameError
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
 
 NAMES = st.sampled_from(["", "a", "b", "aa", "\x00", "\x01", "a\x00", "é"])

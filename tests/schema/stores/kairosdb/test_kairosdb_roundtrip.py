@@ -19,7 +19,8 @@ from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
-from timebeam.schema.stores import Cell, Packing, Row
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb

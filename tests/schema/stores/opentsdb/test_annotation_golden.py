@@ -9,8 +9,8 @@ import pytest
 
 from tests.golden.cases import Case, cases, units
 from timebeam.schema.core.annotations import NO_CELL, Annotation, AnnotationState, after, as_ms
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.formats import Message, message_format
-from timebeam.schema.stores import Cell, Row
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 

@@ -14,8 +14,9 @@ from tests.schema.stores.plain_opentsdb import Number, number, split_append
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Packing, RowFragment, SeriesKey
 from timebeam.schema.formats import Message, message_format
-from timebeam.schema.stores import Cell, Packing, Row, RowFragment, SeriesKey
 from timebeam.schema.stores.opentsdb import select
 
 Cells = dict[tuple[bytes, bytes], bytes]

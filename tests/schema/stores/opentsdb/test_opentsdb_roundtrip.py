@@ -20,7 +20,9 @@ from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
-from timebeam.schema.stores import LAYOUTS, Cell, Name, Packing, Row, SeriesKey
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import Name, Packing, SeriesKey
+from timebeam.schema.stores import LAYOUTS
 from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids.uid_maps import UidCapacity, UidMaps
 

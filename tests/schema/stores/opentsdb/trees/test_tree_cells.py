@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.tree_cases import GROUPS, TreeCase, tree_case
-from timebeam.schema.stores import Cell, Row
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import RuleType, TreeError, parse_trees
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, place

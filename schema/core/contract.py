@@ -1,7 +1,6 @@
 """The contract of a layout of series, and what only some layouts can do.
 
-`timebeam.schema.core.writing` and `timebeam.schema.core.reading` are the halves of the contract. A
-layout knows nothing of Beam or the network. To add one: see CONTRIBUTING. Each capability is a class that a
+A layout knows nothing of Beam or the network. To add one: see CONTRIBUTING. Each capability is a class that a
 layout derives from:
 
 | capability | what it is for | layouts |
@@ -10,31 +9,179 @@ layout derives from:
 | `RollupSeries` | rollups stored as ordinary series | heroic, heroic-readable, kairosdb |
 | `RefusedRows` | rows that Bigtable refused, restored by `timebeam replay` | all |
 | `HourMarks` | marks of changed hours for `timebeam rollup --touched` | all |
-| `RollupTables` | rollup tables of OpenTSDB | opentsdb |
-| `Annotations`, `Histograms` | cells beside the points of a row | opentsdb |
-| `SeriesMeta`, `Trees` | metadata of series, and trees of them | opentsdb |
-| `Compaction` | rows rewritten as one column | opentsdb |
 | `Archive` | closed hours in long rows of compressed columns | all |
 | `Replacing` | points of an instant that replace each other in different columns | opentsdb |
 
-`timebeam.schema.stores.capability` looks one up; no other code asks a layout for its name or class.
+`timebeam.schema.stores.capability` looks one up. What only OpenTSDB has takes an `OpenTsdb`, which
+`timebeam.schema.stores.as_opentsdb` gives; no other code asks a layout for its name or class.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from timebeam.schema.archive.keys import SeriesHeads
-from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.arrays import Floats, Int64s
+from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.option import Option
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Finding, ReadableLayout, Reader, Scan, Selected, Selection
+from timebeam.schema.core.reading import (
+    DecodedRows,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+)
+from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import Cell, Row, StoredLayout, UidSpec
-from timebeam.schema.core.writing import Packing, SeriesKey, WritableLayout
-from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
+
+
+class WritableLayout(StoredLayout):
+    """A layout that points can be written to.
+
+    A write calls `refuse`, `names` (which get UIDs), `series_key` and `encode`, groups by row, calls `pack`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def packings(self) -> Sequence[Packing]:
+        """The packings that these options allow, the default for files first."""
+
+    @property
+    def packing_limit(self) -> str:
+        """Why these options allow only one packing; empty if they allow all."""
+        return ""
+
+    @property
+    def read_only(self) -> str | None:
+        """Why these options do not allow writing, and what to do; None if they do."""
+        return None
+
+    @property
+    @abc.abstractmethod
+    def uids(self) -> UidSpec | None:
+        """The UIDs of names; None for a layout that stores names themselves."""
+
+    @abc.abstractmethod
+    def refuse(self, series: Series) -> RefusedError | None:
+        """Why the layout cannot hold a series, or None if it can."""
+
+    @abc.abstractmethod
+    def names(self, series: Series) -> Sequence[Name]:
+        """The names of a series that are stored as UIDs; none in a layout without UIDs."""
+
+    def replaced_names(self, series: Series) -> Sequence[tuple[Name, str]]:
+        """(stored name, name) of each name, if the layout stores different names as one; else none."""
+        return ()
+
+    @abc.abstractmethod
+    def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
+        """The parts of the row keys of a series; callers cache it, since it is slow.
+
+        Args:
+          series: one that `refuse` does not refuse.
+          uids: the UID of each of its names.
+        """
+
+    @abc.abstractmethod
+    def encode(
+        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
+    ) -> Encoded:
+        """Encodes a batch into fragments of rows.
+
+        Args:
+          keys: the key of each series of the batch; None for a series without points in it.
+          packing: how the fragments are to be packed; None for the first of `packings`.
+        """
+
+    @abc.abstractmethod
+    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
+        """The cells of rows: (row key, its fragments, in any order) for each row."""
+
+    def packs_together(self, packed: Sequence[bytes], packing: Packing) -> bool:
+        """Whether the fragments of a row are packed with those of other rows, since it has many cells."""
+        return packing is Packing.POINTS
+
+    def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
+        """One row mutation from the fragments of one row, whatever their order."""
+        return Row(table, key, self.packed_cells([(key, packed)], packing).cells(0))
+
+    def stored_floats(self, floats: Floats) -> Floats:
+        """float64[n]: floats as the layout stores them; unchanged if it stores 8 bytes."""
+        return floats
+
+
+class ReadableLayout(StoredLayout):
+    """A layout that points can be read from: by queries, copies, checks and rollups."""
+
+    @abc.abstractmethod
+    def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
+        """The data rows that can hold selected points, and findings about rows that cannot be read.
+
+        A row may hold points outside of the time range too. The rows of one series come in the order
+        of time within each range of keys; rows of several series may be mixed.
+
+        Raises:
+          UnknownNameError: a metric or tag is not in the index of a layout that has one.
+        """
+
+    @abc.abstractmethod
+    def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
+        """The points of data rows; never raises for damaged cells.
+
+        A layout that does not store the unit of a time reads whole seconds as seconds.
+        """
+
+    @abc.abstractmethod
+    def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
+        """The deletion of points of a selected row; None if it has none of these.
+
+        Raises:
+          ValueError: the row cannot be rewritten without them.
+        """
+
+    @abc.abstractmethod
+    def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
+        """Everything in the tables that an operator should know.
+
+        Args:
+          read: returns all rows of a table, newest versions only.
+        """
+
+    def key_error(self, key: bytes) -> str:
+        """Why no data row can have this key with these options; empty if one can."""
+        return ""
+
+    def full_scan(self, selection: Selection) -> str:
+        """Why a selection reads all rows of a table, in words; empty if ranges of keys serve it."""
+        return ""
+
+    def cut_at(self, key: bytes) -> bytes:
+        """The place, at or before a key, where workers may split the data table.
+
+        Rows that can hold the same instant of one series stay together, also those of index tables with the
+        same keys.
+        """
+        return key
+
+    def with_existing(self, names: Callable[[], Sequence[str]]) -> ReadableLayout:
+        """The same layout, which also reads those of its tables per day that exist.
+
+        Args:
+          names: gives the names of all tables.
+        """
+        return self
+
+    def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
+        """The series that may have the same instant in several selected rows.
+
+        The latest arrival wins; within one arrival, the row that is read last.
+        """
+        return frozenset()
 
 
 class Layout(WritableLayout, ReadableLayout):
@@ -213,85 +360,6 @@ class HourMarks(Capability, StoredLayout):
         """
 
 
-class UidTables(Capability, Layout):
-    """A layout with OpenTSDB's two tables: rows of one hour with UIDs in their keys, and UIDs of names.
-
-    Attributes:
-      options: they define, for example, the fields of a row key.
-      leading: the tags before filtered ones, as its reads have seen them in row keys.
-    """
-
-    noun = "UID tables"
-    options: OpenTsdbOptions
-    leading: LeadingTags
-
-    @property
-    @abc.abstractmethod
-    def data_table(self) -> str:
-        """Name of the data table, with prefix."""
-
-    @property
-    @abc.abstractmethod
-    def uid_table(self) -> str:
-        """Name of the UID table, with prefix."""
-
-    @property
-    @abc.abstractmethod
-    def uids(self) -> UidSpec:
-        """See `WritableLayout.uids`."""
-
-    @abc.abstractmethod
-    def select_metrics(
-        self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
-    ) -> Iterator[Selected | Finding]:
-        """Like `select`, for one or more metrics by UID; first and last time in ms, both inclusive."""
-
-    @abc.abstractmethod
-    def tsuid_of(self, table: str, key: bytes) -> bytes:
-        """The TSUID of a row that `select` gives, of the data table or the archive.
-
-        Raises:
-          ValueError: the key is not one of such a row.
-        """
-
-    @abc.abstractmethod
-    def metric_uids(self, reader: Reader) -> dict[str, bytes]:
-        """The UIDs of all metrics by name, sorted by name."""
-
-
-class RollupTables(UidTables):
-    """A layout with rollup and pre-aggregate tables (docs/spec/opentsdb.md §7)."""
-
-    noun = "rollup tables"
-
-
-class Annotations(UidTables):
-    """A layout with annotations of series and global ones, in cells (docs/spec/opentsdb.md §4.1)."""
-
-    noun = "annotations"
-
-
-class Histograms(UidTables):
-    """A layout with histograms in cells beside the points (docs/spec/opentsdb.md §4.2)."""
-
-    noun = "histograms"
-
-
-class SeriesMeta(UidTables):
-    """A layout with a table of metadata of series, and metadata of names in its UID table.
-
-    Format: docs/spec/opentsdb.md §5.
-    """
-
-    noun = "metadata"
-
-
-class Trees(UidTables):
-    """A layout with a table of trees, which sort series by rules (docs/spec/opentsdb.md §6)."""
-
-    noun = "trees"
-
-
 class SeriesSpan(NamedTuple):
     """The points of one row: the row key without its time, the first and last time, and the arrivals, ms."""
 
@@ -319,18 +387,23 @@ class Replacing(Capability, Layout):
         """A row that removes its instants from existing cells of the row that are not newer than its own."""
 
 
-class Compaction(UidTables):
-    """A layout whose rows can be rewritten as one column (docs/spec/opentsdb.md §2)."""
-
-    noun = "compaction"
-
-
 class DataRow(NamedTuple):
     """The content of a data row's key: the series, and the period [start, end) of its points, in ms."""
 
     series: SeriesKey
     start_ms: int
     end_ms: int
+
+
+class SeriesHeads(Protocol):
+    """Finds the head of a row key: the bytes that data rows and archive rows of a series begin with."""
+
+    def head_bytes(self, key: bytes) -> int:
+        """The number of bytes before the time in a data row's key, or the span code in an archive row's.
+
+        Raises:
+          ValueError: the key is of neither kind.
+        """
 
 
 class Archive(Capability, Layout):
@@ -393,3 +466,26 @@ class Archive(Capability, Layout):
     @abc.abstractmethod
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
         """A data row with one cell, without value, at a time in s; `HourMarks.hours` finds its hour."""
+
+
+def restored_points(layout: WritableLayout, row: Row, decoded: DecodedRows, key: SeriesKey) -> PointBatch:
+    """The points of a decoded row, after a check that this layout writes them into this row.
+
+    Raises:
+      ValueError: it does not, or the row is damaged.
+    """
+    if decoded.damage:
+        raise ValueError(decoded.damage[0][1])
+    batch = decoded.batch
+    if not len(batch):
+        return batch
+    for series in batch.series:
+        refusal = layout.refuse(series)
+        if refusal is not None:
+            raise refusal
+    encoded = layout.encode(batch, [key])
+    if encoded.rejected:
+        raise ValueError(encoded.rejected[0].message)
+    if any((fragment.table, fragment.key) != (row.table, row.key) for fragment in encoded.fragments):
+        raise ValueError("its points belong in another row")
+    return batch
