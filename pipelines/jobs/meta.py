@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +15,7 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import opentsdb_of, target_of
 from timebeam.pipelines.output.summary import TallySummary
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Row
 from timebeam.schema.series.search_series import CachedUidNames, SeriesQuery, listed
@@ -107,7 +107,7 @@ def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     names = CachedUidNames(job.layout.options, job.layout.uid_table, TableReader(job.target))
     orphan_count = removed = 0
     rows = orphans(job.target, job.layout)
-    while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+    for batch in batched(rows, _ROWS_AT_ONCE):
         orphan_count += len(batch)
         if yes:
             remove(job.target, batch)

@@ -16,6 +16,7 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import create_command, opentsdb_of, parsed_file, target_of
 from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, TreeError, parse_trees, warnings_of
@@ -173,8 +174,7 @@ def _series_of(content: Content, names: UidNames) -> Mapping[str, TreeSeries]:
     shown_tsuids = [*dict.fromkeys([*tsuids, *content.collisions, *content.not_matched])]
     shown_tsuids = [tsuid for tsuid in shown_tsuids if re.fullmatch(r"(?:[0-9A-Fa-f]{2})+", tsuid)]
     series_by_tsuid: dict[str, TreeSeries] = {}
-    for first in range(0, len(shown_tsuids), _SERIES_AT_ONCE):
-        batch = shown_tsuids[first : first + _SERIES_AT_ONCE]
+    for batch in batched(shown_tsuids, _SERIES_AT_ONCE):
         series = names.series(list(map(bytes.fromhex, batch)))
         series_by_tsuid |= {
             key: tree_series

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Reader
 from timebeam.schema.core.rows import Row
@@ -152,13 +152,8 @@ def listed(
     Args:
       rows: of the meta table, or rows without cells.
     """
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _AT_ONCE:
-            yield from _listed(batch, names, query)
-            batch = []
-    yield from _listed(batch, names, query)
+    for batch in batched(rows, _AT_ONCE):
+        yield from _listed(batch, names, query)
 
 
 def _listed(

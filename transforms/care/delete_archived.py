@@ -17,6 +17,7 @@ from typing import NamedTuple
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.keys import BLOCK_S, LAST_S
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
@@ -58,9 +59,8 @@ class SealedRemovals(NamedTuple):
           RuntimeError: other programs keep changing a row.
           GoogleAPICallError: rows could not be changed; others may have been.
         """
-        keys = self._archive_keys(rows)
-        for start in range(0, len(keys), _ROWS_AT_ONCE):
-            self._rewrite(keys[start : start + _ROWS_AT_ONCE])
+        for keys in batched(self._archive_keys(rows), _ROWS_AT_ONCE):
+            self._rewrite(keys)
 
     def _rewrite(self, pending: Sequence[bytes]) -> None:
         """Rewrites rows of the archive; see `carry_out`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_S, hours_between
 from timebeam.schema.core.contract import Archive, ReadableLayout
 from timebeam.schema.core.points import Series
@@ -252,7 +252,7 @@ class _AgainFn(beam.DoFn):
                 for table, key in logged_rows(log)
                 if table == layout.data_table
             )
-            while batch := list(itertools.islice(keys, _ROWS_AT_ONCE)):
+            for batch in batched(keys, _ROWS_AT_ONCE):
                 sealed.carry_out([Row(layout.data_table, key, ()) for key in batch])
         yield may_delete
 
@@ -332,8 +332,7 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[RowDeletion,
                 rows.append(selected.row)
             for row in rows:
                 yield from _counted_removals(job, Selected(row, selected.series), deleted, skips)
-    keys = iter(sorted(cut))
-    while some := list(itertools.islice(keys, _ARCHIVE_ROWS_AT_ONCE)):
+    for some in batched(sorted(cut), _ARCHIVE_ROWS_AT_ONCE):
         table = capability(job.layout, Archive).archive_table
         for row in read_rows(job.target, table, some).values():
             yield from _counted_removals(job, Selected(row, cut[row.key]), deleted, skips)

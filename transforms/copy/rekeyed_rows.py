@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Scan
@@ -160,7 +160,7 @@ class Translator:
         """(row, the row in the sink or why there is none) of the rows of a key range, in lists."""
         rows = scan_rows(self._job.target, Scan(tables.source, (keys,)))
         translate = self._translate[tables.content]
-        while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        for batch in batched(rows, _ROWS_AT_ONCE):
             yield list(translate(self, tables, batch))
 
     def _rollups(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RefusedError]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import PointBatch, Series
@@ -250,18 +251,7 @@ def _snapshot(
     _: None, target: Target, layout: Layout, options: UidOptions
 ) -> Iterator[list[tuple[Name, bytes]]]:
     """Lists of (name, UID), at most `snapshot_size` pairs."""
-    chunk: list[tuple[Name, bytes]] = []
-    remaining = options.snapshot_size
-    for pair in UidTable(target, layout).snapshot():
-        if remaining == 0:
-            break
-        remaining -= 1
-        chunk.append(pair)
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+    return batched(itertools.islice(UidTable(target, layout).snapshot(), options.snapshot_size), _CHUNK)
 
 
 class AssignFn(beam.DoFn):

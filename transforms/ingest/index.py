@@ -8,7 +8,6 @@ key ranges of the data tables ─► keys ─► entries, each once ─► index
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import threading
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -176,7 +175,7 @@ class _WriteIndexFn(beam.DoFn):
     def process(self, element: tuple[str, KeyRange]) -> None:
         skips = metrics.SkipLog(COUNTERS)
         entries = self._entries(*element, skips)
-        while batch := list(itertools.islice(entries, _ENTRIES_AT_ONCE)):
+        for batch in batched(entries, _ENTRIES_AT_ONCE):
             job = self._job
             count, refused = store_index(job.target, job.layout, batch, dry_run=job.dry_run)
             COUNTERS.count("index_rows", count)

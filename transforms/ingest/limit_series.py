@@ -15,7 +15,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.contract import Layout, SeriesIndex
@@ -112,9 +112,7 @@ class SeriesLimiter:
         by_metric: dict[str, list[Series]] = {}
         for series in rest:
             by_metric.setdefault(series.metric, []).append(series)
-        metrics = list(by_metric)
-        for start in range(0, len(metrics), _METRICS_AT_ONCE):
-            together = metrics[start : start + _METRICS_AT_ONCE]
+        for together in batched(by_metric, _METRICS_AT_ONCE):
             self._load(state, together)
             if now - state.merged_s > MERGE_SECONDS:
                 self.merge(state, map(series_limits.metric_row, together))

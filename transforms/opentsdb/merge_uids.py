@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.core.annotations import parse_stored
 from timebeam.schema.core.contract import HourMarks
@@ -92,8 +92,7 @@ def merge_uids(
         if lease is not None:
             mark = stack.enter_context(_marking(target, layout, old, new))
         for table in (layout.data_table, *rollups):
-            scanned = scan_rows(target, scan_of_uid(layout.options, table, old))
-            while batch := list(itertools.islice(scanned, _ROWS_AT_ONCE)):
+            for batch in batched(scan_rows(target, scan_of_uid(layout.options, table, old)), _ROWS_AT_ONCE):
                 is_rollup = table != layout.data_table
                 moved = [moved_cells(layout.options, row, old, new, is_rollup=is_rollup) for row in batch]
                 existing = read_rows(target, table, [move.new.key for move in moved])

@@ -10,7 +10,6 @@ Existing cells stay. Rows are read before they are written, so a second run writ
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.reading import ColumnRange, Scan
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -273,8 +273,7 @@ class _StoreFailuresFn(beam.DoFn):
 
     def process(self, group: tuple[bytes, Iterable[ColumnValue]]) -> Iterator[RejectedOutput]:
         job, (key, columns) = self._job, group
-        remaining = iter(sorted(set(columns)))
-        while batch := list(itertools.islice(remaining, _COLUMNS_AT_ONCE)):
+        for batch in batched(sorted(set(columns)), _COLUMNS_AT_ONCE):
             within = ColumnRange(tree_cells.FAMILY, batch[0].qualifier, batch[-1].qualifier + b"\0")
             scan = Scan(job.table, ((key, key + b"\0"),), columns=within)
             existing = {cell.qualifier: cell for row in scan_rows(job.target, scan) for cell in row.cells}

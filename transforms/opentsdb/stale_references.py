@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from google.api_core.exceptions import NotFound
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.contract import ReadableLayout, SeriesIndex
 from timebeam.schema.core.points import Series
@@ -148,7 +149,7 @@ def delete_rows(target: Target, rows: Iterable[Row], *, dry_run: bool) -> Mappin
     """
     figures: dict[str, StaleFigures] = {}
     for table, of_table in itertools.groupby(rows, lambda row: row.table):
-        while batch := list(itertools.islice(of_table, _ROWS_AT_ONCE)):
+        for batch in batched(of_table, _ROWS_AT_ONCE):
             before = figures.get(table, StaleFigures(0, 0, 0))
             sizes = [stored_bytes(row.key, cell) for row in batch for cell in row.cells]
             figures[table] = StaleFigures(

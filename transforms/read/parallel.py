@@ -156,15 +156,7 @@ def in_turn(reads: Iterable[Callable[[], Iterable[Row]]]) -> Iterator[Row]:
 
 
 def _lists(read: Callable[[], Iterable[Row]]) -> Iterator[list[Row]]:
-    rows: list[Row] = []
-    size = 0
-    for row in read():
-        rows.append(row)
-        size += memory_of(row)
-        if size >= _LIST_BYTES or len(rows) >= _LIST_ROWS:
-            yield rows
-            rows, size = [], 0
-    yield rows
+    return batched(read(), _LIST_ROWS, memory_of, _LIST_BYTES)
 
 
 def _has_waited(start_s: float, processor_start_s: float) -> bool:

@@ -151,7 +151,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         """See `ReadableLayout.audit`: rows that the declaration would not write."""
         for layout in self.declaration.all_layouts:
-            for rows in _batches(read(layout.table)):
+            for rows in batched(read(layout.table), _AUDITED_ROWS):
                 yield from audit_rows(layout, rows)
         for layout in self.declaration.all_layouts:
             for day_tables, name in self._day_tables(layout, None, None):
@@ -250,7 +250,7 @@ class _Beginning:
 def _audit_day(layout: TableLayout, day: datetime.date, rows: Iterable[Row]) -> Iterator[Finding]:
     """What is wrong with the rows of a table per day: each must be a row of its source, and of this day."""
     time_bytes = day_piece(layout, day)
-    for batch in _batches(rows):
+    for batch in batched(rows, _AUDITED_ROWS):
         findings = list(audit_rows(layout, batch))
         yield from findings
         damaged = {finding.key for finding in findings if finding.severity is Severity.DAMAGE}
@@ -267,13 +267,6 @@ def _newest(cells: Sequence[Cell], versions: int) -> list[Cell]:
     ordered = [distinct[place] for place in sorted(distinct)]
     columns = itertools.groupby(ordered, key=lambda cell: (cell.family, cell.qualifier))
     return [cell for _, column in columns for cell in itertools.islice(column, versions)]
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
-    """Rows in lists that are audited together."""
-    remaining = iter(rows)
-    while batch := list(itertools.islice(remaining, _AUDITED_ROWS)):
-        yield batch
 
 
 def scan_reason(layout: TableLayout, fields: Sequence[str]) -> str:

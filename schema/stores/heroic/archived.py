@@ -6,12 +6,12 @@ Format: docs/spec/archive.md. A row holds 49.7 days, so it is read day by day.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping
 
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import PARTS
 from timebeam.schema.archive.select_archived import ReadRow, SealedSourceWithSeries, cell_pieces
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Finding, Reader, Scan, Selected, Selection, UnknownNameError
@@ -78,8 +78,8 @@ def select(
     names, bases = ResourceNames(form), dict[bytes, tuple[int, int]]()
     yield from find_bases(table, selection, reader, names, bases)
     start_ms, end_ms = max(selection.start_ms, 0), min(selection.end_ms, LAST_BASE_MS + PERIOD_MS - 1)
-    heads = iter(sorted(bases)) if start_ms <= end_ms else iter(())
-    while some := list(itertools.islice(heads, _HEADS_AT_ONCE)):
+    heads = sorted(bases) if start_ms <= end_ms else []
+    for some in batched(heads, _HEADS_AT_ONCE):
         of_heads = {head: bases[head] for head in some}
         yield from _HeroicSource(form, data, archive, of_heads, names, reader).selected(start_ms, end_ms)
 

@@ -7,11 +7,11 @@ Unlike in Heroic, both ends of the time range are inclusive, and so are points e
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
 from timebeam.schema.stores.heroic import series_table
@@ -138,7 +138,7 @@ def _scans(
         if max(low, first_ms) <= min(high, last_ms)
         for key_range in form.ranges(head, max(low, first_ms), min(high, last_ms))
     )
-    while batch := list(itertools.islice(ranges, _RANGES_AT_ONCE)):
+    for batch in batched(ranges, _RANGES_AT_ONCE):
         yield Scan(data, sorted(batch), columns=columns)
 
 

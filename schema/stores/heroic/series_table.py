@@ -20,6 +20,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Reader, Scan, Selection, UnknownNameError
 from timebeam.schema.core.rows import Cell, Row
@@ -250,9 +251,8 @@ def _ids(table: str, metric: str, selection: Selection, reader: Reader) -> list[
 def _rows_of_ids(table: str, metric: str, ids: Sequence[bytes], reader: Reader) -> Iterable[Row]:
     """The rows of the series with these ids, if they exist."""
     head = row_key(SERIES, metric) + _NUL
-    for start in range(0, len(ids), _ROWS_AT_ONCE):
-        rows = reader.rows(table, [head + series_id for series_id in ids[start : start + _ROWS_AT_ONCE]])
-        yield from rows.values()
+    for some in batched(ids, _ROWS_AT_ONCE):
+        yield from reader.rows(table, [head + series_id for series_id in some]).values()
 
 
 def _below(prefix: bytes) -> tuple[bytes, bytes]:

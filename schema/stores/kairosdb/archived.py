@@ -6,7 +6,6 @@ Format: docs/spec/archive.md. A row holds 21 days, so it is read day by day.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +14,7 @@ from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import PARTS
 from timebeam.schema.archive.keys import parse_key
 from timebeam.schema.archive.select_archived import ReadRow, SealedSourceWithSeries, cell_pieces
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
@@ -72,7 +72,7 @@ class _KairosDbSource(SealedSourceWithSeries):
             yield from rows
             return
         selected = (row.key for row in rows if self._is_selected(row.key))
-        while some := list(itertools.islice(selected, _ROWS_AT_ONCE)):
+        for some in batched(selected, _ROWS_AT_ONCE):
             key_ranges = [(key, key + b"\0") for key in some]
             yield from self._reader.scan(Scan(self._archive, key_ranges, columns=PARTS))
 

@@ -11,12 +11,12 @@ times are multiples of the width of a row, so two entries never share a number.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     ColumnRange,
@@ -235,8 +235,8 @@ def stale(
 ) -> Iterator[Selected]:
     """See `SeriesIndex.stale`."""
     width = options.row_spec.width_ms
-    rows = iter(reader.scan(Scan(tables.row_keys, (_index_range(selection, width),), keys_only=True)))
-    while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+    rows = reader.scan(Scan(tables.row_keys, (_index_range(selection, width),), keys_only=True))
+    for batch in batched(rows, _ROWS_AT_ONCE):
         existing = reader.rows(tables.data, [row.key for row in batch])
         for row in batch:
             if row.key not in existing:
