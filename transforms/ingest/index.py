@@ -15,7 +15,7 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.utils import shared
 
-from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Row
 from timebeam.transforms.bigtable.reader import ascend, ranges_between, split_keys

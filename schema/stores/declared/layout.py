@@ -11,7 +11,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.core.contract import ReadableLayout, RefusedRows, Restored
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
