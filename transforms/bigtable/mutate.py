@@ -7,13 +7,13 @@ concatenated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
 from google.api_core import exceptions
 
-from timebeam.schema.core.rows import Row, RowMutation
+from timebeam.schema.core.rows import MUTATIONS, EncodedRow, Row, RowMutation
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff
@@ -41,7 +41,7 @@ def mutate_rows(
 
 
 def write_all(
-    target: Target, table: str, rows: Sequence[RowMutation], check: Callable[[], None] | None = None
+    target: Target, table: str, rows: Iterable[RowMutation], check: Callable[[], None] | None = None
 ) -> None:
     """Writes any number of rows, none of which may be refused.
 
@@ -51,9 +51,41 @@ def write_all(
     Raises:
       GoogleAPICallError: a row was refused or could not be written; others may have been written.
     """
-    for start in range(0, len(rows), _ROWS_A_REQUEST):
-        for _, error in mutate_rows(target, table, rows[start : start + _ROWS_A_REQUEST], check):
+    for request in requests(rows):
+        for _, error in mutate_rows(target, table, request, check):
             raise error
+
+
+def requests(rows: Iterable[RowMutation]) -> Iterator[list[RowMutation]]:
+    """Rows of one table in lists that a request takes; a row with too many cells and deletions is split."""
+    request: list[RowMutation] = []
+    size = 0
+    for row in rows:
+        for mutation in (row,) if isinstance(row, EncodedRow) else split_row(row):
+            count = mutation_count(mutation)
+            if request and (len(request) == _ROWS_A_REQUEST or size + count > MUTATIONS):
+                yield request
+                request, size = [], 0
+            request.append(mutation)
+            size += count
+    if request:
+        yield request
+
+
+def mutation_count(row: RowMutation) -> int:
+    """The number of cells that a row mutation sets, and of columns that it deletes."""
+    return row.mutation_count if isinstance(row, EncodedRow) else len(row.cells) + len(row.deleted)
+
+
+def split_row(row: Row) -> Iterator[Row]:
+    """A row as mutations of at most `MUTATIONS` cells and deletions each, the deletions first."""
+    if len(row.cells) + len(row.deleted) <= MUTATIONS:
+        yield row
+        return
+    for start in range(0, len(row.deleted), MUTATIONS):
+        yield row._replace(cells=(), deleted=row.deleted[start : start + MUTATIONS])
+    for start in range(0, len(row.cells), MUTATIONS):
+        yield row._replace(cells=row.cells[start : start + MUTATIONS], deleted=())
 
 
 def _write(

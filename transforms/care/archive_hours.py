@@ -30,7 +30,7 @@ from timebeam.schema.core.contract import Archive, SeriesHeads
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ColumnRange, Selected
 from timebeam.schema.core.removal import deletions
-from timebeam.schema.core.rows import MUTATIONS, Row
+from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
@@ -305,21 +305,6 @@ def _delete(
         if (seal := archive_rows.seal_cell(row)) is not None and seal.timestamp_ms <= latest_ms
     }
     emptied = [entry.row for entry, keys in zip(entries, keys_of, strict=True) if keys <= settled]
-    for rows in _requests(emptied):
-        write_all(job.target, job.layout.data_table, rows, check)
+    deleted = (row._replace(cells=(), deleted=deletions(row.cells)) for row in emptied)
+    write_all(job.target, job.layout.data_table, deleted, check)
     return tally._replace(rows_deleted=len(emptied), rows_waiting=len(entries) - len(emptied))
-
-
-def _requests(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """The deletions of all cells of rows, as many together as a request takes."""
-    request, size = list[Row](), 0
-    for row in rows:
-        for start in range(0, len(row.cells), MUTATIONS):
-            deleted = deletions(row.cells[start : start + MUTATIONS])
-            if size + len(deleted) > MUTATIONS:
-                yield request
-                request, size = [], 0
-            request.append(row._replace(cells=(), deleted=deleted))
-            size += len(deleted)
-    if request:
-        yield request

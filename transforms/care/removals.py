@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.removal import RowDeletion
 from timebeam.schema.core.rows import MUTATIONS, Row
-from timebeam.transforms.bigtable.mutate import mutate_rows
+from timebeam.transforms.bigtable.mutate import mutate_rows, requests
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.delete_archived import SealedRemovals
 from timebeam.transforms.care.delete_log import write_rows
@@ -137,21 +138,16 @@ class PendingRemovals:
     def _mutate(self) -> None:
         """Changes the rows, and counts them."""
         refused = set[bytes]()
-        request, size = list[Row](), 0
-        mutations = [
-            removal.mutation
+        pieces = (
+            piece
             for removal, _ in self._removals
             if not (self._sealed and self._sealed.is_of_archive(removal))
-        ]
-        for piece in (piece for mutation in mutations for piece in _pieces(mutation)):
-            count = len(piece.deleted) + len(piece.cells)
-            if request and (size + count > MUTATIONS or piece.table != request[0].table):
-                refused |= self._send(request)
-                request, size = [], 0
-            request.append(piece)
-            size += count
-        if request:
-            refused |= self._send(request)
+            for piece in _pieces(removal.mutation)
+        )
+        for table, of_table in itertools.groupby(pieces, lambda piece: piece.table):
+            for request in requests(of_table):
+                errors = mutate_rows(self._target, table, request, self._check)
+                refused |= {request[number].key for number, _ in errors}
         if self._sealed is not None:  # after the data rows: see its module
             self._sealed.carry_out([removal.mutation for removal, _ in self._removals])
         for removal, _ in self._removals:
@@ -160,11 +156,6 @@ class PendingRemovals:
                 self.refused += 1
             else:
                 count_removal(removal, self._rule)
-
-    def _send(self, rows: Sequence[Row]) -> set[bytes]:
-        """Changes rows of one table; returns the keys of those that Bigtable refuses."""
-        errors = mutate_rows(self._target, rows[0].table, rows, self._check)
-        return {rows[number].key for number, _ in errors}
 
 
 def _pieces(mutation: Row) -> Iterator[Row]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import apache_beam as beam
@@ -16,7 +15,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import CELL_BYTES, KEY_BYTES, LAST_MS, MUTATIONS, QUALIFIER_BYTES, Cell, Row
+from timebeam.schema.core.rows import CELL_BYTES, KEY_BYTES, LAST_MS, QUALIFIER_BYTES, Cell, Row
 
 REJECTED: Final = "rejected"
 
@@ -39,17 +38,6 @@ def refusing(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:
 
 CellTime = Annotated[int, msgspec.Meta(ge=-LAST_MS, le=LAST_MS)]
 """A cell timestamp in ms in JSON; Bigtable takes none below 0."""
-
-
-def split_row(row: Row) -> Iterator[Row]:
-    """A row as mutations of at most `MUTATIONS` cells and deletions each."""
-    if len(row.cells) + len(row.deleted) <= MUTATIONS:
-        yield row
-        return
-    for start in range(0, len(row.deleted), MUTATIONS):
-        yield row._replace(cells=(), deleted=row.deleted[start : start + MUTATIONS])
-    for start in range(0, len(row.cells), MUTATIONS):
-        yield row._replace(cells=row.cells[start : start + MUTATIONS], deleted=())
 
 
 def over_limit(row: Row) -> Rejected | None:

@@ -19,16 +19,15 @@ from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import MUTATIONS, KeyRange, Row
+from timebeam.schema.core.rows import KeyRange, Row
+from timebeam.transforms.bigtable.mutate import requests
 from timebeam.transforms.bigtable.reader import ranges_between, scan_keys, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, split_row
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.pack import merged_rows
 from timebeam.transforms.ingest.write import data_tables, write_batch
-
-_ROWS_A_REQUEST = 5_000
 
 
 class _SeenEntries:
@@ -55,21 +54,6 @@ def store_index(
         for request in requests(rows):
             refused += write_batch(target, table, request)
     return sum(map(len, tables.values())), refused
-
-
-def requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows of each request, at most `_ROWS_A_REQUEST` rows and `MUTATIONS` cells; splits larger rows."""
-    request: list[Row] = []
-    size = 0
-    for row in rows:
-        for mutation in split_row(row):
-            if request and (len(request) == _ROWS_A_REQUEST or size + len(mutation.cells) > MUTATIONS):
-                yield request
-                request, size = [], 0
-            request.append(mutation)
-            size += len(mutation.cells)
-    if request:
-        yield request
 
 
 class IndexFn(beam.DoFn):

@@ -26,9 +26,10 @@ from timebeam.schema.core.rows import (
     stored_bytes_of,
 )
 from timebeam.schema.core.writing import Encoded, Packing
+from timebeam.transforms.bigtable.mutate import split_row
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse, split_row
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import windowed
 from timebeam.transforms.ingest.assign import KeyedBatch

@@ -1,10 +1,12 @@
-"""Requests to read rows stay below what the service takes, however long and many their keys are."""
+"""Requests to read and write rows stay below what the service takes, however long and many their keys are."""
 
 from __future__ import annotations
 
 import pytest
 
+from timebeam.schema.core.rows import MUTATIONS, Cell, Deletion, EncodedRow, Row
 from timebeam.schema.stores.opentsdb.keys import MOST_VALUES, key_pattern
+from timebeam.transforms.bigtable import mutate
 from timebeam.transforms.bigtable.read_stream import ReadRequest, _request
 from timebeam.transforms.bigtable.reader import _key_requests, _requests, row_filter
 from timebeam.transforms.bigtable.target import Target
@@ -29,3 +31,20 @@ def test_sizes_of_requests(count: int, length: int) -> None:
         assert all(message is not None and message.ByteSize() < REQUEST_BYTES for message in messages)
     assert [key for request in of_ranges for key, _ in request.ranges] == keys
     assert [key for request in of_keys for key in request.keys] == keys
+
+
+def test_requests_have_at_most_so_many_cells_and_rows() -> None:
+    large = Row("t", b"large", [Cell("f", b"%d" % number, 0, b"") for number in range(2 * MUTATIONS + 5)])
+    small = [Row("t", b"%d" % number, [Cell("f", b"", 0, b"")]) for number in range(12_000)]
+    found = list(mutate.requests([*small[:10], large, *small[10:]]))
+    assert max(sum(len(row.cells) for row in some) for some in found) == MUTATIONS
+    assert max(len(some) for some in found) == 10_000
+    assert sorted((row.key, cell) for some in found for row in some for cell in row.cells) == sorted(
+        (row.key, cell) for row in [large, *small] for cell in row.cells
+    )
+
+
+def test_deletions_and_encoded_rows_count_as_mutations() -> None:
+    deleted = Row("t", b"a", (), [Deletion("f", b"%d" % number) for number in range(MUTATIONS - 1)])
+    encoded = EncodedRow("t", b"b", b"", 2)
+    assert list(mutate.requests([deleted, encoded, encoded])) == [[deleted], [encoded, encoded]]

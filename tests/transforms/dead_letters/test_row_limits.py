@@ -20,9 +20,10 @@ from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.transforms.bigtable.mutate import split_row
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.dead_letters import rejected as limits
-from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit, split_row
+from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit
 from timebeam.transforms.ingest import pack
 from timebeam.transforms.ingest.pack import PackFn
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from timebeam.schema.core.rows import MUTATIONS, Cell, Row
-from timebeam.transforms.ingest import index
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.ingest.pack import merged_rows
 
 
@@ -28,14 +27,3 @@ def test_rows_of_one_key_become_one() -> None:
     }
     assert len(merged) == len({(row.table, row.key) for row in rows})
     assert all(len(set(row.cells)) == len(row.cells) for row in merged)
-
-
-def test_requests_have_at_most_so_many_cells_and_rows() -> None:
-    large = Row("t", b"large", cells(range(2 * MUTATIONS + 5)))
-    small = [Row("t", b"%d" % number, cells(range(1))) for number in range(12_000)]
-    found = list(index.requests([*small[:10], large, *small[10:]]))
-    assert max(sum(len(row.cells) for row in some) for some in found) == MUTATIONS
-    assert max(len(some) for some in found) == 5_000
-    assert sorted((row.key, cell) for some in found for row in some for cell in row.cells) == sorted(
-        (row.key, cell) for row in [large, *small] for cell in row.cells
-    )
