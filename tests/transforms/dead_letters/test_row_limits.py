@@ -12,6 +12,7 @@ from tests.support.inputs.rows import KEY, ROW_KEY, SERIES, START_MS, piece, row
 from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core import rows
 from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
@@ -65,8 +66,8 @@ def test_rows_over_a_limit_are_refused_as_they_are(
 
 
 def test_the_limit_of_cells_is_bigtables() -> None:
-    assert limits.CELL_BYTES == 100_000_000
-    assert limits.MUTATIONS == 100_000
+    assert rows.CELL_BYTES == 100_000_000
+    assert rows.MUTATIONS == 100_000
 
 
 @pytest.mark.parametrize(("cells", "sizes"), [(100_000, [100_000]), (250_001, [100_000, 100_000, 50_001])])
