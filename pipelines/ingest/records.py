@@ -31,9 +31,9 @@ from timebeam.schema.core.rows import Row, TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.formats.base import RecordEncoding
-from timebeam.schema.stores.declared.codec.write_cells import tables
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.declared.model import Declaration
+from timebeam.schema.stores.declared.write_records import tables
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing

@@ -220,7 +220,7 @@ def tables_of(options: argparse.Namespace, *, reading: bool = False) -> Sequence
       UsageError: an option, or the declaration, is wrong.
     """
     if options.layout == DECLARED:
-        from timebeam.schema.stores.declared.codec.write_cells import tables
+        from timebeam.schema.stores.declared.write_records import tables
 
         return tables(declaration_of(options, reading=reading))
     return layout_of(options).tables()

@@ -17,12 +17,11 @@ from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
 from timebeam.schema.bits.times import ends_before
 from timebeam.schema.core.reading import Finding, Scan, Severity
-from timebeam.schema.stores.declared.codec.days import day_of, tables_within
-from timebeam.schema.stores.declared.codec.decode import Record
-from timebeam.schema.stores.declared.codec.selection import ReadPlan, RecordSelection, json_text
-from timebeam.schema.stores.declared.codec.write_cells import tables as declared_tables
+from timebeam.schema.stores.declared.filled_tables import day_of, tables_within
 from timebeam.schema.stores.declared.layout import scan_reason
 from timebeam.schema.stores.declared.model import DayTables, Declaration, TableLayout
+from timebeam.schema.stores.declared.read_records import ReadPlan, Record, RecordSelection, json_text
+from timebeam.schema.stores.declared.write_records import tables as declared_tables
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.table_list import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target

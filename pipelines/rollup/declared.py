@@ -22,9 +22,9 @@ from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Cell, KeyRange, Row
 from timebeam.schema.core.writing import Packing
-from timebeam.schema.stores.declared.codec.days import day_of, is_expired
-from timebeam.schema.stores.declared.codec.write_cells import tables
+from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
 from timebeam.schema.stores.declared.model import Declaration, TableLayout
+from timebeam.schema.stores.declared.write_records import tables
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.table_list import table_names
 from timebeam.transforms.bigtable.target import Target

@@ -17,13 +17,12 @@ from timebeam.pipelines.options.values import text_of
 from timebeam.pipelines.output.chart import need_plots
 from timebeam.pipelines.output.picture import plain
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.codec.record_formats import read_avro, read_csv, read_json
-from timebeam.schema.stores.declared.codec.records import RecordBatch
-from timebeam.schema.stores.declared.codec.time_parts import to_ms
-from timebeam.schema.stores.declared.codec.write_cells import layout_rows
 from timebeam.schema.stores.declared.language.explain_layout import Heat, explain, figures, heat
 from timebeam.schema.stores.declared.language.loader import DeclarationError, load
 from timebeam.schema.stores.declared.model import Declaration, TableLayout
+from timebeam.schema.stores.declared.parts.time_part import to_ms
+from timebeam.schema.stores.declared.records import RecordBatch, read_avro, read_csv, read_json
+from timebeam.schema.stores.declared.write_records import layout_rows
 
 
 def run(options: argparse.Namespace) -> int:

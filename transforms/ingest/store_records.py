@@ -19,16 +19,16 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Framing, Message
 from timebeam.schema.formats.base import RecordEncoding, joined_of
-from timebeam.schema.stores.declared.codec.record_formats import (
+from timebeam.schema.stores.declared.model import Declaration
+from timebeam.schema.stores.declared.records import (
     Read,
+    RecordBatch,
     csv_header,
     read_avro,
     read_csv,
     read_json,
 )
-from timebeam.schema.stores.declared.codec.records import RecordBatch, of_points
-from timebeam.schema.stores.declared.codec.write_cells import rows
-from timebeam.schema.stores.declared.model import Declaration
+from timebeam.schema.stores.declared.write_records import of_points, rows
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.pack import merged_rows, mutations

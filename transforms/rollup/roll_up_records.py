@@ -12,6 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+from timebeam.schema.rollup.accumulator_bytes import packed_series, unpacked
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join
@@ -20,9 +21,16 @@ from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.core.rows import Cell, KeyRange, Row, TableSpec
 from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.rollup.accumulators import Buckets, merge, packed_series, unpacked
-from timebeam.schema.stores.declared.codec.days import day_pattern, day_piece, is_of_day, table_of
-from timebeam.schema.stores.declared.codec.declared_rollups import rollup_rows, start_of, values_of
+from timebeam.schema.rollup.accumulators import Buckets, merge
+from timebeam.schema.stores.declared.filled_tables import (
+    day_pattern,
+    day_piece,
+    is_of_day,
+    rollup_rows,
+    start_of,
+    table_of,
+    values_of,
+)
 from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row

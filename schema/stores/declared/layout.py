@@ -1,6 +1,6 @@
 """Declared tables as a layout that points are read from; the layout `table`.
 
-It stores records (`timebeam.schema.stores.declared.codec`), so that points are not written into it as such.
+It stores records (`write_records`), so that points are not written into it as such.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from timebeam.schema.core.reading import (
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row, TableSpec
-from timebeam.schema.stores.declared.codec import read_keys, records_as_points
-from timebeam.schema.stores.declared.codec.audit_records import audit_rows
-from timebeam.schema.stores.declared.codec.days import day_of, day_piece, is_of_day, tables_within
-from timebeam.schema.stores.declared.codec.selection import ReadPlan, folded_text, plan
-from timebeam.schema.stores.declared.codec.write_cells import tables
+from timebeam.schema.stores.declared import as_points, keys
+from timebeam.schema.stores.declared.audit_records import audit_rows
+from timebeam.schema.stores.declared.filled_tables import day_of, day_piece, is_of_day, tables_within
 from timebeam.schema.stores.declared.model import COLUMN, DayTables, Declaration, TableLayout
-from timebeam.schema.stores.declared.parts import Field, Hash, Suffix, Time, inputs
+from timebeam.schema.stores.declared.read_records import ReadPlan, folded_text, plan
+from timebeam.schema.stores.declared.write_records import tables
 
 NAME = "table"
 
@@ -101,7 +100,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         layouts = {layout.table: layout for layout in self._readable()}
         by_table = itertools.groupby(rows, key=lambda selected: selected.row.table)
-        decoded = [records_as_points.decode_points(layouts[table], [*same]) for table, same in by_table]
+        decoded = [as_points.decode_points(layouts[table], [*same]) for table, same in by_table]
         return DecodedRows.joined(decoded)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
@@ -111,8 +110,8 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         """
         row, series = selected
         layout = self._layout_of(row.table)
-        removal = remove_cells(row, records_as_points.cell_times(layout, row, series), deleted)
-        if removal is None or records_as_points.versions(layout) == 1:
+        removal = remove_cells(row, as_points.cell_times(layout, row, series), deleted)
+        if removal is None or as_points.versions(layout) == 1:
             return removal
         newest_ms = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in reversed(removal.old)}
         older = [
@@ -124,10 +123,10 @@ class DeclaredTables(ReadableLayout, RefusedRows):
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
         """See `ReadableLayout.several_rows`: all series of tables whose keys keep equal times apart."""
-        if all(map(records_as_points.is_unique, self._readable())):
+        if all(map(as_points.is_unique, self._readable())):
             return frozenset()
         selected = self.select(selection, reader)
-        tied = {layout.table for layout in self._readable() if not records_as_points.is_unique(layout)}
+        tied = {layout.table for layout in self._readable() if not as_points.is_unique(layout)}
         return frozenset(
             each.series for each in selected if not isinstance(each, Finding) and each.row.table in tied
         )
@@ -141,7 +140,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         errors = []
         for layout in self._readable():
             try:
-                read_keys.fields(layout, key)
+                keys.fields(layout, key)
             except ValueError as error:
                 errors.append(str(error))
             else:
@@ -218,11 +217,9 @@ class DeclaredTables(ReadableLayout, RefusedRows):
                 message = f"no declared table is called {metric!r}, or has points of this metric"
                 raise UnknownNameError(message, metric, self._names())
         for tag in selection.tags:
-            tagged = [layout for layout in layouts if tag in records_as_points.points_of(layout).tags]
+            tagged = [layout for layout in layouts if tag in as_points.points_of(layout).tags]
             if not tagged:
-                tags = sorted(
-                    {name for layout in layouts for name in records_as_points.points_of(layout).tags}
-                )
+                tags = sorted({name for layout in layouts for name in as_points.points_of(layout).tags})
                 raise UnknownNameError(f"no table of these points has tag key {tag!r}", tag, _Beginning(tags))
             layouts = tagged
         return [_table_selection(layout, selection) for layout in layouts]
@@ -232,7 +229,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         metrics = [
             metric
             for layout in self._readable()
-            for metric in layout.metrics or (records_as_points.points_of(layout).metric,)
+            for metric in layout.metrics or (as_points.points_of(layout).metric,)
         ]
         return _Beginning([*metrics, *(layout.table for layout in self.declaration.all_layouts)])
 
@@ -271,15 +268,17 @@ def _newest(cells: Sequence[Cell], versions: int) -> list[Cell]:
 
 def scan_reason(layout: TableLayout, fields: Sequence[str]) -> str:
     """Why a read of a table by these fields is not served by its key."""
-    first = next((key_part for key_part in layout.key if isinstance(key_part, (Field, Time, Hash))), None)
-    needed = " and ".join(sorted(inputs(first))) if first else "nothing"
+    first = next(
+        (key_part for key_part in layout.key if key_part.stored_field is not None or key_part.hashed), None
+    )
+    needed = " and ".join(sorted(first.inputs)) if first else "nothing"
     by = f"by {', '.join(fields)} " if fields else ""
     return f"a read of table {layout.table} {by}scans all of it, since its keys begin with {needed}"
 
 
 def _table_selection(layout: TableLayout, selection: Selection) -> _TableSelection:
     """What a selection reads of a table that has its metric and tag keys."""
-    fields = records_as_points.points_of(layout)
+    fields = as_points.points_of(layout)
     selection = _folded(layout, selection)
     values: dict[str, Sequence[str]] = {key: sorted(texts) for key, texts in selection.tags.items() if texts}
     if selection.metric is not None and fields.placeholder is not None:
@@ -287,7 +286,7 @@ def _table_selection(layout: TableLayout, selection: Selection) -> _TableSelecti
     labels: Sequence[str] | None = values.pop(COLUMN, None) if fields.placeholder == COLUMN else None
     if layout.series is not None and isinstance(layout.series.qualifier, str):
         labels = values.get(layout.series.qualifier, labels)
-    in_key = {name: texts for name, texts in values.items() if name in read_keys.names(layout)}
+    in_key = {name: texts for name, texts in values.items() if name in keys.names(layout)}
     table_plan = plan(layout, in_key, selection.start_ms, selection.end_ms + 1)
     return _TableSelection(layout, table_plan, selection, None if labels is None else frozenset(labels))
 
@@ -298,7 +297,7 @@ def _folded(layout: TableLayout, selection: Selection) -> Selection:
         name: frozenset(folded_text(layout, name, text) for text in texts)
         for name, texts in selection.tags.items()
     }
-    fields, metric = records_as_points.points_of(layout), selection.metric
+    fields, metric = as_points.points_of(layout), selection.metric
     if metric is not None and fields.placeholder is not None:
         text = fields.placeholder_of(metric) or ""
         metric = fields.metric_of(folded_text(layout, fields.placeholder, text))
@@ -309,14 +308,13 @@ def _scan(table: _TableSelection) -> Scan:
     """The rows that can hold what is selected, with the columns that are needed."""
     layout = table.layout
     columns = None
-    needs_columns = records_as_points.time_source(layout) == "column" or any(
-        column.field in records_as_points.points_of(layout).tags
-        and column.field not in read_keys.names(layout)
+    needs_columns = as_points.time_source(layout) == "column" or any(
+        column.field in as_points.points_of(layout).tags and column.field not in keys.names(layout)
         for column in layout.columns
     )
     if table.labels is not None and len(table.labels) == 1 and not needs_columns:
         (label,) = table.labels
-        qualifier = records_as_points.qualifier_of(layout, label)
+        qualifier = as_points.qualifier_of(layout, label)
         columns = None if qualifier is None else ColumnRange(layout.family, qualifier, qualifier + b"\0")
     table_plan = table.plan
     return Scan(
@@ -324,7 +322,7 @@ def _scan(table: _TableSelection) -> Scan:
         table_plan.ranges,
         table_plan.key_pattern,
         columns,
-        versions=records_as_points.versions(layout),
+        versions=as_points.versions(layout),
     )
 
 
@@ -334,37 +332,37 @@ def _selected(
     """The selected series of a row, each with its cells."""
     layout = table.layout
     try:
-        texts = records_as_points.fields_of_row(layout, row)
+        texts = as_points.fields_of_row(layout, row)
     except ValueError as error:
         yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
         return
     cells_by_label: dict[str, list[Cell]] = {}
     for cell in row.cells:
-        label = records_as_points.label_of_cell(layout, cell)
+        label = as_points.label_of_cell(layout, cell)
         if label is not None and (table.labels is None or label in table.labels):
             cells_by_label.setdefault(label, []).append(cell)
-    needs_row = records_as_points.time_source(layout) == "column"
+    needs_row = as_points.time_source(layout) == "column"
     for label, cells in cells_by_label.items():
         name = (label, *itertools.chain(*texts.items()))
         series = series_by_name.get(name)
         if series is None:
-            series = series_by_name[name] = records_as_points.series_of(layout, texts, label)
+            series = series_by_name[name] = as_points.series_of(layout, texts, label)
         if table.selection.takes(series):
             yield Selected(row if needs_row else row._replace(cells=cells), series)
 
 
 def _before_ties(layout: TableLayout, key: bytes) -> bytes:
     """The bytes of a key before the part that keeps records of one instant apart; the key without one."""
-    if records_as_points.is_unique(layout):
+    if as_points.is_unique(layout):
         return key
     try:
-        parts_bytes = read_keys.split(layout, key)
+        parts_bytes = keys.split(layout, key)
     except ValueError:
         return b""
     is_us = layout.event is not None and layout.event[1] == "us"
     size = 0
     for key_part, piece in zip(layout.key, parts_bytes, strict=True):
-        if isinstance(key_part, Suffix) or (is_us and isinstance(key_part, Time)):
+        if key_part.is_tie or (is_us and key_part is layout.time):
             break
         size += len(piece) + len(layout.separator)
     return key[:size]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from timebeam.schema.bits.times import Span
-from timebeam.schema.stores.declared.parts import Field, Part, Salt, Time, inputs
-
-UNIT_PER_MS = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1)}
-"""How many of a unit are in how many milliseconds: (units, milliseconds)."""
+from timebeam.schema.bits.times import Span, span_of
+from timebeam.schema.stores.declared.columns import Column, MapColumns, SeriesColumn, TimeQualifier
+from timebeam.schema.stores.declared.parts.digest_parts import Salt
+from timebeam.schema.stores.declared.parts.key_part import Field, KeyPart
+from timebeam.schema.stores.declared.parts.time_part import Time
+from timebeam.schema.stores.declared.sections import Count, Options
 
 
 class CellTime(enum.StrEnum):
@@ -33,75 +34,13 @@ class CellTime(enum.StrEnum):
     """Always 0: the last write wins."""
 
 
-class Encoding(enum.StrEnum):
-    """How the value of a column is stored."""
-
-    TEXT = "text"
-    """The text as it was received: 600.60 keeps its zero."""
-    I64BE = "i64be"
-    F64BE = "f64be"
-    F32BE = "f32be"
-    JSON = "json"
-    """The JSON text of the value; the only one that takes arrays and objects."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Column:
-    """A column with a fixed qualifier."""
-
-    field: str
-    qualifier: bytes
-    encoding: Encoding
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MapColumns:
-    """A column for each entry of a field that is a JSON object.
-
-    Attributes:
-      field: of one or two levels, as many as there are names in the template.
-      literals: the literal text before, between and after the names of the levels.
-    """
-
-    field: str
-    literals: tuple[str, ...]
-    encoding: Encoding
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TimeQualifier:
-    """Steps since the start of the row's bucket.
-
-    Attributes:
-      step: whole days, or milliseconds.
-      form: "HHMM", "HHMMSS" (elapsed, not wall time), "number", "be16" or "be32" (count of steps).
-      base: the number of the first step.
-      width: digits of a "number", zero-padded; 0 for as many as it takes.
-    """
-
-    step: Span
-    form: str
-    base: int
-    width: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SeriesColumn:
-    """A column per reading: one field is the value, the qualifier is its time or another field."""
-
-    field: str
-    qualifier: TimeQualifier | str
-    encoding: Encoding
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Read:
+class Read(Options, frozen=True):
     """A read that the key must serve in one range (or one per salt)."""
 
     name: str
-    equals: tuple[str, ...]
-    range: str | None
-    scan: bool
+    equals: tuple[str, ...] = ()
+    range: str | None = None
+    scan: bool = False
 
 
 COLUMN = "column"
@@ -138,20 +77,24 @@ class PointFields:
         return text if text and self.metric_of(text) == metric else None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Options, frozen=True):
     """What the loader computes sizes with; longer values are not refused.
 
     Attributes:
-      interval_ms: time between two records of one series; None if not known.
+      interval: time between two records of one series, as `15m`; None if not known.
       field_bytes, value_bytes: of the longest field of variable width, and value.
       entries: of a map field, or distinct values of the field that is a qualifier.
     """
 
-    interval_ms: int | None = None
-    field_bytes: int = 64
-    value_bytes: int = 32
-    entries: int = 100
+    interval: str | None = None
+    field_bytes: Count = 64
+    value_bytes: Count = 32
+    entries: Count = 100
+
+    @property
+    def interval_ms(self) -> int | None:
+        """The interval in ms; raises ValueError if its text is none."""
+        return None if self.interval is None else span_of(self.interval).ms
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,7 +114,7 @@ class TableLayout:
     name: str
     table: str
     separator: bytes
-    key: tuple[Part, ...]
+    key: tuple[KeyPart, ...]
     when: str | None
     event: tuple[str, str] | None
     cell_time: CellTime
@@ -199,6 +142,28 @@ class TableLayout:
         return next((key_part for key_part in self.key if isinstance(key_part, Salt)), None)
 
     @property
+    def key_texts(self) -> Mapping[str, Field]:
+        """The parts of the key that hold a text, by their fields."""
+        return {key_part.name: key_part for key_part in self.key if isinstance(key_part, Field)}
+
+    @property
+    def told_times(self) -> Sequence[tuple[int, Time]]:
+        """The times that the key tells apart, also in a hash; each with the number of its part."""
+        return [
+            (number, source)
+            for number, key_part in enumerate(self.key)
+            if key_part.tells
+            for source in (key_part, *key_part.sources)
+            if isinstance(source, Time)
+        ]
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether the key cuts the time, and nothing else keeps records of one row apart."""
+        has_tie = any(key_part.is_tie for key_part in self.key)
+        return self.time is not None and not (self.time.is_exact or self.time_qualifier or has_tie)
+
+    @property
     def time_qualifier(self) -> TimeQualifier | None:
         """The form of the qualifiers of readings that are times."""
         qualifier = self.series.qualifier if self.series is not None else None
@@ -207,7 +172,7 @@ class TableLayout:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields of a record that is read back: of the key, the time, of the columns."""
-        names = [key_part.name for key_part in self.key if isinstance(key_part, (Field, Time))]
+        names = [key_part.stored_field for key_part in self.key if key_part.stored_field is not None]
         names += [self.event[0]] if self.event else []
         names += [column.field for column in self.columns]
         names += [self.map.field] if self.map else []
@@ -237,7 +202,7 @@ class TableLayout:
     @property
     def stored(self) -> frozenset[str]:
         """Fields whose values are in the key or in qualifiers: what keeps two records apart."""
-        names = {name for key_part in self.key if not isinstance(key_part, Salt) for name in inputs(key_part)}
+        names = {name for key_part in self.key for name in key_part.tells}
         if self.series is not None:
             names.add(self.event[0] if self.time_qualifier and self.event else str(self.series.qualifier))
         return frozenset(names)
@@ -263,7 +228,7 @@ class DayTables:
 class DeclaredRollup:
     """A table of rollups of a numeric column of another layout.
 
-    See `timebeam.schema.stores.declared.codec.declared_rollups`.
+    See `timebeam.schema.stores.declared.filled_tables`.
 
     Attributes:
       target: the layout of the table; records are not ingested into it.

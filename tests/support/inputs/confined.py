@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Framing, Message, message_format
-from timebeam.schema.stores.declared.codec.record_formats import read_avro, read_csv, read_json
+from timebeam.schema.stores.declared.records import read_avro, read_csv, read_json
 from timebeam.transforms.input.files import blocks, match, spans
 
 MEMORY = 512 << 20

@@ -5,13 +5,13 @@ A reading is the value that a record has for a column. It is *of* the fields tha
 place is the row key and the qualifier; with several versions also the timestamp. A layout is proved if
 all that a reading is of follows from its place:
 
-- The bytes of each part follow from the key (`checks` and `write_keys`: widths, padding, separators).
+- The bytes of each part follow from the key (`checks` and `KeyPart.render`: widths, padding, separators).
 - A field follows from a `field` part, from the qualifier, or from a hash of `SAFE_BITS` of it.
 - A bucket follows from the text of its start, and the step in it from the qualifier; a time from a part
   that holds it exactly, or from the timestamps of cells. A layout without time in key and qualifier keeps
   the latest record.
 - The column follows from the qualifier: no fixed column is called like a step. Entries of maps and
-  readings by field are refused one by one (`record_qualifiers.entries`, `cells`).
+  readings by field are refused one by one (`MapColumns.entries`, `write_records.cells`).
 
 For what does not follow, records that differ in it are encoded until two share a cell. Without such a
 pair the layout is "not proved", and is refused too. `allow_overwrite` allows records of one row to
@@ -21,7 +21,6 @@ overwrite each other; it does not allow buckets, steps or columns that are not t
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -29,17 +28,15 @@ import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import DAY_MS, bucket_starts, sample_starts
-from timebeam.schema.stores.declared.codec import record_qualifiers, time_parts
-from timebeam.schema.stores.declared.codec.records import RecordBatch
-from timebeam.schema.stores.declared.codec.write_cells import layout_rows
-from timebeam.schema.stores.declared.codec.write_keys import joined_fields
+from timebeam.schema.stores.declared.columns import Column, TimeQualifier
 from timebeam.schema.stores.declared.language.explain_layout import example_record
-from timebeam.schema.stores.declared.language.sections import Path
-from timebeam.schema.stores.declared.model import CellTime, Column, TableLayout, TimeQualifier
-from timebeam.schema.stores.declared.parts import Field, Hash, Salt, Suffix, Time, inputs
-
-SAFE_BITS = 80
-"""Of a hash that tells what is hashed: of 10^9 records two share it with a probability of less than 10^-6."""
+from timebeam.schema.stores.declared.model import CellTime, TableLayout
+from timebeam.schema.stores.declared.parts.digest_parts import SAFE_BITS
+from timebeam.schema.stores.declared.parts.key_part import Told
+from timebeam.schema.stores.declared.parts.time_part import from_ms, one_to_ms, to_ms
+from timebeam.schema.stores.declared.records import RecordBatch
+from timebeam.schema.stores.declared.sections import Path
+from timebeam.schema.stores.declared.write_records import layout_rows
 
 _TRIED = 3000
 _SAME_CRC32 = ("plumless", "buckeroo")
@@ -68,7 +65,7 @@ def ambiguities(layout: TableLayout, is_rollup: bool = False) -> Iterator[Ambigu
 
     Args:
       is_rollup: it is filled by a job, so that no two records of one row come; how its key tells intervals
-        apart is checked by `timebeam.schema.stores.declared.codec.declared_rollups.problems`.
+        apart is checked by `timebeam.schema.stores.declared.filled_tables.problems`.
     """
     yield from _buckets(layout)
     form = layout.time_qualifier
@@ -82,18 +79,16 @@ def ambiguities(layout: TableLayout, is_rollup: bool = False) -> Iterator[Ambigu
 
 def _buckets(layout: TableLayout) -> Iterator[Ambiguity]:
     """Times in the key whose text is coarser than their bucket; `allow_overwrite` does not speak of these."""
-    for number, key_part in enumerate(layout.key):
-        for time in [key_part] if isinstance(key_part, Time) else _sources(key_part):
-            if isinstance(time, Time) and time.bucket is not None and not time_parts.tells_buckets(time):
-                starts_ms = sample_starts(time.bucket, time.zone)[:_TRIED]
-                pair = _shared(layout, _at(layout, time_parts.from_ms(starts_ms, time.unit)))
-                yield _ambiguity(
-                    (*_path(layout, "key"), number),
-                    f"{time.pattern!r} is coarser than the bucket of {time.bucket}, so that the key does not "
-                    f"tell buckets of {time.name} apart",
-                    pair,
-                    "give a longer format or a longer bucket",
-                )
+    for number, time in layout.told_times:
+        if time.bucket is not None and not time.tells_buckets:
+            starts_ms = sample_starts(time.bucket, time.zone)[:_TRIED]
+            yield _ambiguity(
+                (*_path(layout, "key"), number),
+                f"{time.pattern!r} is coarser than the bucket of {time.bucket}, so that the key does not "
+                f"tell buckets of {time.name} apart",
+                _shared(layout, _at(layout, from_ms(starts_ms, time.unit))),
+                "give a longer format or a longer bucket",
+            )
 
 
 def _steps(layout: TableLayout, form: TimeQualifier) -> Iterator[Ambiguity]:
@@ -131,13 +126,13 @@ def _times_called(layout: TableLayout, form: TimeQualifier, qualifier: bytes) ->
     assert layout.time.bucket is not None
     zone = layout.time.zone
     try:
-        steps = record_qualifiers.steps_within(form, layout.time.bucket, qualifier)
+        steps = form.steps_within(layout.time.bucket, qualifier)
     except ValueError:
         return np.zeros(0, np.int64)
     starts_ms = sample_starts(layout.time.bucket, zone)
-    times_ms = record_qualifiers.times_after(form, starts_ms, np.full(len(starts_ms), steps, np.int64), zone)
+    times_ms = form.times_after(starts_ms, np.full(len(starts_ms), steps, np.int64), zone)
     inside = bucket_starts(times_ms, layout.time.bucket, zone) == starts_ms
-    names, good = record_qualifiers.of_times(form, times_ms, starts_ms, zone)
+    names, good = form.qualifiers(times_ms, starts_ms, zone)
     return times_ms[inside & good & np.array([name == qualifier for name in names], np.bool_)]
 
 
@@ -147,22 +142,14 @@ def _column_and_reading(
     """A record with the column, and one of the same time with the reading in the same cell."""
     assert layout.time is not None
     assert layout.series is not None
-    needed = {name for key_part in layout.key for name in inputs(key_part)}
-    for record in _at(layout, time_parts.from_ms(times_ms[:_TRIED:100], layout.time.unit)):
+    needed = {name for key_part in layout.key for name in key_part.inputs}
+    for record in _at(layout, from_ms(times_ms[:_TRIED:100], layout.time.unit)):
         of_column = {name: text for name, text in record.items() if name != layout.series.field}
         of_reading = {name: text for name, text in record.items() if name != column.field or name in needed}
         pair = _shared(layout, [of_column, of_reading])
         if pair is not None:
             return pair
     return None
-
-
-class _Told(enum.IntEnum):
-    """Whether the place of a reading tells what it is of."""
-
-    NO = 0
-    BY_DIGEST = 1
-    YES = 2
 
 
 def _told_names(layout: TableLayout) -> frozenset[str]:
@@ -174,7 +161,7 @@ def _told_names(layout: TableLayout) -> frozenset[str]:
 def _overwritten(layout: TableLayout, name: str) -> Iterator[Ambiguity]:
     """The columns that two records with different values of one field would share."""
     by_key = _told_by_key(layout, name)
-    if by_key is _Told.YES:
+    if by_key is Told.YES:
         return
     untold = [column for column in layout.columns if not _follows_from_row(layout, column, name)]
     is_dynamic = layout.map is not None or (layout.series is not None and not _in_qualifier(layout, name))
@@ -187,31 +174,13 @@ def _overwritten(layout: TableLayout, name: str) -> Iterator[Ambiguity]:
     yield _ambiguity(path, text, pair, f"{remedy}, or say allow_overwrite = true")
 
 
-def _told_by_key(layout: TableLayout, name: str) -> _Told:
+def _told_by_key(layout: TableLayout, name: str) -> Told:
     """Whether the key (with the timestamp, where versions of cells are readings) tells a field."""
     is_stamped = layout.max_versions > 1 and layout.cell_time is CellTime.EVENT
     units = ("s", "ms") if layout.time_qualifier is None else ("s", "ms", "us")  # steps are whole ms
     if is_stamped and layout.event in [(name, unit) for unit in units]:
-        return _Told.YES
-    answer = _Told.NO
-    for key_part in layout.key:
-        if isinstance(key_part, (Field, Time)):
-            of_part = _Told.YES if _is_held(key_part, name) else _Told.NO
-        elif isinstance(key_part, Suffix):
-            of_part = _Told.BY_DIGEST if key_part.sources is None or name in key_part.sources else _Told.NO
-        elif isinstance(key_part, Hash) and any(_is_held(source, name) for source in key_part.sources):
-            bits = key_part.size * (4 if key_part.is_hex else 8)
-            splits = bool(layout.separator) or len(joined_fields(layout, key_part)) < 2
-            of_part = _Told.YES if bits >= SAFE_BITS and splits else _Told.BY_DIGEST
-        else:
-            of_part = _Told.NO
-        answer = max(answer, of_part)
-    return answer
-
-
-def _is_held(key_part: Field | Time, name: str) -> bool:
-    """Whether a part holds a field as it is; texts in the case of the part."""
-    return key_part.name == name and (isinstance(key_part, Field) or time_parts.is_exact(key_part))
+        return Told.YES
+    return max(key_part.certainty(name, layout.separator, layout.key) for key_part in layout.key)
 
 
 def _in_qualifier(layout: TableLayout, name: str) -> bool:
@@ -232,12 +201,12 @@ def _follows_from_row(layout: TableLayout, column: Column, name: str) -> bool:
     if in_steps and form and time and time.bucket and form.step.ms >= time.bucket.ms:
         return True  # a row has one step
     if column.field != name:
-        return column.field in _told_names(layout) or _told_by_key(layout, column.field) is _Told.YES
+        return column.field in _told_names(layout) or _told_by_key(layout, column.field) is Told.YES
     return layout.series is not None and _in_qualifier(layout, name)
 
 
 def _overwriting(
-    layout: TableLayout, name: str, by_key: _Told, column: Column | None
+    layout: TableLayout, name: str, by_key: Told, column: Column | None
 ) -> tuple[Path, str, str]:
     """(path, what is wrong, what to do) for a field that is not told.
 
@@ -250,10 +219,8 @@ def _overwriting(
             f"a row has one column {column.qualifier.decode()!r} for all {name}, so that records overwrite it"
         )
         return path, text, f"leave it out, or add {name} to the key"
-    number = next(
-        (i for i, part in enumerate(layout.key) if name in inputs(part) and not isinstance(part, Salt)), None
-    )
-    if by_key is _Told.BY_DIGEST:
+    number = next((i for i, part in enumerate(layout.key) if name in part.tells), None)
+    if by_key is Told.BY_DIGEST:
         path = _path(layout, "key") if number is None else (*_path(layout, "key"), number)
         text = f"{name} is in the key only as a digest, which two records can share"
         apart = "" if layout.separator else " with a separator"
@@ -277,7 +244,7 @@ def _candidates(layout: TableLayout, name: str) -> list[Fields]:
     base = _base(layout)
     candidates: list[Fields] = [{**base, name: text} for text in texts]
     for key_part in layout.key:
-        joined = [source.name for source in joined_fields(layout, key_part)]
+        joined = [source.label for source in key_part.open_texts(layout.separator, layout.key)]
         if name in joined:
             candidates += [
                 {**base, name: text, other: other_text}
@@ -293,21 +260,19 @@ def _resolution(layout: TableLayout) -> int:
     """How far times must be apart to be those of two readings: a step in the layout's unit, or 1."""
     assert layout.event is not None
     form = layout.time_qualifier
-    return (
-        1 if form is None else max(1, int(time_parts.from_ms(np.array([form.step.ms]), layout.event[1])[0]))
-    )
+    return 1 if form is None else max(1, int(from_ms(np.array([form.step.ms]), layout.event[1])[0]))
 
 
 def _at(layout: TableLayout, event_times: Int64s) -> list[Fields]:
     """Records of these event times; with revisions that make the timestamps of their cells equal."""
     assert layout.event is not None
     name, unit = layout.event
-    base, latest_ms = _base(layout), time_parts.to_ms(event_times, unit).max(initial=0)
+    base, latest_ms = _base(layout), to_ms(event_times, unit).max(initial=0)
     records: list[Fields] = []
     for time in event_times.tolist():
         revision = {}
         if layout.revision is not None:
-            time_ms = int(time_parts.to_ms(np.array([time], np.int64), unit)[0])
+            time_ms = one_to_ms(time, unit)
             revision = {layout.revision: str(latest_ms - time_ms)}
         records.append({**base, name: str(time), **revision})
     return records
@@ -319,9 +284,9 @@ def _base(layout: TableLayout) -> dict[str, str]:
     fields = {name: str(column[0].as_py()) for name, column in example.fields.items()}
     if layout.time_qualifier is not None and layout.time is not None and layout.time.bucket is not None:
         name, unit = layout.time.name, layout.time.unit
-        time_ms = time_parts.to_ms(np.array([int(fields[name])], np.int64), unit)
+        time_ms = to_ms(np.array([int(fields[name])], np.int64), unit)
         start_ms = bucket_starts(time_ms, layout.time.bucket, layout.time.zone)
-        fields[name] = str(max(0, int(time_parts.from_ms(start_ms, unit)[0])))
+        fields[name] = str(max(0, int(from_ms(start_ms, unit)[0])))
     return fields
 
 
@@ -333,7 +298,7 @@ def _shared(
     Args:
       columns: qualifiers of the cells that are looked at; None for all.
     """
-    if any(isinstance(key_part, Suffix) and key_part.sources is None for key_part in layout.key):
+    if any(key_part.is_of_record for key_part in layout.key):
         return None  # the digest of a payload depends on how a record is written, not only on its fields
     names = {name for record in records for name in record}
     fields = {name: pa.array([record.get(name) for record in records], pa.string()) for name in names}
@@ -366,7 +331,3 @@ def _ambiguity(path: Path, text: str, pair: tuple[Fields, Fields, str] | None, r
 
 def _path(layout: TableLayout, *options: str) -> Path:
     return ("layout", layout.name, *options)
-
-
-def _sources(key_part: object) -> Sequence[Field | Time]:
-    return key_part.sources if isinstance(key_part, Hash) else ()

@@ -13,21 +13,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.rows import KEY_BYTES, QUALIFIER_BYTES, ROW_BYTES_ADVISED
-from timebeam.schema.stores.declared.codec import days
-from timebeam.schema.stores.declared.codec.declared_rollups import problems
-from timebeam.schema.stores.declared.language.sections import ProblemError, Section
+from timebeam.schema.stores.declared import filled_tables
+from timebeam.schema.stores.declared.filled_tables import problems
 from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
-from timebeam.schema.stores.declared.parts import (
-    Const,
-    Field,
-    Hash,
-    Part,
-    Salt,
-    Suffix,
-    Time,
-    follows,
-    inputs,
-)
+from timebeam.schema.stores.declared.parts.key_part import KeyPart
+from timebeam.schema.stores.declared.sections import Location, ProblemError
 
 
 def served(layout: TableLayout, equals: Collection[str], time: str | None) -> int:
@@ -36,17 +26,17 @@ def served(layout: TableLayout, equals: Collection[str], time: str | None) -> in
     Raises:
       ValueError: it does not; the message says what prevents it.
     """
-    if time is not None and not any(time in inputs(key_part) for key_part in layout.key):
+    if time is not None and not any(time in key_part.inputs for key_part in layout.key):
         raise ValueError(f"{time} is not a time part of the key")
     ranges = 1
     used: set[str] = set()
     for key_part in layout.key:
-        if isinstance(key_part, Time) and key_part.name == time:
+        if key_part is layout.time and key_part.stored_field == time:
             break
-        if isinstance(key_part, Salt) and not follows(key_part, equals):
-            ranges *= max(key_part.buckets, *(count for _, count in key_part.since), 1)
-        elif follows(key_part, equals):
-            used |= inputs(key_part)
+        if key_part.follows(equals):
+            used |= key_part.inputs
+        elif key_part.choices:
+            ranges *= key_part.choices
         elif time is None and used >= set(equals):
             return ranges
         else:
@@ -65,44 +55,42 @@ def derived(layout: TableLayout) -> list[tuple[tuple[str, ...], str | None]]:
     reads: list[tuple[tuple[str, ...], str | None]] = []
     equals: list[str] = []
     for key_part in layout.key:
-        if isinstance(key_part, Time):
-            reads.append((tuple(equals), key_part.name))
-            equals.append(key_part.name)
-        elif isinstance(key_part, Field):
-            equals.append(key_part.name)
-        elif isinstance(key_part, Hash):
-            equals += [name for name in sorted(inputs(key_part)) if name not in equals]
+        if key_part.is_tie:
+            break
+        if key_part is layout.time:
+            reads.append((tuple(equals), key_part.stored_field))
+        if key_part.stored_field is not None:
+            equals.append(key_part.stored_field)
         else:
-            if isinstance(key_part, Suffix):
-                break
-            continue
-        reads.append((tuple(equals), None))
+            equals += [name for name in sorted(key_part.hashed) if name not in equals]
+        if key_part.stored_field is not None or key_part.hashed:
+            reads.append((tuple(equals), None))
     return reads
 
 
-def _obstacle(key_part: Part, time: str | None) -> str:
-    names = ", ".join(sorted(inputs(key_part))) or "the record"
-    if isinstance(key_part, Hash) and time in inputs(key_part):
+def _obstacle(key_part: KeyPart, time: str | None) -> str:
+    label = key_part.label
+    if time in key_part.hashed:
         return f"{time} is hashed, so that an interval of it lies all over the table: use a time part"
-    if isinstance(key_part, (Field, Time)):
-        return f"{names} comes before it in the key: add {names} to equals, or put it after"
-    return f"a {type(key_part).__name__.lower()} of {names} comes before it in the key"
+    if key_part.stored_field is not None:
+        return f"{label} comes before it in the key: add {label} to equals, or put it after"
+    return f"{label} comes before it in the key"
 
 
-def check_layout(layout: TableLayout, section: Section, is_rollup: bool) -> Iterator[ProblemError]:
+def check_layout(layout: TableLayout, place: Location, is_rollup: bool) -> Iterator[ProblemError]:
     """The warnings about a layout.
 
     Args:
       is_rollup: it is filled by a job, so that no two records of one row come; how its key tells intervals
-        apart is checked by `timebeam.schema.stores.declared.codec.declared_rollups.problems`.
+        apart is checked by `timebeam.schema.stores.declared.filled_tables.problems`.
 
     Raises:
       ProblemError: it must not be used.
     """
-    _key(layout, section)
-    _reads(layout, section)
-    _sizes(layout, section)
-    return _warnings(layout, section, is_rollup)
+    _key(layout, place)
+    _reads(layout, place)
+    _sizes(layout, place)
+    return _warnings(layout, place, is_rollup)
 
 
 def check_declaration(
@@ -142,13 +130,13 @@ def _day_names(day_tables: Sequence[DayTables], layouts: Sequence[TableLayout]) 
     """Tables per day whose name could be that of another table: a job fills and drops them by name."""
     for number, tables in enumerate(day_tables):
         for layout in layouts:
-            if days.day_of(tables, layout.table) is not None:
+            if filled_tables.day_of(tables, layout.table) is not None:
                 yield ProblemError(
                     ("layout", tables.name, "table"),
                     f"a day's name, {layout.table} is also the table of layout {layout.name}: rename one",
                 )
         for other in day_tables[:number]:
-            if days.may_meet(tables, other):
+            if filled_tables.may_meet(tables, other):
                 yield ProblemError(
                     ("layout", tables.name, "table"),
                     f"table = {tables.table!r} may give a day the name of a table of layout {other.name}, "
@@ -156,46 +144,47 @@ def _day_names(day_tables: Sequence[DayTables], layouts: Sequence[TableLayout]) 
                 )
 
 
-def _key(layout: TableLayout, section: Section) -> None:
+def _key(layout: TableLayout, place: Location) -> None:
     """Check 3: a key can be split into its parts again."""
     separator = layout.separator.decode()
     for number, key_part in enumerate(layout.key):
-        names = ", ".join(sorted(inputs(key_part)))
+        names = ", ".join(sorted(key_part.inputs))
         if key_part.size is None and not separator and number < len(layout.key) - 1:
             text = f"{names} has no fixed width, and no separator ends it: give a width or a separator"
-            raise section.problem("key", text, number)
+            raise place.problem("key", text, number)
         if key_part.size is not None and separator and getattr(key_part, "pad", None) == separator:
             text = f"{names} is padded with the separator: use another pad"
-            raise section.problem("key", text, number)
-    if all(isinstance(key_part, Const) for key_part in layout.key):
-        raise section.problem("key", "all records would share one row: add a field or a time")
-    if any(sum(isinstance(key_part, kind) for key_part in layout.key) > 1 for kind in (Time, Salt)):
-        raise section.problem("key", "a key has one time and one salt at most")
+            raise place.problem("key", text, number)
+    if all(key_part.follows(()) for key_part in layout.key):
+        raise place.problem("key", "all records would share one row: add a field or a time")
+    kinds = [key_part.kind for key_part in layout.key]
+    if max(kinds.count("time"), kinds.count("salt")) > 1:
+        raise place.problem("key", "a key has one time and one salt at most")
     if layout.salt and layout.salt.since and layout.event is None:
-        raise section.problem("key", 'since needs a time to compare with: add event_time = "FIELD"')
-    fields = [key_part.name for key_part in layout.key if isinstance(key_part, (Field, Time))]
+        raise place.problem("key", 'since needs a time to compare with: add event_time = "FIELD"')
+    fields = [key_part.stored_field for key_part in layout.key if key_part.stored_field is not None]
     if len(fields) > len(set(fields)):
-        raise section.problem("key", "a field is repeated in the key")
+        raise place.problem("key", "a field is repeated in the key")
 
 
-def _reads(layout: TableLayout, section: Section) -> None:
+def _reads(layout: TableLayout, place: Location) -> None:
     """Check 1: every declared read is served."""
     for number, read in enumerate(layout.reads):
         if not read.scan:
             try:
                 served(layout, read.equals, read.range)
             except ValueError as error:
-                raise section.problem("read", f"read {read.name} is not served: {error}", number) from None
+                raise place.problem("read", f"read {read.name} is not served: {error}", number) from None
 
 
-def _sizes(layout: TableLayout, section: Section) -> None:
+def _sizes(layout: TableLayout, place: Location) -> None:
     """Check 6, in so far as Bigtable would refuse rows."""
     size = key_bytes(layout)
     if size > KEY_BYTES:
-        raise section.problem("key", f"keys may have {size} bytes, Bigtable takes {KEY_BYTES}: shorten parts")
+        raise place.problem("key", f"keys may have {size} bytes, Bigtable takes {KEY_BYTES}: shorten parts")
     longest = max([len(column.qualifier) for column in layout.columns] + [_qualifier_bytes(layout)])
     if longest > QUALIFIER_BYTES:
-        raise section.problem(
+        raise place.problem(
             "columns", f"qualifiers may have {longest} bytes, Bigtable takes {QUALIFIER_BYTES}"
         )
 
@@ -241,32 +230,30 @@ def _qualifier_bytes(layout: TableLayout) -> int:
     return 4 if layout.time_qualifier is not None else layout.estimate.field_bytes
 
 
-def _warnings(layout: TableLayout, section: Section, is_rollup: bool) -> Iterator[ProblemError]:
+def _warnings(layout: TableLayout, place: Location, is_rollup: bool) -> Iterator[ProblemError]:
     """Checks 4, 6 and 7: what may be meant so."""
-    first = next((key_part for key_part in layout.key if not isinstance(key_part, Const)), None)
-    if isinstance(first, Time):
-        yield section.problem(
+    first = next((key_part for key_part in layout.key if not key_part.follows(())), None)
+    if layout.time is not None and first is layout.time:
+        yield place.problem(
             "key",
-            f"hot spot: keys begin with {first.name}, so that all writes go to the end of the table (or the "
-            "front of it): put a field before the time (field promotion), or a salt",
-            layout.key.index(first),
+            f"hot spot: keys begin with {layout.time.name}, so that all writes go to the end of the "
+            "table (or the front of it): put a field before the time (field promotion), or a salt",
+            layout.key.index(layout.time),
         )
-    hashed = [source for key_part in layout.key if isinstance(key_part, Hash) for source in key_part.sources]
-    timed = any(isinstance(key_part, Time) for key_part in (*layout.key, *hashed))
     in_columns = layout.series is not None
-    has_suffix = any(isinstance(key_part, Suffix) for key_part in layout.key)
-    if timed and not (in_columns or has_suffix or layout.allow_overwrite or is_rollup):
+    has_suffix = any(key_part.is_tie for key_part in layout.key)
+    if layout.told_times and not (in_columns or has_suffix or layout.allow_overwrite or is_rollup):
         assert layout.event is not None
         fields = ", ".join(sorted(layout.stored - {layout.event[0]}))
         condition = f"with the same {fields} " if fields else ""
-        yield section.problem(
+        yield place.problem(
             "key",
             f"ties: two records {condition}within one {layout.event[1]} share a row, and one overwrites the "
             'other: add { suffix = "payload" } to the key, or say allow_overwrite = true',
         )
     size = row_bytes(layout)
     if size > ROW_BYTES_ADVISED:
-        yield section.problem(
+        yield place.problem(
             "key",
             f"rows may grow to {size / 1e6:,.0f} MB, and should stay below "
             f"{ROW_BYTES_ADVISED // 1_000_000} MB: a "
@@ -284,7 +271,7 @@ def contradiction(stored: TableLayout, declared: TableLayout) -> str:
             return "event_time" if option == "event" else option
     earlier = stored.salt.since if stored.salt else ()
     later = declared.salt.since if declared.salt else ()
-    if _without_since(stored.key) != _without_since(declared.key) or later[: len(earlier)] != earlier:
+    if _without_since(stored) != _without_since(declared) or later[: len(earlier)] != earlier:
         return "key"
     by_field = {column.field: column for column in stored.columns}
     by_qualifier = {column.qualifier: column for column in stored.columns}
@@ -294,8 +281,9 @@ def contradiction(stored: TableLayout, declared: TableLayout) -> str:
     return ""
 
 
-def _without_since(key: Sequence[Part]) -> list[Part]:
+def _without_since(layout: TableLayout) -> list[KeyPart]:
+    salt = layout.salt
     return [
-        dataclasses.replace(key_part, since=()) if isinstance(key_part, Salt) else key_part
-        for key_part in key
+        dataclasses.replace(salt, since=()) if salt is not None and key_part is salt else key_part
+        for key_part in layout.key
     ]

@@ -20,12 +20,12 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_MS, floor_to
 from timebeam.schema.core.rows import ROW_BYTES_ADVISED, Row
-from timebeam.schema.stores.declared.codec import read_keys, time_parts
-from timebeam.schema.stores.declared.codec.records import RecordBatch
-from timebeam.schema.stores.declared.codec.write_cells import layout_rows
+from timebeam.schema.stores.declared import keys
 from timebeam.schema.stores.declared.language.checks import derived, key_bytes, row_bytes, served
 from timebeam.schema.stores.declared.model import DayTables, Declaration, DeclaredRollup, TableLayout
-from timebeam.schema.stores.declared.parts import Const, Field, Hash, Part, Salt, Suffix, Time, inputs
+from timebeam.schema.stores.declared.parts.time_part import from_ms
+from timebeam.schema.stores.declared.records import RecordBatch
+from timebeam.schema.stores.declared.write_records import layout_rows
 
 MOST_RANGES = 32
 MOST_MINUTES = 31 * 1440
@@ -145,21 +145,12 @@ def example_record(layout: TableLayout) -> RecordBatch:
     """One record for examples: the layout's own fields, and made-up ones for those it does not name."""
     fields = dict(layout.example)
     if layout.event is not None:
-        time = int(time_parts.from_ms(np.array([EXAMPLE_MS], np.int64), layout.event[1])[0])
+        time = int(from_ms(np.array([EXAMPLE_MS], np.int64), layout.event[1])[0])
         fields.setdefault(layout.event[0], str(time))
     for key_part in layout.key:
-        for source in (
-            (key_part,)
-            if isinstance(key_part, Field)
-            else key_part.sources
-            if isinstance(key_part, (Salt, Hash))
-            else ()
-        ):
-            if isinstance(source, Field):
-                text = "987654" if source.is_uint else source.name.lower()
-                fields.setdefault(source.name, text[: source.size])
-        for name in (key_part.sources or ()) if isinstance(key_part, Suffix) else ():
-            fields.setdefault(name, name.lower())
+        for source in key_part.sources or (key_part,):
+            for name, text in source.example().items():
+                fields.setdefault(name, text)
     names = [column.field for column in layout.columns]
     if layout.series is not None:
         names.append(layout.series.field)
@@ -225,41 +216,11 @@ def _layout(layout: TableLayout) -> Iterator[str]:
 def _picture(layout: TableLayout, key: bytes) -> Iterator[str]:
     """The bytes of each part of a key."""
     offset = 0
-    for key_part, piece in zip(layout.key, read_keys.split(layout, key), strict=True):
+    for key_part, piece in zip(layout.key, keys.split(layout, key), strict=True):
         last = offset + len(piece) - 1
         where = f"{offset}-{last}" if last > offset else f"{offset}"
-        yield f"            bytes {where:<7} {_shown(piece):<24} {_described(key_part)}"
+        yield f"            bytes {where:<7} {_shown(piece):<24} {key_part.explain()}"
         offset = last + 1 + len(layout.separator)
-
-
-def _described(key_part: Part) -> str:
-    if isinstance(key_part, Const):
-        return "always"
-    if isinstance(key_part, Field):
-        kind = "whole number" if key_part.is_uint else "text"
-        width = (
-            f"{key_part.size} bytes, padded with {key_part.pad!r}"
-            if key_part.size is not None
-            else "as long as it is"
-        )
-        return f"{key_part.name}: {kind}, {width}"
-    if isinstance(key_part, Time):
-        bucket = f", start of its {key_part.bucket} in {key_part.zone}" if key_part.bucket else ""
-        divided = f", divided by {key_part.divide}" if key_part.divide > 1 else ""
-        reverse = f", subtracted from {key_part.reverse}" if key_part.reverse is not None else ""
-        form = (
-            key_part.pattern
-            or f"{key_part.form}, {key_part.size} {'digits' if key_part.form == 'decimal' else 'bytes'}"
-        )
-        return f"{key_part.name} in {key_part.unit}{bucket}{divided}{reverse}: {form}"
-    names = ", ".join(sorted(inputs(key_part)))
-    if isinstance(key_part, Salt):
-        since = "".join(f", {count} from {instant} ms on" for instant, count in key_part.since)
-        return f"salt: {key_part.base} + {key_part.function}({names}) mod {key_part.buckets}{since}"
-    if isinstance(key_part, Hash):
-        unit = "digits" if key_part.is_hex else "bytes"
-        return f"hash: {key_part.function}({names}), first {key_part.size} {unit}"
-    return f"suffix: crc32 of {names or 'the whole record'}, {key_part.size} digits"
 
 
 def _cell_time(layout: TableLayout) -> str:
@@ -285,7 +246,7 @@ def _reads(layout: TableLayout) -> Iterator[str]:
         yield f"    {name + ': ' if name else ''}by {question}: {ranges}"
         fixed = {field: str(batch.texts(field)[0].as_py()) for field in equals}
         hour = (floor_to(EXAMPLE_MS, HOUR_MS), floor_to(EXAMPLE_MS, HOUR_MS) + HOUR_MS)
-        key_ranges = read_keys.ranges(layout, fixed, hour if time else None)
+        key_ranges = keys.ranges(layout, fixed, hour if time else None)
         for start, end in key_ranges[:_SHOWN_RANGES]:
             yield f"            {_range(start, end)}"
         if len(key_ranges) > _SHOWN_RANGES:

@@ -19,10 +19,10 @@ from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Finding, Selected, Selection
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.codec.record_formats import read_json
-from timebeam.schema.stores.declared.codec.write_cells import rows
 from timebeam.schema.stores.declared.language.loader import load
 from timebeam.schema.stores.declared.layout import DeclaredTables
+from timebeam.schema.stores.declared.records import read_json
+from timebeam.schema.stores.declared.write_records import rows
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "tables"
 START_MS = 1_426_535_000_000

@@ -12,11 +12,11 @@ from plain_points import PATTERNS, declared, stored
 from timebeam.schema.core.reading import Severity
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.codec.audit_records import audit_rows
-from timebeam.schema.stores.declared.codec.record_formats import read_json
-from timebeam.schema.stores.declared.codec.write_cells import rows
+from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.language.loader import load
 from timebeam.schema.stores.declared.layout import DeclaredTables
+from timebeam.schema.stores.declared.records import read_json
+from timebeam.schema.stores.declared.write_records import rows
 
 MANY = """
 [layout.t]

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from timebeam.schema.stores.declared.codec.write_cells import tables
 from timebeam.schema.stores.declared.language.explain_layout import (
     create_commands,
     example_row,
@@ -15,6 +14,7 @@ from timebeam.schema.stores.declared.language.explain_layout import (
     heat,
 )
 from timebeam.schema.stores.declared.language.loader import load
+from timebeam.schema.stores.declared.write_records import tables
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples/tables"
 

@@ -11,11 +11,11 @@ import pytest
 
 from timebeam.schema.core.rows import Row, TableSpec
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.codec.days import day_piece, is_expired, is_of_day, table_of
-from timebeam.schema.stores.declared.codec.record_formats import read_json
-from timebeam.schema.stores.declared.codec.write_cells import rows, tables
+from timebeam.schema.stores.declared.filled_tables import day_piece, is_expired, is_of_day, table_of
 from timebeam.schema.stores.declared.language.loader import load
 from timebeam.schema.stores.declared.model import Declaration, TableLayout
+from timebeam.schema.stores.declared.records import read_json
+from timebeam.schema.stores.declared.write_records import rows, tables
 
 ROOT = Path(__file__).resolve().parents[4]
 GOLDEN = json.loads((ROOT / "tests/golden/tables/patterns.json").read_text())

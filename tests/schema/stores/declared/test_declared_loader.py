@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from timebeam.schema.bits.times import Span, span_of
-from timebeam.schema.stores.declared.codec import days
+from timebeam.schema.stores.declared import filled_tables
 from timebeam.schema.stores.declared.language.loader import DeclarationError, load
-from timebeam.schema.stores.declared.language.sections import dotted
+from timebeam.schema.stores.declared.sections import dotted
 
 SOUND = """\
 # a comment
@@ -363,9 +363,9 @@ def test_names_that_hold_the_whole_date(form: str) -> None:
     (tables,) = load(BUCKETS + COPY.replace("%Y%m%d", form), "t").day_tables
     first = datetime.date(1999, 12, 1)
     every = [first + datetime.timedelta(n) for n in range(800)]
-    names = [days.table_of(tables, day) for day in every]
+    names = [filled_tables.table_of(tables, day) for day in every]
     assert len(set(names)) == len(every)
-    assert [days.day_of(tables, name) for name in names] == every
+    assert [filled_tables.day_of(tables, name) for name in names] == every
 
 
 @pytest.mark.parametrize(

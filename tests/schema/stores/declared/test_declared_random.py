@@ -33,13 +33,13 @@ from random_tables import (
 
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.codec.audit_records import audit_rows
-from timebeam.schema.stores.declared.codec.decode import decode
-from timebeam.schema.stores.declared.codec.record_formats import read_json
-from timebeam.schema.stores.declared.codec.write_cells import layout_rows
+from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.language.apart import Ambiguity, ambiguities
 from timebeam.schema.stores.declared.language.loader import DeclarationError, load
 from timebeam.schema.stores.declared.model import TableLayout
+from timebeam.schema.stores.declared.read_records import decode
+from timebeam.schema.stores.declared.records import read_json
+from timebeam.schema.stores.declared.write_records import layout_rows
 
 SHORT, ALL = 60, 500
 RECORDS = 150

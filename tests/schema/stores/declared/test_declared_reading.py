@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.codec.record_formats import read_avro, read_csv, read_json
-from timebeam.schema.stores.declared.codec.records import RecordBatch
+from timebeam.schema.stores.declared.records import RecordBatch, read_avro, read_csv, read_json
 
 
 def message(text: bytes) -> Message:

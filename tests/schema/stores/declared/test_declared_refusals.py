@@ -13,13 +13,12 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.codec.decode import decode
-from timebeam.schema.stores.declared.codec.read_keys import ranges
-from timebeam.schema.stores.declared.codec.record_formats import read_json
-from timebeam.schema.stores.declared.codec.records import of_points
-from timebeam.schema.stores.declared.codec.write_cells import rows
+from timebeam.schema.stores.declared.keys import ranges
 from timebeam.schema.stores.declared.language.loader import DeclarationError, load
 from timebeam.schema.stores.declared.model import Declaration
+from timebeam.schema.stores.declared.read_records import decode
+from timebeam.schema.stores.declared.records import read_json
+from timebeam.schema.stores.declared.write_records import of_points, rows
 
 DECLARED = """\
 [layout.one]

@@ -17,11 +17,11 @@ from timebeam.schema.core.batches import join
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.formats import Message
 from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.stores.declared.codec.declared_rollups import rollup_rows, values_of
-from timebeam.schema.stores.declared.codec.record_formats import read_json
-from timebeam.schema.stores.declared.codec.write_cells import rows
+from timebeam.schema.stores.declared.filled_tables import rollup_rows, values_of
 from timebeam.schema.stores.declared.language.loader import DeclarationError, load
 from timebeam.schema.stores.declared.model import Declaration, DeclaredRollup
+from timebeam.schema.stores.declared.records import read_json
+from timebeam.schema.stores.declared.write_records import rows
 
 INTERVALS = ("1m", "15m", "1h", "6h", "1d", "2d", "1w", "1mo", "3mo")
 EVENTS = """

@@ -18,15 +18,13 @@ from tests.support.budget import examples
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.codec.audit_records import audit_rows
-from timebeam.schema.stores.declared.codec.decode import decode, remembered_times
-from timebeam.schema.stores.declared.codec.read_keys import ranges
-from timebeam.schema.stores.declared.codec.record_formats import read_json
-from timebeam.schema.stores.declared.codec.records import RecordBatch
-from timebeam.schema.stores.declared.codec.selection import RecordSelection
-from timebeam.schema.stores.declared.codec.write_cells import rows
+from timebeam.schema.stores.declared.audit_records import audit_rows
+from timebeam.schema.stores.declared.keys import ranges
 from timebeam.schema.stores.declared.language.loader import load
 from timebeam.schema.stores.declared.model import TableLayout
+from timebeam.schema.stores.declared.read_records import RecordSelection, decode, remembered_times
+from timebeam.schema.stores.declared.records import RecordBatch, read_json
+from timebeam.schema.stores.declared.write_records import rows
 
 AB = '{ field = "A" }, { field = "B" }'
 PADDED = '{ field = "A", width = 9, pad = "_", align = "right" }, { field = "B" }'

@@ -1,14 +1,15 @@
-"""Message format `records`: fields by name as JSON lines, CSV with a header, or an Avro container.
+"""Records of named fields in columns, and the message format `records`: JSON lines, CSV or Avro.
 
-Bytes in; records in columns and refused lines out. Numbers stay the text they were written as.
+A value is kept as the text that was received, so that 600.60 keeps its zero; what is absent is null.
 """
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits import json_text
-from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.meter import POINT_BYTES, NoRoomError, charge, metered
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.rejections import Joined, Origins, Rejected, Stage
@@ -24,7 +25,102 @@ from timebeam.schema.formats.avro.container import read_records, unpack
 from timebeam.schema.formats.avro.schema import Schema
 from timebeam.schema.formats.base import Message
 from timebeam.schema.formats.rules import Refusals
-from timebeam.schema.stores.declared.codec.records import RecordBatch
+
+_WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """n records in columns.
+
+    Attributes:
+      fields: for each field name string[n], the text of the value, or int64[n]; null where absent.
+      arrivals_ms: int64[n], when the record reached us.
+      origins: where the records are in their input, while that is in memory.
+      quoted: bool[n] for fields that hold other values than texts: which of them are texts (a JSON
+        string, say). Without an entry all are; of int64 fields none is.
+    """
+
+    fields: Mapping[str, pa.Array]
+    arrivals_ms: Int64s
+    origins: Origins | None = None
+    quoted: Mapping[str, Bools] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.arrivals_ms)
+
+    def texts(self, name: str) -> pa.Array:
+        """string[n]: the text of a field."""
+        column = self.fields.get(name)
+        if column is None:
+            return pa.nulls(len(self), pa.string())
+        return column.cast(pa.string()) if pa.types.is_integer(column.type) else column
+
+    def present(self, name: str) -> Bools:
+        """bool[n]: which records have a field."""
+        column = self.fields.get(name)
+        if column is None:
+            return np.zeros(len(self), np.bool_)
+        return column.is_valid().to_numpy(zero_copy_only=False)
+
+    def are_texts(self, name: str) -> Bools:
+        """bool[n]: which values of a field are texts, not numbers, booleans, arrays or objects."""
+        quoted = self.quoted.get(name)
+        if quoted is not None:
+            return quoted
+        column = self.fields.get(name)
+        return np.full(len(self), column is None or not pa.types.is_integer(column.type))
+
+    def integers(self, name: str) -> tuple[Int64s, Bools]:
+        """(int64[n], bool[n]): a field as whole numbers, and which of its values are any."""
+
+        import pyarrow.compute as pc
+
+        column = self.fields.get(name)
+        if column is None:
+            return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)
+        if not pa.types.is_integer(column.type):
+            good = pc.fill_null(pc.match_substring_regex(column, _WHOLE), False)
+            column = pc.if_else(good, column, None)
+            try:
+                column = column.cast(pa.int64())
+            except pa.ArrowInvalid:  # 19 digits beyond 64 bits
+                column = pa.array([_int64(text) for text in column.to_pylist()], pa.int64())
+        good = column.is_valid().to_numpy(zero_copy_only=False)
+        return column.fill_null(0).to_numpy(), good
+
+    def take(self, records: Int64s) -> RecordBatch:
+        """A batch of the records at these indices."""
+        indices = pa.array(records)
+        return RecordBatch(
+            {name: values.take(indices) for name, values in self.fields.items()},
+            self.arrivals_ms[records],
+            self.origins.take(records) if self.origins else None,
+            {name: quoted[records] for name, quoted in self.quoted.items()},
+        )
+
+    def payload(self, record: int) -> bytes:
+        """The original bytes of a record; without origins its fields as JSON."""
+        if self.origins:
+            return self.origins.text[self.origins.starts[record] : self.origins.ends[record]]
+        values = {name: values[record].as_py() for name, values in self.fields.items()}
+        present = {name: value for name, value in values.items() if value is not None}
+        return json.dumps(present, ensure_ascii=False).encode()
+
+    def refuse(self, record: int, reason: Reason, message: str) -> Rejected:
+        """The refusal of one record by a layout."""
+        if self.origins:
+            why, number = RefusedError(reason, message), np.array([record])
+            (rejected,) = self.origins.refuse(number, lambda _: why, Stage.ENCODE, self.arrivals_ms)
+            return rejected
+        arrival_ms = int(self.arrivals_ms[record])
+        return Rejected(self.payload(record), reason, message, Stage.ENCODE, arrival_ms=arrival_ms)
+
+
+def _int64(text: str | None) -> int | None:
+    number = int(text) if text is not None else None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
+
 
 Read = tuple[RecordBatch, list[Rejected]]
 """The good records of a message, and its refused ones."""

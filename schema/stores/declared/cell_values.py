@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.stores.declared.model import Encoding
+from timebeam.schema.stores.declared.columns import Encoding
 
 Value = str | int | float
 """What is read back: text, or the number of a binary encoding; of `json` the JSON text."""

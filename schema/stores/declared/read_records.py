@@ -1,6 +1,9 @@
-"""Selections of records by the values of fields and by time, and the ranges of keys that they read.
+"""Rows of declared tables back to records, and which rows a selection of records reads.
 
 Format: docs/spec/bigtable-patterns.md §6.1.
+
+What comes back is what the table holds: a time that the key cuts to its bucket and no cell
+remembers comes back as the start of the bucket; a hashed field does not come back.
 """
 
 from __future__ import annotations
@@ -16,14 +19,164 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.reading import UnknownNameError
-from timebeam.schema.core.rows import Row
-from timebeam.schema.stores.declared.codec import read_keys, time_parts
-from timebeam.schema.stores.declared.codec.decode import Record, decode
-from timebeam.schema.stores.declared.codec.time_parts import LAST_MS
-from timebeam.schema.stores.declared.codec.write_keys import in_case
-from timebeam.schema.stores.declared.model import UNIT_PER_MS, Encoding, TableLayout
-from timebeam.schema.stores.declared.parts import Const, Field, Hash, Part, Salt, Time, follows, inputs
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.stores.declared import cell_values, keys
+from timebeam.schema.stores.declared.cell_values import Value
+from timebeam.schema.stores.declared.columns import Column, Encoding, SeriesColumn, TimeQualifier
+from timebeam.schema.stores.declared.model import CellTime, TableLayout
+from timebeam.schema.stores.declared.parts.key_part import KeyPart
+from timebeam.schema.stores.declared.parts.time_part import (
+    LAST_MS,
+    UNIT_PER_MS,
+    from_ms,
+    last,
+    one_to_ms,
+    to_ms,
+)
+
+Record = dict[str, "Value | dict[str, Value]"]
+"""Field texts; times as int in the unit of their field; numbers of binary encodings; a map field as a
+dict of its entries, by their names joined as in the qualifier."""
+
+
+def decode(layout: TableLayout, row: Row) -> list[Record]:
+    """The records of a row: one, or with a column per reading one for each reading, in their order.
+
+    Raises:
+      ValueError: the key or a cell is none of this layout.
+    """
+    texts, key_time = keys.fields(layout, row.key)
+    base: Record = dict(texts)
+    fixed = {column.qualifier: column for column in layout.columns}
+    entries: dict[str, Value] = {}
+    readings: list[Cell] = []
+    newest = 0
+    for cell in row.cells:
+        if cell.family != layout.family:
+            continue
+        column = fixed.get(cell.qualifier)
+        if column is None and layout.series is not None:
+            readings.append(cell)
+            continue
+        newest = max(newest, cell.timestamp_ms)
+        if column is not None:
+            is_time = layout.event is not None and column.field == layout.event[0]
+            value = (
+                event_time(layout, column, cell)
+                if is_time
+                else cell_values.decode(cell.value, column.encoding)
+            )
+            base[column.field] = value
+        elif layout.map is not None:
+            layout.map.entry_names(cell.qualifier)
+            entries[cell.qualifier.decode()] = cell_values.decode(cell.value, layout.map.encoding)
+        else:
+            raise ValueError(f"{layout.table} has no column {cell.qualifier!r}")
+    if layout.map is not None and entries:
+        base[layout.map.field] = entries
+    if layout.series is None or not readings:
+        return [_timed(layout, base, key_time, newest)]
+    return [_reading(layout, layout.series, base, key_time, cell) for cell in readings]
+
+
+def event_time(layout: TableLayout, column: Column, cell: Cell) -> int:
+    """The event time in a cell of its column, in its unit.
+
+    Raises:
+      ValueError: it is not a time from 1970 to the year 9999.
+    """
+    assert layout.event is not None
+    time = cell_values.whole_number(cell_values.decode(cell.value, column.encoding))
+    if not 0 <= time <= last(layout.event[1]):
+        raise ValueError(f"{column.field} {time} is not a time from 1970 to the year 9999")
+    return time
+
+
+def _timed(layout: TableLayout, base: Record, key_time: int | None, timestamp_ms: int) -> Record:
+    """A record with its event time, as exactly as the table has it."""
+    if layout.event is None or layout.event[0] in base:
+        return base
+    exact = _exact(layout, key_time, timestamp_ms)
+    time = key_time if exact is None else exact
+    return base if time is None else {**base, layout.event[0]: time}
+
+
+def has_exact_time(layout: TableLayout) -> bool:
+    """Whether rows give back the event time itself, from the key, a column or the timestamps of cells.
+
+    A row of several steps has one column for all of them.
+    """
+    if layout.event is None:
+        return False
+    in_key = layout.time is not None and layout.time.is_exact
+    has_column = any(column.field == layout.event[0] for column in layout.columns)
+    in_column = has_column and layout.time_qualifier is None
+    return in_key or in_column or (layout.cell_time is CellTime.EVENT and layout.event[1] != "us")
+
+
+def _exact(layout: TableLayout, key_time: int | None, timestamp_ms: int) -> int | None:
+    """The event time itself, from the key or the timestamp of a cell; None if neither has it."""
+    assert layout.event is not None
+    if layout.time is not None and layout.time.is_exact:
+        return key_time
+    unit = layout.event[1]
+    if layout.cell_time is CellTime.EVENT and unit != "us":
+        return int(from_ms(np.array([timestamp_ms], np.int64), unit)[0])
+    return None
+
+
+def _reading(
+    layout: TableLayout, series: SeriesColumn, base: Record, key_time: int | None, cell: Cell
+) -> Record:
+    value = cell_values.decode(cell.value, series.encoding)
+    if not isinstance(series.qualifier, TimeQualifier):
+        record = {**base, series.qualifier: cell.qualifier.decode(), series.field: value}
+        return _timed(layout, record, key_time, cell.timestamp_ms)
+    assert layout.event is not None
+    assert key_time is not None
+    assert layout.time is not None
+    assert layout.time.bucket is not None
+    steps = series.qualifier.steps_within(layout.time.bucket, cell.qualifier)
+    exact_ms = _exact(layout, key_time, cell.timestamp_ms)
+    if exact_ms is None:
+        exact_ms = _after(layout, series.qualifier, key_time, steps)
+    return {**base, layout.event[0]: exact_ms, series.field: value}
+
+
+def _after(layout: TableLayout, form: TimeQualifier, key_time: int, steps: int) -> int:
+    """The time a number of steps after the start of a bucket, in the unit of the time part."""
+    time = layout.time
+    assert time is not None
+    assert time.bucket is not None
+    start_ms = bucket_starts(to_ms(np.array([key_time], np.int64), time.unit), time.bucket, time.zone)
+    times_ms = form.times_after(start_ms, np.array([steps], np.int64), time.zone)
+    return int(from_ms(times_ms, time.unit)[0])
+
+
+def remembered_times(layout: TableLayout, times_ms: Int64s) -> Int64s | None:
+    """int64[n]: the event times, in ms, that rows give back for records of these times.
+
+    None if rows give back no time.
+    """
+    assert layout.event is not None
+    name, unit = layout.event
+    time, form = layout.time, layout.time_qualifier
+    if any(column.field == name for column in layout.columns) and form is None:
+        return times_ms
+    if layout.cell_time is CellTime.EVENT and unit != "us":
+        return times_ms
+    if time is None:
+        return None
+    if time.is_exact or form is None:
+        return time.cut(times_ms)
+    assert time.bucket is not None
+    starts_ms = bucket_starts(times_ms, time.bucket, time.zone)
+    steps = form.steps_between(times_ms, starts_ms, time.zone)
+    return form.times_after(starts_ms, steps, time.zone)
+
 
 MOST_COMBINATIONS = 1000
 """Combinations of values that become ranges; fields that would make more are compared row by row."""
@@ -40,7 +193,7 @@ class ReadPlan:
       refused: why values that are asked for can be in no row; such values are in no range.
     """
 
-    ranges: Sequence[read_keys.Range]
+    ranges: Sequence[keys.Range]
     key_pattern: bytes | None
     served: frozenset[str]
     refused: Sequence[str] = ()
@@ -65,19 +218,19 @@ def plan(
             return ReadPlan((), None, frozenset())
         values = {**values, **_instant(layout, interval)}
     fields, is_timed = _prefix(layout, values, interval is not None)
-    key_ranges: list[read_keys.Range] = []
+    key_ranges: list[keys.Range] = []
     refused: dict[str, None] = {}
     for combination in itertools.product(*(values[name] for name in fields)):
         fixed = dict(zip(fields, combination, strict=True))
         try:
-            key_ranges += read_keys.ranges(layout, fixed, interval if is_timed else None)
+            key_ranges += keys.ranges(layout, fixed, interval if is_timed else None)
         except ValueError as error:
             refused[str(error)] = None
     served = frozenset(fields)
     if is_timed and layout.time is not None:
         served |= {layout.time.name}
     pattern = _key_pattern(layout, values, served)
-    return ReadPlan(read_keys.merged(key_ranges), pattern, served, tuple(refused))
+    return ReadPlan(keys.merged(key_ranges), pattern, served, tuple(refused))
 
 
 def _instant(layout: TableLayout, interval: tuple[int, int]) -> dict[str, Sequence[str]]:
@@ -97,13 +250,13 @@ def _prefix(
     fields: list[str] = []
     combinations = 1
     for key_part in layout.key:
-        if isinstance(key_part, Time) and key_part.name not in values:
+        if key_part is layout.time and key_part.stored_field not in values:
             return fields, has_interval
-        if isinstance(key_part, Const) or (isinstance(key_part, Salt) and not follows(key_part, values)):
-            continue
-        if not follows(key_part, values):
+        if not key_part.follows(values):
+            if key_part.choices:
+                continue
             break
-        new_fields = sorted(inputs(key_part) - set(fields))
+        new_fields = sorted(key_part.inputs - set(fields))
         for name in new_fields:
             combinations *= len(values[name])
         if combinations > MOST_COMBINATIONS:
@@ -119,13 +272,13 @@ def _key_pattern(
     fixed = {name: texts[0] for name, texts in values.items() if len(texts) == 1}
     if fixed.keys() <= served:
         return None
-    bytes_by_part: dict[Part, bytes] = {
+    bytes_by_part: dict[KeyPart, bytes] = {
         key_part: piece
         for key_part in layout.key
-        if not isinstance(key_part, (Const, Salt)) and follows(key_part, fixed)
-        if (piece := read_keys.piece_of(layout, key_part, fixed)) is not None
+        if key_part.tells and key_part.follows(fixed)
+        if (piece := keys.piece_of(layout, key_part, fixed)) is not None
     }
-    return read_keys.pattern(layout, bytes_by_part) if bytes_by_part else None
+    return keys.pattern(layout, bytes_by_part) if bytes_by_part else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,7 +306,7 @@ class RecordSelection:
             self._check_field(layout, name, sorted(hashed.union(layout.fields)))
         if layout.event is None and (self.start_ms, self.end_ms) != (None, None):
             raise ValueError(f"table {layout.table} has no time: leave out --start and --end")
-        in_key = {name: texts for name, texts in self.where.items() if name in read_keys.names(layout)}
+        in_key = {name: texts for name, texts in self.where.items() if name in keys.names(layout)}
         end_ms = None if self.end_ms is None else self.end_ms + 1
         table_plan = plan(layout, in_key, self.start_ms, end_ms)
         for name in self.where:
@@ -199,14 +352,13 @@ class RecordSelection:
         time = record.get(name)
         if not isinstance(time, int):
             return False
-        time_ms = int(time_parts.to_ms(np.array([time], np.int64), unit)[0])
+        time_ms = one_to_ms(time, unit)
         return (self.start_ms or 0) <= time_ms and (self.end_ms is None or time_ms <= self.end_ms)
 
 
 def _hashed(layout: TableLayout) -> frozenset[str]:
     """The fields that are in the key as a hash alone."""
-    names = {name for key_part in layout.key if isinstance(key_part, Hash) for name in inputs(key_part)}
-    return frozenset(names.difference(layout.fields))
+    return frozenset(name for key_part in layout.key for name in key_part.hashed).difference(layout.fields)
 
 
 def json_text(layout: TableLayout, record: Record) -> str:
@@ -238,12 +390,12 @@ def _raw(text: Any) -> Any:
 def folded_text(layout: TableLayout, name: str, text: str) -> str:
     """A value in the case in which the key holds it."""
     for key_part in layout.key:
-        if isinstance(key_part, Field) and key_part.name == name and key_part.case is not None:
+        if key_part.stored_field == name and not key_part.is_exact:
             return _folded(key_part, text)
     return text
 
 
 @functools.lru_cache(10_000)
-def _folded(field: Field, text: str) -> str:
-    folded: str = in_case(field, pa.array([text], pa.string()))[0].as_py()
+def _folded(key_part: KeyPart, text: str) -> str:
+    folded: str = key_part.folded(pa.array([text], pa.string()))[0].as_py()
     return folded

@@ -19,12 +19,14 @@ from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Row
-from timebeam.schema.stores.declared.codec import read_keys, record_qualifiers, time_parts
-from timebeam.schema.stores.declared.codec.decode import Record, decode, has_exact_time
-from timebeam.schema.stores.declared.codec.records import RecordBatch
-from timebeam.schema.stores.declared.codec.write_cells import layout_rows
-from timebeam.schema.stores.declared.model import CellTime, Encoding, MapColumns, TableLayout
-from timebeam.schema.stores.declared.parts import Const, Field, Hash, Part, Salt, Time, follows
+from timebeam.schema.stores.declared import keys
+from timebeam.schema.stores.declared.columns import Encoding, MapColumns
+from timebeam.schema.stores.declared.model import CellTime, TableLayout
+from timebeam.schema.stores.declared.parts.key_part import Const, KeyPart
+from timebeam.schema.stores.declared.parts.time_part import to_ms
+from timebeam.schema.stores.declared.read_records import Record, decode, has_exact_time
+from timebeam.schema.stores.declared.records import RecordBatch
+from timebeam.schema.stores.declared.write_records import layout_rows
 
 
 def audit_rows(layout: TableLayout, rows: Sequence[Row]) -> Iterator[Finding]:
@@ -64,7 +66,7 @@ def _records(layout: TableLayout, row: Row) -> list[Record]:
     records = decode(layout, row)
     if layout.event is not None:
         name = layout.event[0]
-        key_time = read_keys.fields(layout, row.key)[1] or 0
+        key_time = keys.fields(layout, row.key)[1] or 0
         records = [{name: key_time, **record} for record in records]
     return records
 
@@ -125,19 +127,18 @@ def _key_difference(layout: TableLayout, checked: TableLayout, key: bytes, writt
     """Where the key of a row differs from that of its record; empty if it does not."""
     pairs = [
         (key_part, piece)
-        for key_part, piece in zip(layout.key, read_keys.split(layout, key), strict=True)
+        for key_part, piece in zip(layout.key, keys.split(layout, key), strict=True)
         if key_part in checked.key
     ]
     if layout.separator.join(piece for _, piece in pairs) == written or not pairs:
         return ""
-    for (key_part, piece), right in zip(pairs, read_keys.split(checked, written), strict=True):
+    for (key_part, piece), right in zip(pairs, keys.split(checked, written), strict=True):
         if piece != right:
-            kind = type(key_part).__name__.lower()
-            return f"the {kind} in the key is {piece!r}; by its record it is {right!r}"
+            return f"the {key_part.kind} in the key is {piece!r}; by its record it is {right!r}"
     return f"the key is not {written!r}"
 
 
-def _verifiable(layout: TableLayout) -> tuple[Part, ...]:
+def _verifiable(layout: TableLayout) -> tuple[KeyPart, ...]:
     """The parts of the key that follow from what a row holds."""
     event = layout.event[0] if layout.event else None
     texts = {
@@ -146,19 +147,19 @@ def _verifiable(layout: TableLayout) -> tuple[Part, ...]:
         if column.encoding is Encoding.TEXT and column.field != event
     }
     texts |= {
-        key_part.name for key_part in layout.key if isinstance(key_part, Field) and key_part.case is None
+        key_part.stored_field
+        for key_part in layout.key
+        if key_part.stored_field is not None and key_part.is_exact
     }
     if has_exact_time(layout) and event is not None:
         texts.add(event)
 
-    def is_verifiable(key_part: Part) -> bool:
-        if isinstance(key_part, Salt) and key_part.since and event not in texts:
-            return False
-        if isinstance(key_part, (Salt, Hash)):
-            return all(source in layout.key or source.name in texts for source in key_part.sources)
-        return isinstance(key_part, (Const, Field, Time)) or follows(key_part, texts)
-
-    return tuple(filter(is_verifiable, layout.key))
+    is_moving = layout.salt is not None and layout.salt.since and event not in texts
+    return tuple(
+        key_part
+        for key_part in layout.key
+        if key_part.is_known(layout.key, texts) and not (is_moving and key_part is layout.salt)
+    )
 
 
 def _batch(layout: TableLayout, records: Sequence[Record]) -> RecordBatch:
@@ -197,7 +198,7 @@ def _map_text(columns: MapColumns, entries: Any) -> str:
     """The JSON object of the entries of a map field, by their qualifiers."""
     document: dict[str, Any] = {}
     for qualifier, value in entries.items():
-        *outer, name = record_qualifiers.entry_names(columns, qualifier.encode())
+        *outer, name = columns.entry_names(qualifier.encode())
         members = document
         for level in outer:
             members = members.setdefault(level, {})
@@ -224,7 +225,7 @@ def _wrong_timestamps(
     for number, row in enumerate(rows):
         if number in damage:
             continue
-        key_time = read_keys.fields(layout, row.key)[1]
+        key_time = keys.fields(layout, row.key)[1]
         cells = [cell for cell in row.cells if cell.family == layout.family]
         stamps += [cell.timestamp_ms for cell in cells]
         owners += [number] * len(cells)
@@ -234,9 +235,9 @@ def _wrong_timestamps(
     if layout.cell_time is CellTime.ZERO or layout.event is None:
         wrong = (stamps_ms != 0) & (layout.cell_time is not CellTime.ARRIVAL)
     elif layout.time is not None and len(stamps):
-        keys_ms = time_parts.to_ms(np.array(key_times, np.int64), layout.time.unit)
+        keys_ms = to_ms(np.array(key_times, np.int64), layout.time.unit)
         if layout.cell_time is CellTime.EVENT:
-            wrong = time_parts.cut(layout.time, stamps_ms) != keys_ms
+            wrong = layout.time.cut(stamps_ms) != keys_ms
         elif layout.cell_time is CellTime.REVISION:
             wrong = stamps_ms < keys_ms
     for i in np.flatnonzero(wrong).tolist():

@@ -12,25 +12,21 @@ from collections.abc import Sequence
 from itertools import repeat
 
 import numpy as np
+import pyarrow as pa
 
-from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import bucket_starts
-from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec
-from timebeam.schema.stores.declared.codec import cell_values, record_qualifiers, time_parts
-from timebeam.schema.stores.declared.codec.records import RecordBatch
-from timebeam.schema.stores.declared.codec.write_keys import RecordRefusals, Renderer
-from timebeam.schema.stores.declared.model import (
-    CellTime,
-    Column,
-    Declaration,
-    Encoding,
-    MapColumns,
-    SeriesColumn,
-    TableLayout,
-    TimeQualifier,
-)
+from timebeam.schema.stores.declared import cell_values
+from timebeam.schema.stores.declared.columns import Column, Encoding, MapColumns, SeriesColumn, TimeQualifier
+from timebeam.schema.stores.declared.keys import keys_of
+from timebeam.schema.stores.declared.model import CellTime, Declaration, TableLayout
+from timebeam.schema.stores.declared.parts.key_part import RecordRefusals
+from timebeam.schema.stores.declared.parts.time_part import last, to_ms
+from timebeam.schema.stores.declared.records import RecordBatch
 
 Cells = list[tuple[Cell, ...]]
 """The cells of each of n records."""
@@ -50,7 +46,7 @@ def events(layout: TableLayout, batch: RecordBatch, refusals: RecordRefusals) ->
             "is missing" if text is None else f"{text[:80]!r} is not a whole number of {unit} since 1970"
         )
         refusals.add(i, Reason.BAD_TIMESTAMP, f"{name} {problem}")
-    outside = (numbers < 0) | (numbers > time_parts.last(unit))
+    outside = (numbers < 0) | (numbers > last(unit))
     for i in np.flatnonzero(outside).tolist():
         message = f"{name} {numbers[i]} is before 1970 or after the year 9999: is the unit {unit}?"
         refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
@@ -76,7 +72,7 @@ def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals
         return batch.arrivals_ms
     if layout.cell_time is CellTime.ZERO or layout.event is None:
         return np.zeros(len(batch), np.int64)
-    event_ms = time_parts.to_ms(event, layout.event[1])
+    event_ms = to_ms(event, layout.event[1])
     if layout.revision is not None:
         numbers, good = batch.integers(layout.revision)
         good &= (numbers >= 0) & (numbers <= _LAST_REVISION)
@@ -126,7 +122,7 @@ def _map(
         qualifiers_of_record = []
         if text is not None:
             try:
-                for qualifier, value, is_text in record_qualifiers.entries(columns, text, fixed_qualifiers):
+                for qualifier, value, is_text in columns.entries(text, fixed_qualifiers):
                     stored = cell_values.encode_one(value, is_text, columns.encoding)
                     qualifiers_of_record.append(Cell(family, qualifier, stamp, stored))
             except RefusedError as error:
@@ -162,10 +158,8 @@ def _time_names(
     time = layout.time
     assert time is not None
     assert time.bucket is not None
-    times_ms = time_parts.to_ms(event, time.unit)
-    names, good = record_qualifiers.of_times(
-        form, times_ms, bucket_starts(times_ms, time.bucket, time.zone), time.zone
-    )
+    times_ms = to_ms(event, time.unit)
+    names, good = form.qualifiers(times_ms, bucket_starts(times_ms, time.bucket, time.zone), time.zone)
     has_reading = np.array([value is not None for value in stored], np.bool_)
     for i in np.flatnonzero(~good & has_reading).tolist():
         message = f"{time.name} {event[i]} is too late in its bucket for a qualifier {form.form}"
@@ -224,7 +218,7 @@ def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[
     A record makes at most one mutation in each table. One that a table refuses is written to the
     others, and refused once, with the first reason.
 
-    >>> from timebeam.schema.stores.declared.codec.record_formats import read_json
+    >>> from timebeam.schema.stores.declared.records import read_json
     >>> from timebeam.schema.stores.declared.language.loader import load
     >>> from timebeam.schema.formats.base import Message
     >>> declaration = load(
@@ -266,7 +260,7 @@ def layout_rows(layout: TableLayout, batch: RecordBatch) -> tuple[list[Row], Rec
     """The rows of one table, one for each record that it does not refuse."""
     refusals = RecordRefusals(layout.table)
     event = events(layout, batch, refusals)
-    keys = Renderer(layout, batch, event, refusals).keys()
+    keys = keys_of(layout, batch, event, refusals)
     cells_by_record = cells(layout, batch, event, refusals)
     if () in cells_by_record:
         for i, record_cells in enumerate(cells_by_record):
@@ -276,3 +270,77 @@ def layout_rows(layout: TableLayout, batch: RecordBatch) -> tuple[list[Row], Rec
         good_records = [i for i in range(len(batch)) if i not in refusals.by_record]
         keys, cells_by_record = [keys[i] for i in good_records], [cells_by_record[i] for i in good_records]
     return list(map(Row, repeat(layout.table), keys, cells_by_record)), refusals
+
+
+METRIC, TIMESTAMP, VALUE = "metric", "timestamp", "value"
+"""The fields of a point beside its tags."""
+
+
+def of_points(declaration: Declaration, batch: PointBatch) -> tuple[RecordBatch, list[Rejected]]:
+    """The records of points: fields `metric`, `timestamp` (ms), `value`, and each tag key by its name.
+
+    Refused are points of series that a table cannot tell from others, since the metric or a tag
+    stands neither in its key nor in a qualifier (unless it says allow_overwrite), and opaque values.
+    """
+    reasons = [_refuse_series(declaration, series) for series in batch.series]
+    bad_series = np.array([reason is not None for reason in reasons], np.bool_)
+    bad = batch.kinds >= Kind.OPAQUE
+    if bad_series.any():
+        bad |= bad_series[batch.index]
+
+    def why(point: int) -> RefusedError:
+        message = reasons[batch.index[point]]
+        if message:
+            return RefusedError(Reason.SERIES_NOT_STORABLE, message)
+        return RefusedError(Reason.VALUE_NOT_STORABLE, "bytes and histograms have no text to store")
+
+    rejected = batch.refuse(np.flatnonzero(bad), why, Stage.ENCODE)
+    if rejected:
+        batch = batch.take(np.flatnonzero(~bad))
+    index = pa.array(batch.index)
+    series = list(batch.series)
+    fields: dict[str, pa.Array] = {
+        METRIC: pa.array([each.metric for each in series], pa.string()).take(index),
+        TIMESTAMP: pa.array(batch.times_ms),
+        VALUE: _values(batch),
+    }
+    tags = [dict(each.tags) for each in series]
+    for key in sorted({key for each in tags for key in each} - fields.keys()):
+        fields[key] = pa.array([each.get(key) for each in tags], pa.string()).take(index)
+    quoted = {VALUE: batch.kinds == Kind.TEXT}
+    return RecordBatch(fields, batch.arrivals_ms, batch.origins, quoted), rejected
+
+
+def _values(batch: PointBatch) -> pa.Array:
+    """string[n]: integers in digits, decimals in the fewest digits that tell them, texts as they are."""
+    if (batch.kinds == Kind.INTEGER).all():
+        return pa.array(batch.bits)
+    floats = batch.bits.view(np.float64).tolist()
+    texts = [
+        repr(number)
+        if kind == Kind.FLOAT
+        else str(integer)
+        if kind == Kind.INTEGER
+        else batch.payloads[integer].decode()
+        for kind, number, integer in zip(batch.kinds.tolist(), floats, batch.bits.tolist(), strict=True)
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _refuse_series(declaration: Declaration, series: Series) -> str | None:
+    """Why the points of a series cannot be records, or None."""
+    keys = {key for key, _ in series.tags}
+    if series.resources:
+        return "resources have no place in declared tables"
+    if keys & {METRIC, TIMESTAMP, VALUE}:
+        return f"a tag must not be called {METRIC}, {TIMESTAMP} or {VALUE}: these are fields of every point"
+    for layout in declaration.layouts:
+        if layout.allow_overwrite or (layout.when and layout.when not in keys | {METRIC, TIMESTAMP, VALUE}):
+            continue
+        lost = sorted((keys | {METRIC}) - layout.stored)
+        if lost:
+            return (
+                f"{lost[0]} is neither in the key nor in a qualifier of {layout.table}, so that points "
+                "of two series would overwrite each other: add it, or declare allow_overwrite = true"
+            )
+    return None

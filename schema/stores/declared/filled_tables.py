@@ -1,4 +1,9 @@
-"""Rollups of a numeric column of declared tables, in tables that are declared too.
+"""Tables that nightly jobs fill from other declared tables: a table per day, and rollups.
+
+Format: docs/spec/bigtable-patterns.md §3.
+
+A table per day has the day's rows of its source. A rollup is of a numeric column:
+
 
     [layout.meter_hour]
     table = "METER_1H"
@@ -19,28 +24,157 @@ one group.
 
 from __future__ import annotations
 
+import datetime
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.bits.times import bucket_starts, sample_starts
+from timebeam.schema.bits.times import bucket_starts, day_range, first_instant, sample_starts
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Row
 from timebeam.schema.rollup.accumulate import numbers
 from timebeam.schema.rollup.accumulators import Buckets
-from timebeam.schema.stores.declared.codec import time_parts
-from timebeam.schema.stores.declared.codec.cell_values import finite_number
-from timebeam.schema.stores.declared.codec.decode import Record, decode, remembered_times
-from timebeam.schema.stores.declared.codec.records import RecordBatch
-from timebeam.schema.stores.declared.codec.write_cells import layout_rows
-from timebeam.schema.stores.declared.codec.write_keys import in_case
-from timebeam.schema.stores.declared.model import DeclaredRollup, TableLayout
-from timebeam.schema.stores.declared.parts import Field, Part, inputs
+from timebeam.schema.stores.declared import keys
+from timebeam.schema.stores.declared.cell_values import finite_number
+from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
+from timebeam.schema.stores.declared.parts.time_part import from_ms, one_to_ms, to_ms
+from timebeam.schema.stores.declared.read_records import Record, decode, remembered_times
+from timebeam.schema.stores.declared.records import RecordBatch
+from timebeam.schema.stores.declared.write_records import layout_rows
+
+_DAY = re.compile(r"\{day:([^{}]*)\}")
+_PLACEHOLDER = re.compile(r"%(.?)")
+_WIDTHS = {"Y": 4, "m": 2, "d": 2, "j": 3}
+_WHOLE_DATES = (["Y", "d", "m"], ["Y", "j"])
+EXAMPLE = datetime.date(2026, 11, 22)
+_DIGIT = "\0"
+
+
+def check_name(table: str) -> None:
+    """Checks that days and the names of their tables map one to one.
+
+    Raises:
+      ValueError: they do not.
+    """
+    forms = _DAY.findall(table)
+    if len(forms) != 1:
+        raise ValueError(f"{table!r} must contain the day once, as in SENSOR_{{day:%Y%m%d}}")
+    letters = sorted(_PLACEHOLDER.findall(forms[0]))
+    if letters not in _WHOLE_DATES:
+        raise ValueError(
+            f"{table!r} must contain the whole date: year, month and day once each, as in {{day:%Y%m%d}}, or "
+            "year and day of the year, as in {day:%Y%j}"
+        )
+
+
+def may_meet(tables: DayTables, other_tables: DayTables) -> bool:
+    """Whether two days may have one name; by their digits, so also of some that no calendar has."""
+    shape, other_shape = _shape(tables), _shape(other_tables)
+    return len(shape) == len(other_shape) and all(
+        _alike(*pair) for pair in zip(shape, other_shape, strict=True)
+    )
+
+
+def _shape(tables: DayTables) -> str:
+    """A name with `_DIGIT` for each digit of the day."""
+    return _DAY.sub(
+        lambda day: _PLACEHOLDER.sub(lambda mark: _DIGIT * _WIDTHS[mark[1]], day[1]),
+        tables.table,
+    )
+
+
+def _alike(shape: str, other_shape: str) -> bool:
+    digits = "0123456789" + _DIGIT
+    return shape == other_shape or (
+        _DIGIT in (shape, other_shape) and shape in digits and other_shape in digits
+    )
+
+
+def table_of(tables: DayTables, day: datetime.date) -> str:
+    """The name of a day's table."""
+    return name_of(tables.table, day)
+
+
+def name_of(table: str, day: datetime.date) -> str:
+    """The name of a day's table, from one with `{day:...}` in it.
+
+    >>> name_of("SENSOR_{day:%Y%m%d}", datetime.date(2015, 3, 16))
+    'SENSOR_20150316'
+    """
+    return _DAY.sub(lambda form: day.strftime(form[1]), table)
+
+
+def is_expired(tables: DayTables, day: datetime.date, today: datetime.date) -> bool:
+    """Whether the table of a day may be dropped as a whole."""
+    return tables.expire_days is not None and (today - day).days > tables.expire_days
+
+
+def day_piece(source: TableLayout, day: datetime.date) -> bytes:
+    """The bytes of the time part in the keys of a day's rows; the day is that of the part's zone."""
+    time = source.time
+    assert time is not None
+    midnight = datetime.datetime(day.year, day.month, day.day, tzinfo=datetime.UTC)
+    local = np.array([int(midnight.timestamp()) * 1000], np.int64)
+    numbers, good = time.numbers(from_ms(first_instant(local, time.zone), time.unit))
+    if not good[0]:
+        raise ValueError(f"the day {day} does not fit the key of {source.table}")
+    piece: bytes = time.bytes_of(numbers)[0].as_py()
+    return piece
+
+
+def day_of(tables: DayTables, name: str) -> datetime.date | None:
+    """The day of a table of this name; None if it is not one of these tables."""
+    form = _DAY.search(tables.table)
+    assert form is not None
+    head, tail = tables.table[: form.start()], tables.table[form.end() :]
+    if len(name) < len(head) + len(tail) or not (name.startswith(head) and name.endswith(tail)):
+        return None
+    try:
+        day = datetime.datetime.strptime(name[len(head) : len(name) - len(tail)], form[1]).date()
+    except ValueError:
+        return None
+    return day if day.year >= 1970 and table_of(tables, day) == name else None
+
+
+def tables_within(
+    tables: DayTables, source: TableLayout, names: Iterable[str], start_ms: int | None, end_ms: int | None
+) -> list[str]:
+    """Those of the names that are of days with a part in a range of time, ascending by day.
+
+    Args:
+      start_ms, end_ms: both inclusive; None for no limit.
+    """
+    assert source.time is not None
+    by_day = {day: name for name in names if (day := day_of(tables, name)) is not None}
+    within = []
+    for day, name in sorted(by_day.items()):
+        day_start_ms, day_end_ms = day_range(day, source.time.zone)
+        if (end_ms is None or day_start_ms <= end_ms) and day_end_ms > (start_ms or 0):
+            within.append(name)
+    return within
+
+
+def day_pattern(source: TableLayout, piece: bytes) -> bytes:
+    """RE2 for the keys that may be of the day with this piece; `is_of_day` tells for certain."""
+    assert source.time is not None
+    return keys.pattern(source, {source.time: piece})
+
+
+def is_of_day(source: TableLayout, key: bytes, piece: bytes) -> bool:
+    """Whether a row is one of the day with this piece; the job copies it unchanged.
+
+    Raises:
+      ValueError: it is not a key of this layout.
+    """
+    assert source.time is not None
+    return keys.split(source, key)[source.key.index(source.time)] == piece
+
 
 AGGREGATORS = ("sum", "count", "min", "max")
 """The fields that a rollup adds to those that it keeps."""
@@ -58,14 +192,14 @@ def problems(rollup: DeclaredRollup, sources: Mapping[str, TableLayout]) -> Iter
     values = {column.field for column in source.columns} | ({source.series.field} if source.series else set())
     if rollup.value not in values:
         yield f"value = {rollup.value!r} is not a column of layout {source.name}: {', '.join(sorted(values))}"
-    key_fields = kept_fields(source.key)
+    key_fields = source.key_texts
     for name in rollup.by:
         if name not in key_fields:
             names = ", ".join(sorted(key_fields))
             yield f"by: {name} is not a field in the key of layout {source.name}: {names}"
         if name in AGGREGATORS:
             yield f"by: {name} is the name of an aggregator"
-        if name not in kept_fields(target.key):
+        if name not in target.key_texts:
             yield f"by: {name} must be in the key as a field, or rollups overwrite each other"
     if target.event != source.event:
         yield f"its time must be that of layout {source.name}: {source.event[0]} in {source.event[1]}"
@@ -74,7 +208,7 @@ def problems(rollup: DeclaredRollup, sources: Mapping[str, TableLayout]) -> Iter
     if target.series is not None or target.map is not None:
         yield "columns: a rollup is a record in a row of its own: fields only"
     fields = {*rollup.by, source.event[0], *AGGREGATORS}
-    needed = {name for key_part in target.key for name in inputs(key_part)} | {
+    needed = {name for key_part in target.key for name in key_part.inputs} | {
         column.field for column in target.columns
     }
     if target.revision is not None:
@@ -94,7 +228,7 @@ def _time_problems(rollup: DeclaredRollup, source: TableLayout) -> Iterator[str]
         return
     starts_ms = sample_starts(interval, rollup.zone)
     if target.event == source.event and target.time is not None:
-        stored_ms = time_parts.cut(target.time, starts_ms)
+        stored_ms = target.time.cut(starts_ms)
         if (stored_ms != starts_ms).any():
             yield (
                 f"the key cuts {name} so that it does not hold the starts of intervals of {interval} in "
@@ -108,16 +242,11 @@ def _time_problems(rollup: DeclaredRollup, source: TableLayout) -> Iterator[str]
             f"layout {source.name} holds {name} too coarsely for intervals of {interval} in {rollup.zone}: "
             "give a longer interval, or the tz of its key"
         )
-    if time_parts.shares_rows(source) and source.max_versions > 1:
+    if source.shares_rows and source.max_versions > 1:
         yield (
             f"layout {source.name} holds several records in the versions of one cell, and a rollup reads the "
             "newest version: add a series with a time in its qualifier, or a suffix to the key"
         )
-
-
-def kept_fields(key: Sequence[Part]) -> tuple[str, ...]:
-    """The fields that a rollup keeps if it names none: all in the key."""
-    return tuple(key_part.name for key_part in key if isinstance(key_part, Field))
 
 
 def values_of(
@@ -149,7 +278,7 @@ def values_of(
         timed_values.append((time, number))  # type: ignore[arg-type]  # times are int
     if not timed_values:
         return None, rejected
-    times_ms = time_parts.to_ms(np.array([time for time, _ in timed_values], np.int64), unit)
+    times_ms = to_ms(np.array([time for time, _ in timed_values], np.int64), unit)
     starts = bucket_starts(times_ms, rollup.interval, rollup.zone).tolist()
     points = [(series, start, False, number) for (_, number), start in zip(timed_values, starts, strict=True)]
     return PointBatch.of(points, 0), rejected
@@ -157,11 +286,8 @@ def values_of(
 
 def _group(rollup: DeclaredRollup, record: Record) -> Series:
     """The group that the records of one row belong to: its fields as the target's key holds them."""
-    target_fields = {field.name: field for field in rollup.target.key if isinstance(field, Field)}
-    tags = {
-        name: in_case(target_fields[name], pa.array([record[name]], pa.string()))[0].as_py()
-        for name in rollup.by
-    }
+    fields = rollup.target.key_texts
+    tags = {name: fields[name].folded(pa.array([record[name]], pa.string()))[0].as_py() for name in rollup.by}
     return Series.of(rollup.target.name, tags)
 
 
@@ -179,7 +305,7 @@ def rollup_rows(rollup: DeclaredRollup, buckets: Buckets) -> tuple[list[Row], li
     fields: dict[str, pa.Array] = {
         field: pa.array([tags[number][field] for number in index], pa.string()) for field in rollup.by
     }
-    fields[name] = pa.array(time_parts.from_ms(buckets.starts_ms, unit), pa.int64())
+    fields[name] = pa.array(from_ms(buckets.starts_ms, unit), pa.int64())
     for aggregator in AGGREGATORS:
         aggregates = numbers(buckets, aggregator)
         integers, floats = aggregates.bits.tolist(), aggregates.bits.view(np.float64).tolist()
@@ -213,4 +339,4 @@ def start_of(rollup: DeclaredRollup, row: Row) -> int:
     time = record.get(name)
     if not isinstance(time, int):
         raise ValueError(f"row {row.key!r} of {row.table} has no time")
-    return int(time_parts.to_ms(np.array([time], np.int64), unit)[0])
+    return one_to_ms(time, unit)

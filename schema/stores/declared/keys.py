@@ -1,4 +1,4 @@
-"""Row keys of declared tables taken apart, and the key ranges that a read needs.
+"""Row keys of declared tables: rendered, taken apart, and the key ranges that a read needs.
 
 Format: docs/spec/bigtable-patterns.md §1 to §6.
 """
@@ -10,20 +10,55 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
+from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.regex import of_bytes
-from timebeam.schema.stores.declared.codec import time_parts
-from timebeam.schema.stores.declared.codec.records import RecordBatch
-from timebeam.schema.stores.declared.codec.write_keys import RecordRefusals, Renderer
 from timebeam.schema.stores.declared.model import TableLayout
-from timebeam.schema.stores.declared.parts import Const, Field, Part, Salt, Time, follows, inputs
+from timebeam.schema.stores.declared.parts.key_part import KeyPart, RecordRefusals, Renderer
+from timebeam.schema.stores.declared.parts.time_part import after, one_from_ms
+from timebeam.schema.stores.declared.records import RecordBatch
 
 Range = tuple[bytes, bytes]
 """Half-open [start, end) of row keys; an empty end is that of the table."""
 
 
+def keys_of(layout: TableLayout, batch: RecordBatch, times: Int64s, refusals: RecordRefusals) -> list[bytes]:
+    """The row key of each record; anything where it is refused.
+
+    Args:
+      times: int64[n], the event time in the unit of the layout's event; 0 where it has none.
+    """
+    if not layout.allow_overwrite:
+        _refuse_joined(layout, batch, refusals)
+    joined = _renderer(layout, batch, times, refusals).joined(layout.key)
+    if isinstance(joined, pa.Scalar):  # of constants alone
+        return [joined.as_py()] * len(batch)
+    keys: list[bytes] = joined.to_pylist()
+    return keys
+
+
+def _renderer(layout: TableLayout, batch: RecordBatch, times: Int64s, refusals: RecordRefusals) -> Renderer:
+    unit = layout.event[1] if layout.event else "ms"
+    return Renderer(layout.key, layout.separator, batch, times, unit, refusals)
+
+
+def _refuse_joined(layout: TableLayout, batch: RecordBatch, refusals: RecordRefusals) -> None:
+    """Refuses texts with a separator where it is all that separates fields of any length in a hash."""
+    import pyarrow.compute as pc
+
+    separator = layout.separator.decode()
+    for key_part in layout.key:
+        joined = key_part.open_texts(layout.separator, layout.key)
+        for field in joined if len(joined) > 1 and separator else ():
+            matches = pc.fill_null(pc.match_substring(batch.texts(field.label), separator), False)
+            for record in np.flatnonzero(matches.to_numpy(zero_copy_only=False)).tolist():
+                message = f"{field.label} contains the separator {separator!r}, which ends it in the hash"
+                refusals.add(record, Reason.SERIES_NOT_STORABLE, message)
+
+
 def names(layout: TableLayout) -> frozenset[str]:
     """The fields whose values are in the key as they are, or hashed."""
-    return frozenset(name for key_part in layout.key for name in inputs(key_part))
+    return frozenset(name for key_part in layout.key for name in key_part.inputs)
 
 
 def split(layout: TableLayout, key: bytes) -> list[bytes]:
@@ -45,8 +80,9 @@ def split(layout: TableLayout, key: bytes) -> list[bytes]:
         if end < offset or end > len(key):
             raise ValueError(f"row key {key!r} ends before its part {number + 1} of {len(layout.key)}")
         piece = key[offset:end]
-        if isinstance(key_part, Const) and piece != key_part.value:
-            raise ValueError(f"row key {key!r} has {piece!r} where {key_part.value!r} must be")
+        fault = key_part.split(piece)
+        if fault:
+            raise ValueError(f"row key {key!r} has {fault}")
         fragments.append(piece)
         offset = end
         if not last:
@@ -67,13 +103,11 @@ def fields(layout: TableLayout, key: bytes) -> tuple[dict[str, str], int | None]
     texts: dict[str, str] = {}
     time = None
     for key_part, piece in zip(layout.key, split(layout, key), strict=True):
-        if isinstance(key_part, Field):
-            text = piece.decode()
-            if key_part.size is not None:
-                text = text.rstrip(key_part.pad) if key_part.align_left else text.lstrip(key_part.pad)
-            texts[key_part.name] = text or ("0" if key_part.is_uint else "")
-        elif isinstance(key_part, Time):
-            time = time_parts.parse(key_part, piece)
+        value = key_part.value(piece)
+        if isinstance(value, int):
+            time = value
+        elif value is not None and key_part.stored_field is not None:
+            texts[key_part.stored_field] = value
     return texts, time
 
 
@@ -137,27 +171,24 @@ def _epoch_ranges(
     since_ms: int | None,
 ) -> list[Range]:
     """The ranges within one epoch of salts; an interval of None is all of time."""
-    renderer = _renderer(layout, fixed, since_ms)
+    renderer = _renderer_of(layout, fixed, since_ms)
     prefixes = [b""]
     used: set[str] = set()
     for number, key_part in enumerate(layout.key):
         tail = layout.separator if number < len(layout.key) - 1 else b""
-        if isinstance(key_part, Time) and key_part.name not in fixed and interval is not None:
+        if key_part is layout.time and key_part.stored_field not in fixed and interval is not None:
             _must_be_used(layout, fixed, used)
-            bounds = time_parts.bounds(key_part, *interval)
+            bounds = key_part.ranges(*interval)
             if bounds is None:
                 return []
-            return [
-                (p + bounds[0], time_parts.after(p) if bounds[1] is None else p + bounds[1]) for p in prefixes
-            ]
-        if isinstance(key_part, Salt) and not follows(key_part, fixed):
-            salts = [str(key_part.base + i).rjust(key_part.size, "0").encode() for i in range(buckets)]
-            prefixes = [p + salt + tail for p in prefixes for salt in salts]
-        elif follows(key_part, fixed):
-            used |= inputs(key_part)
+            return [(p + bounds[0], after(p) if bounds[1] is None else p + bounds[1]) for p in prefixes]
+        if key_part.follows(fixed):
+            used |= key_part.inputs
             piece = renderer.rendered(key_part)
-            value = piece.as_py() if isinstance(key_part, Const) else piece[0].as_py()
+            value = piece.as_py() if isinstance(piece, pa.Scalar) else piece[0].as_py()
             prefixes = [p + value + tail for p in prefixes]
+        elif key_part.choices:
+            prefixes = [p + choice + tail for p in prefixes for choice in key_part.every(buckets)]
         else:
             _must_be_used(layout, fixed, used, key_part)
             break
@@ -170,21 +201,21 @@ def _epoch_ranges(
         return [(key, key + b"\0") for key in prefixes]
     if interval is not None:
         raise ValueError(
-            f"table {layout.table}: {_label(key_part)} comes before the time in the key: give its fields too"
+            f"table {layout.table}: {key_part.label} comes before the time in the key: give its fields too"
         )
-    return [(p, time_parts.after(p)) for p in prefixes]
+    return [(p, after(p)) for p in prefixes]
 
 
-def piece_of(layout: TableLayout, key_part: Part, fixed: Mapping[str, str | int]) -> bytes | None:
+def piece_of(layout: TableLayout, key_part: KeyPart, fixed: Mapping[str, str | int]) -> bytes | None:
     """The bytes of a part that follows from these fields; None if a value cannot be in the key."""
     try:
-        piece: bytes = _renderer(layout, fixed, None).rendered(key_part)[0].as_py()
+        piece: bytes = _renderer_of(layout, fixed, None).rendered(key_part)[0].as_py()
     except ValueError:
         return None
     return piece
 
 
-def pattern(layout: TableLayout, bytes_by_part: Mapping[Part, bytes]) -> bytes:
+def pattern(layout: TableLayout, bytes_by_part: Mapping[KeyPart, bytes]) -> bytes:
     """RE2 for the keys that may have these bytes as parts; `split` tells for certain."""
     return of_bytes(layout.separator).join(
         of_bytes(bytes_by_part[key_part])
@@ -196,7 +227,7 @@ def pattern(layout: TableLayout, bytes_by_part: Mapping[Part, bytes]) -> bytes:
     )
 
 
-def _renderer(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int | None) -> Renderer:
+def _renderer_of(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int | None) -> Renderer:
     """Renders the parts of one record that has the fixed fields only.
 
     Raises:
@@ -211,8 +242,8 @@ def _renderer(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: int
             if not good[0]:
                 raise ValueError(f"{layout.event[0]} {fixed[layout.event[0]]!r} is not a whole number")
         elif since_ms is not None:
-            event = time_parts.from_ms(np.array([since_ms], np.int64), layout.event[1])
-    return Renderer(layout, batch, event, _Strict(layout.table))
+            event = np.array([one_from_ms(since_ms, layout.event[1])], np.int64)
+    return _renderer(layout, batch, event, _Strict(layout.table))
 
 
 class _Strict(RecordRefusals):
@@ -223,19 +254,14 @@ class _Strict(RecordRefusals):
         raise ValueError(message)
 
 
-def _label(key_part: Part) -> str:
-    names = ", ".join(sorted(inputs(key_part))) or "the record"
-    return names if isinstance(key_part, (Field, Time)) else f"a {type(key_part).__name__.lower()} of {names}"
-
-
 def _must_be_used(
-    layout: TableLayout, fixed: Mapping[str, str | int], used: set[str], stop: Part | None = None
+    layout: TableLayout, fixed: Mapping[str, str | int], used: set[str], stop: KeyPart | None = None
 ) -> None:
     """Refuses fixed fields that are not at the front of the key."""
     unused = sorted(fixed.keys() - used)
     if unused:
         why = (
-            f"{_label(stop)} comes before it"
+            f"{stop.label} comes before it"
             if stop and unused[0] in layout.stored
             else "it is not in the front of the key"
         )

@@ -16,17 +16,11 @@ from timebeam.schema.core.batches import latest_points
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores.declared.codec import cell_values, read_keys, record_qualifiers, time_parts
-from timebeam.schema.stores.declared.codec.decode import event_time
-from timebeam.schema.stores.declared.model import (
-    COLUMN,
-    CellTime,
-    Encoding,
-    PointFields,
-    TableLayout,
-    TimeQualifier,
-)
-from timebeam.schema.stores.declared.parts import Suffix
+from timebeam.schema.stores.declared import cell_values, keys
+from timebeam.schema.stores.declared.columns import Encoding, TimeQualifier
+from timebeam.schema.stores.declared.model import COLUMN, CellTime, PointFields, TableLayout
+from timebeam.schema.stores.declared.parts.time_part import to_ms
+from timebeam.schema.stores.declared.read_records import event_time
 
 
 def fields_of_row(layout: TableLayout, row: Row) -> Mapping[str, str]:
@@ -35,7 +29,7 @@ def fields_of_row(layout: TableLayout, row: Row) -> Mapping[str, str]:
     Raises:
       ValueError: the key, or such a column, is not of this layout.
     """
-    texts, _ = read_keys.fields(layout, row.key)
+    texts, _ = keys.fields(layout, row.key)
     tags = points_of(layout).tags
     for column in layout.columns:
         if column.field in tags and column.field not in texts:
@@ -63,7 +57,7 @@ def label_of_cell(layout: TableLayout, cell: Cell) -> str | None:
         if layout.series is not None and layout.series.field in fields:
             return "" if layout.time_qualifier else cell.qualifier.decode()
         if layout.map is not None and layout.map.field in fields:
-            record_qualifiers.entry_names(layout.map, cell.qualifier)
+            layout.map.entry_names(cell.qualifier)
             return cell.qualifier.decode()
     except ValueError:  # `audit` reports such a column
         return None
@@ -105,7 +99,7 @@ def qualifier_of(layout: TableLayout, label: str) -> bytes | None:
 def time_source(layout: TableLayout) -> str:
     """Where the times of points come from: `key`, `cell`, `steps`, `column`, `start`."""
     assert layout.event is not None
-    if layout.time is not None and time_parts.is_exact(layout.time):
+    if layout.time is not None and layout.time.is_exact:
         return "key"
     if layout.cell_time is CellTime.EVENT and layout.event[1] != "us":
         return "cell"
@@ -118,19 +112,14 @@ def time_source(layout: TableLayout) -> str:
 
 def versions(layout: TableLayout) -> int:
     """The versions of a cell that are points: all where their timestamps alone tell records apart."""
-    return layout.max_versions if time_source(layout) == "cell" and time_parts.shares_rows(layout) else 1
+    return layout.max_versions if time_source(layout) == "cell" and layout.shares_rows else 1
 
 
 def is_unique(layout: TableLayout) -> bool:
     """Whether one instant of a series is in one row only."""
     assert layout.event is not None
     series_fields = {*layout.fields} & {*points_of(layout).tags, layout.event[0]}
-    ties = (
-        key_part
-        for key_part in layout.key
-        if isinstance(key_part, Suffix)
-        and (key_part.sources is None or not series_fields.issuperset(key_part.sources))
-    )
+    ties = (key_part for key_part in layout.key if key_part.is_tie and not key_part.follows(series_fields))
     return layout.event[1] != "us" and not any(ties)
 
 
@@ -191,7 +180,7 @@ def _time_of_row(layout: TableLayout, row: Row) -> int:
     if source == "cell":
         return 0
     if source != "column":
-        key_time = read_keys.fields(layout, row.key)[1]
+        key_time = keys.fields(layout, row.key)[1]
         if key_time is None:
             raise ValueError(f"row key {row.key!r} has no time")
         return key_time
@@ -253,10 +242,10 @@ def _times(
     source = time_source(layout)
     if source == "cell":
         return stamps_ms, damage
-    times_ms = time_parts.to_ms(key_times, layout.event[1])
+    times_ms = to_ms(key_times, layout.event[1])
     if source == "steps" and form and layout.time and layout.time.bucket:
         starts_ms = bucket_starts(times_ms, layout.time.bucket, layout.time.zone)
-        times_ms = record_qualifiers.times_after(form, starts_ms, steps, layout.time.zone)
+        times_ms = form.times_after(starts_ms, steps, layout.time.zone)
     return times_ms, damage
 
 
@@ -269,9 +258,7 @@ def _steps(layout: TableLayout, form: TimeQualifier, cells: Sequence[Cell]) -> t
     for i, cell in enumerate(cells):
         if cell.qualifier not in steps_by_qualifier:
             try:
-                steps_by_qualifier[cell.qualifier] = record_qualifiers.steps_within(
-                    form, layout.time.bucket, cell.qualifier
-                )
+                steps_by_qualifier[cell.qualifier] = form.steps_within(layout.time.bucket, cell.qualifier)
             except ValueError as error:
                 steps_by_qualifier[cell.qualifier] = error
         count = steps_by_qualifier[cell.qualifier]

@@ -1,1 +1,0 @@
-"""Records to the keys, rows and cells of declared tables, and back."""
