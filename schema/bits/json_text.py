@@ -6,9 +6,10 @@ formats can refuse what a server would change silently.
 
 from __future__ import annotations
 
+import collections
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +17,8 @@ import msgspec
 from timebeam.schema.bits.reasons import Reason, RefusedError
 
 _BLANKS = " \t\r\n"
+_FIRST, _FASTER = 4096, 8
+"""Bytes of a document that are looked at first, and how many times as many then, if it goes on."""
 
 
 class NumberText(str):
@@ -112,13 +115,81 @@ def _elements(line: str, trailing_comma: bool) -> Iterator[tuple[int, int, objec
         yield position, len(line), refused, in_array
 
 
-def is_json(text: bytes) -> bool:
-    """Whether a text is one JSON value; stops after the first value."""
+def is_document(text: bytes) -> bool:
+    """Whether a text is one JSON value over several lines; else each of its lines is a record."""
+    if b"\n" not in text:
+        return False
     try:
-        msgspec.json.decode(text, type=msgspec.Raw)
+        msgspec.json.decode(text, type=msgspec.Raw)  # stops early in a text of lines
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _may_be_document(text) and _is_json(text)  # such as one with NaN, whose points are refused
+    return b"\n" in text.strip()
+
+
+def _may_be_document(text: bytes) -> bool:
+    """Whether the first line of a text looks like the beginning of a value over several lines."""
+    text = text.lstrip()
+    first = text[: max(text.find(b"\n"), 0)].strip()
+    if not first:
+        return False
+    return first in (b"[", b"{") or (first[:1] in (b"[", b"{") and first[-1:] in (b",", b"{", b"[", b":"))
+
+
+def _is_json(text: bytes) -> bool:
+    """Whether the whole text is one JSON value; NaN and infinities are numbers."""
+    try:
+        DECODER.decode(text.decode())
+    except (ValueError, RecursionError):
         return False
     return True
+
+
+def starts_document(head: bytes | memoryview, longest: int) -> bool:
+    """Whether a text is a JSON value over several lines, or in one line that is too long.
+
+    An array with each element and each bracket on its own line is read as lines.
+
+    Args:
+      head: the first `longest` + 1 bytes of the text, or the whole text. Only what is needed of it is looked
+        at, since many short documents may follow each other.
+      longest: the most bytes of a line.
+    """
+    size = _FIRST
+    while True:
+        text = bytes(head[:size]).decode(errors="replace").lstrip()
+        starts = _starts(text, is_all=size >= len(head), is_long=len(head) > longest)
+        if starts is not None:
+            return starts
+        size *= _FASTER
+
+
+def _starts(text: str, *, is_all: bool, is_long: bool) -> bool | None:
+    """See `starts_document`; None if more of the text decides. `is_long`: whether all of it is too long."""
+    if not text.startswith(("[", "{")):
+        return False if text or is_all else None
+    first, _, rest = text.partition("\n")
+    if first.rstrip() == "[":
+        second, newline, _ = rest.lstrip().partition("\n")
+        if not newline and not is_all:
+            return None
+        second = second.rstrip().removesuffix(",")
+        if second == "]" or _value(second) == (len(second), False):
+            return False
+    end, is_cut = _value(text)
+    if is_cut and not is_all:
+        return None
+    return "\n" in text[:end] or (is_cut and is_long)
+
+
+def _value(text: str) -> tuple[int, bool]:
+    """(end of the JSON value at the start of a text, 0 if there is none; whether the text ends within it)."""
+    try:
+        return DECODER.raw_decode(text)[1], False
+    except json.JSONDecodeError as error:
+        is_cut = error.pos > len(text) - 8 or error.msg.startswith("Unterminated string")
+        return (len(text) if is_cut else 0), is_cut
+    except RecursionError:
+        return 0, False
 
 
 def check_string(text: str) -> None:
@@ -139,11 +210,51 @@ def _skip_blanks(line: str, position: int) -> int:
     return position
 
 
-_BLANK_BEFORE_COLON = re.compile(r'"[ \t\r\n]+:')
+def members_of(
+    value: object,
+    subject: str,
+    once: Container[str] | None = None,
+    *,
+    where: str = "",
+    skip_null: bool = False,
+) -> dict[str, Any]:
+    """The members of a JSON object, as `DECODER` reads it.
+
+    Args:
+      subject: what it is, for the message.
+      once: the keys that must not be duplicate; None for all.
+      where: what the message about a duplicate key begins with.
+      skip_null: leave out members that are null; their keys may be duplicate.
+
+    Raises:
+      RefusedError: BAD_SYNTAX; it is no object, or a key is duplicate.
+    """
+    if not isinstance(value, JsonPairs):
+        raise RefusedError(Reason.BAD_SYNTAX, f"{subject} must be a JSON object")
+    members: dict[str, Any] = {}
+    for key, member in value:
+        if key in members and (once is None or key in once):
+            raise RefusedError(Reason.BAD_SYNTAX, f"{where}duplicate key {key[:80]!r}")
+        if member is not None or not skip_null:
+            members[key] = member
+    return members
 
 
 class DuplicateKeyError(ValueError):
     """An object has a duplicate key."""
+
+
+def distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object, as `object_pairs_hook` of the standard library takes it.
+
+    Raises:
+      DuplicateKeyError: a key is duplicate.
+    """
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        (repeated, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
+        raise DuplicateKeyError(f"duplicate key {repeated!r}")
+    return members
 
 
 def check_keys(text: str) -> None:
@@ -153,12 +264,29 @@ def check_keys(text: str) -> None:
       DuplicateKeyError: an object has one.
       ValueError: the text is not JSON.
     """
-    json.loads(text, object_pairs_hook=_distinct, parse_int=len, parse_float=len)
+    json.loads(text, object_pairs_hook=lambda pairs: len(distinct(pairs)), parse_int=len, parse_float=len)
+
+
+def has_strings(text: bytes, count: int) -> bool:
+    """Whether a text of JSON surely has only so many strings, keys and values: those that were decoded.
+
+    Then it has no duplicate key, and none that was passed over. Without a backslash, a string has two quotes.
+
+    >>> has_strings(b'{"a": ":"}', 2), has_strings(b'{"a": ":", "a": 1}', 2)
+    (True, False)
+    """
+    return text.count(b'"') == 2 * count and b"\\" not in text
 
 
 def members_written(text: str) -> int | None:
-    """An upper bound for the members of all objects of a text, by its colons; None if unknown."""
+    """An upper bound for the members of all objects of a text, by its colons; None if unknown.
+
+    A text of whose values only the members were told apart has no duplicate key if it has no more of them.
+    """
     return None if _BLANK_BEFORE_COLON.search(text) else text.count('":')
+
+
+_BLANK_BEFORE_COLON = re.compile(r'"[ \t\r\n]+:')
 
 
 def scalar(raw: msgspec.Raw) -> tuple[str | None, bool]:
@@ -168,11 +296,3 @@ def scalar(raw: msgspec.Raw) -> tuple[str | None, bool]:
         text: str = msgspec.json.decode(raw)
         return text, True
     return (None if written == "null" else written), False
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> int:
-    names = {name for name, _ in pairs}
-    if len(names) < len(pairs):
-        repeated = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
-        raise DuplicateKeyError(f"duplicate key {repeated!r}")
-    return 0

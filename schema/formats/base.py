@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from timebeam.schema.bits.json_text import is_json
+from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.meter import NoRoomError, metered
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import AnnotationEdit
@@ -195,7 +195,7 @@ class MessageFormat(abc.ABC):
         text = message.text
         if self.framing not in (Framing.LINES, Framing.JSON):
             return []
-        if self.framing is Framing.JSON and is_json(text):
+        if self.framing is Framing.JSON and is_document(text):
             return []
         first, last = len(text) - len(text.lstrip()), len(text.rstrip())
         cut = text.find(b"\n", max(first, (first + last) // 2), last) + 1
@@ -348,6 +348,14 @@ def line_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
         if line.strip():
             yield start, start + len(line)
         start += len(line) + 1
+
+
+def record_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+    """(start, end) of the records of a JSON text: a document over several lines, or its lines."""
+    if is_document(text):
+        yield start, start + len(text)
+    else:
+        yield from line_spans(text, start)
 
 
 def joined_of(messages: Sequence[Message]) -> Joined:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ import pyarrow as pa
 from timebeam.schema.bits import number_text, number_words
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
+from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.meter import NoRoomError, charge_json
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import concatenate
@@ -90,13 +92,19 @@ class PointColumns:
 
 
 class LinewiseFormat(MessageFormat):
-    """A format of lines; a subclass reads many lines in columns, and any single line."""
+    """A format of lines; a subclass reads many lines in columns, and any single line.
+
+    Attributes:
+      documents: whether a text may also be a JSON document over several lines (`is_document`).
+    """
+
+    documents: ClassVar[bool] = False
 
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
         """(starts, ends) int64[n] of the lines that are not blank, without newlines; or one of a document."""
-        return (
-            number_text.lines(text) if self.is_lines(text) else (np.zeros(1, np.int64), np.full(1, len(text)))
-        )
+        if self.documents and is_document(text):
+            return np.zeros(1, np.int64), np.full(1, len(text))
+        return number_text.lines(text)
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """(points of the lines that can be read in columns, int64[k] the numbers of the other lines).
@@ -120,20 +128,19 @@ class LinewiseFormat(MessageFormat):
         """
         return starts, ends
 
-    def is_lines(self, text: bytes) -> bool:
-        """Whether each line of a text is a record; not so for a document over several lines."""
-        return True
-
     def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`. Blank lines are skipped."""
         return self._read_lines(message, *self.spans(message.text))
 
     def _parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; messages of lines are read as one text."""
-        lines: list[Message] = []
+        lines = messages
         documents: list[Message] = []
-        for message in messages:
-            (lines if self.is_lines(message.text) else documents).append(message)
+        if self.documents:
+            lines = []
+            for message in messages:
+                is_whole = b"\n" in message.text and is_document(message.text)
+                (documents if is_whole else lines).append(message)
         if documents:
             yield from super()._parse_all(documents)
         if lines:

@@ -18,6 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
 from timebeam.schema.bits.compression import LARGEST, DamagedError, TruncatedError, content, is_compressed
+from timebeam.schema.bits.json_text import starts_document
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -31,7 +32,7 @@ from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, re
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.input import cutters
 from timebeam.transforms.input.cutters import Cutter, DelimitedCutter, LineCutter
-from timebeam.transforms.input.json_cutter import JsonCutter, starts_document
+from timebeam.transforms.input.json_cutter import JsonCutter
 
 
 class AvroCutter:
@@ -185,7 +186,7 @@ def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
     if framing is not Framing.JSON or file.size_in_bytes <= LARGEST:
         return framing is Framing.JSON
     with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as opened:
-        return starts_document(opened.read(cutters.LINE_BYTES + 1))
+        return starts_document(opened.read(cutters.LINE_BYTES + 1), cutters.LINE_BYTES)
 
 
 def blocks_by_arrival(

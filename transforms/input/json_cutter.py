@@ -7,14 +7,13 @@ bracket or a comma of the document. So no whole document is in memory.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bytes, Int64s
 from timebeam.schema.bits.compression import LARGEST
-from timebeam.schema.bits.json_text import DECODER
+from timebeam.schema.bits.json_text import starts_document
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
@@ -34,53 +33,6 @@ _DEPTH[[ord(byte) for byte in "]}"]] = -1
 _COMMA, _QUOTE, _BACKSLASH = b',"\\'
 _IS_MARK = _DEPTH != 0
 _IS_MARK[_COMMA] = True
-
-
-def starts_document(head: bytes | memoryview) -> bool:
-    """Whether a text is a JSON value over several lines, or in one line that is too long.
-
-    An array with each element and each bracket on its own line is read as lines.
-
-    Args:
-      head: the first `LINE_BYTES` + 1 bytes of the text, or the whole text. Only what is needed of it is
-        looked at, since many short documents may follow each other.
-    """
-    size = _FIRST
-    while True:
-        text = bytes(head[:size]).decode(errors="replace").lstrip()
-        is_document = _is_document(text, is_all=size >= len(head), is_long=len(head) > cutters.LINE_BYTES)
-        if is_document is not None:
-            return is_document
-        size *= _FASTER
-
-
-def _is_document(text: str, *, is_all: bool, is_long: bool) -> bool | None:
-    """See `starts_document`; None if more of the text decides. `is_long`: whether all of it is too long."""
-    if not text.startswith(("[", "{")):
-        return False if text or is_all else None
-    first, _, rest = text.partition("\n")
-    if first.rstrip() == "[":
-        second, newline, _ = rest.lstrip().partition("\n")
-        if not newline and not is_all:
-            return None
-        second = second.rstrip().removesuffix(",")
-        if second == "]" or _value(second) == (len(second), False):
-            return False
-    end, is_cut = _value(text)
-    if is_cut and not is_all:
-        return None
-    return "\n" in text[:end] or (is_cut and is_long)
-
-
-def _value(text: str) -> tuple[int, bool]:
-    """(end of the JSON value at the start of a text, 0 if there is none; whether the text ends within it)."""
-    try:
-        return DECODER.raw_decode(text)[1], False
-    except json.JSONDecodeError as error:
-        is_cut = error.pos > len(text) - 8 or error.msg.startswith("Unterminated string")
-        return (len(text) if is_cut else 0), is_cut
-    except RecursionError:
-        return 0, False
 
 
 class _JsonScan:
@@ -203,7 +155,7 @@ class JsonCutter:
                 self._skip_blanks()
                 if not self._text or not (is_all or len(self._text) > cutters.LINE_BYTES):
                     return
-                if not starts_document(self._text[: cutters.LINE_BYTES + 1]):
+                if not starts_document(self._text[: cutters.LINE_BYTES + 1], cutters.LINE_BYTES):
                     self._lines = LineCutter(dataclasses.replace(self._origin, offset=self._offset))
                     text, self._text = bytes(self._text), memoryview(b"")
                     yield from self._lines.add(text)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import fastavro
 
+from timebeam.schema.bits.json_text import DuplicateKeyError, distinct
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.formats.rules import integer, shown
 
@@ -256,19 +257,14 @@ def read_json(text: bytes, schema: Schema) -> Any:
       RefusedError: BAD_ENCODING, BAD_SYNTAX.
     """
     try:
-        value = json.loads(text.decode(), object_pairs_hook=_object, parse_int=integer)
+        value = json.loads(text.decode(), object_pairs_hook=distinct, parse_int=integer)
     except UnicodeDecodeError as error:
         raise RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from error
+    except DuplicateKeyError as error:
+        raise RefusedError(Reason.BAD_SYNTAX, "not JSON: duplicate key") from error
     except (ValueError, RecursionError) as error:
         raise RefusedError(Reason.BAD_SYNTAX, f"not JSON: {error}") from error
     return _typed(value, schema.parsed["fields"][0]["type"], schema.named)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("duplicate key")
-    return members
 
 
 def _typed(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:

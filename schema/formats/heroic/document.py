@@ -16,7 +16,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.json_text import JsonPairs, check_string
+from timebeam.schema.bits.json_text import JsonPairs, check_string, members_of
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.heroic.gathering import Value, check_number, check_time, distribution, series_of
@@ -64,7 +64,7 @@ def read_document(raw: bytes) -> DocumentPoints:
         raise RefusedError(Reason.BAD_ENCODING, why) from error
     except (ValueError, RecursionError) as error:
         raise RefusedError(Reason.BAD_SYNTAX, f"not JSON: {str(error)[:80]}") from error
-    members = _object(document, "a document")
+    members = members_of(document, "a document")
     if members.get("version") is not None:
         return _consumed(members)
     if "series" in members or "data" in members:
@@ -94,7 +94,7 @@ def _typed_value(value: object) -> Value:
     """The value of version 2: an object with one member; a distribution comes before a double."""
     if value is None:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a doubleValue or a distributionValue")
-    members = _object(value, "the value of version 2") if isinstance(value, JsonPairs) else {}
+    members = members_of(value, "the value of version 2") if isinstance(value, JsonPairs) else {}
     if members.get("distributionValue") is not None:
         return distribution(members["distributionValue"])
     if "doubleValue" in members:
@@ -104,11 +104,11 @@ def _typed_value(value: object) -> Value:
 
 def _written(members: dict[str, Any]) -> DocumentPoints:
     """The points of the body of a write; without `series` they have the empty series."""
-    series_members = _object(members.get("series") or JsonPairs(), "series")
+    series_members = members_of(members.get("series") or JsonPairs(), "series")
     tags = _texts(series_members.get("tags"), "tags", skip_null=False)
     resources = _texts(series_members.get("resource"), "resource", skip_null=False)
     series = _series(series_members.get("key") if series_members else "", tags, resources)
-    data = _object(members.get("data") or JsonPairs(), "data")
+    data = members_of(members.get("data") or JsonPairs(), "data")
     kind, points = data.get("type"), data.get("data")
     if kind not in ("points", "distributionPoints") and data:
         why = f"Unsupported metric type {shown(kind)!r}: send points or distributionPoints"
@@ -143,20 +143,8 @@ def _number_point(point: object) -> tuple[int, Value]:
 
 def _distribution_point(point: object) -> tuple[int, Value]:
     """(time in ms, bytes) of an object with a timestamp and a value in base64."""
-    members = _object(point, "a point of a distribution")
+    members = members_of(point, "a point of a distribution")
     return check_time(members.get("timestamp"), first=0), distribution(members.get("value"))
-
-
-def _object(value: object, subject: str) -> dict[str, Any]:
-    """The members of an object; refuses duplicate keys."""
-    if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_SYNTAX, f"{subject} must be a JSON object")
-    members: dict[str, Any] = {}
-    for name, member in value:
-        if name in members:
-            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {name[:80]!r}")
-        members[name] = member
-    return members
 
 
 def _texts(value: object, subject: str, *, skip_null: bool) -> list[tuple[str, str]]:

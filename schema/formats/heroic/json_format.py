@@ -8,17 +8,15 @@ refusal for each reason.
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
 
-from timebeam.schema.bits.json_text import is_json
+from timebeam.schema.bits.json_text import has_strings
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import Framing, line_spans
+from timebeam.schema.formats.base import Framing, record_spans
 from timebeam.schema.formats.heroic.document import read_document, version_of
 from timebeam.schema.formats.heroic.gathering import HeroicFormat, HeroicGatherer, Value
 from timebeam.schema.formats.rules import LAST_MILLISECOND
@@ -106,25 +104,24 @@ class HeroicJson(HeroicFormat):
     def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
         """See `HeroicFormat.read`. Blank lines are skipped.
 
-        Duplicate and unknown names are detected by counting: each name is followed by a colon, and all
-        other colons are in strings. Escapes could hide a colon, so documents with escapes are not plain.
+        Duplicate and unknown names are detected by counting strings: besides names, two of a document and
+        those of its tags and resources. So documents with escapes are not plain.
         """
-        numbers: dict[_Names, tuple[int, int]] = {}
-        for first, last in _spans(text, start, end):
+        numbers: dict[_Names, int] = {}
+        for first, last in record_spans(text[start:end], start):
             raw = text[first:last]
             try:
                 names, members, times_ms, values = _read(self._decode(raw))
-                entry = numbers.get(names)
-                colons = _colons(names) if entry is None else entry[1]
-                if raw.count(b":") != members + colons or b"\\" in raw:
+                if not has_strings(raw, members + 2 + 2 * len(names[1]) + 2 * len(names[2])):
                     raise _NotPlainError
             except (_NotPlainError, RefusedError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 _read_any(raw, first, last, points)
                 continue
-            if entry is None:
+            number = numbers.get(names)
+            if number is None:
                 series = Series.of(names[0], dict(names[1]), dict(names[2]))
-                entry = numbers[names] = points.number_of(series), colons
-            points.add_many(entry[0], times_ms, values, first, last)
+                number = numbers[names] = points.number_of(series)
+            points.add_many(number, times_ms, values, first, last)
 
 
 def _read(document: _Document) -> _PlainDocument:
@@ -180,19 +177,3 @@ def _names(key: str, tags: _Texts, resources: _Texts) -> _Names:
 def _fits(number: Value) -> bool:
     """Whether a number fits 64 bits; msgspec refuses doubles that do not."""
     return type(number) is not int or -(1 << 63) <= number < 1 << 63
-
-
-def _colons(names: _Names) -> int:
-    """The number of colons after the names of tags and resources, and in all strings."""
-    strings = [names[0], *itertools.chain.from_iterable(names[1] + names[2])]
-    return len(names[1]) + len(names[2]) + "".join(strings).count(":")
-
-
-def _spans(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of the documents of a message: its lines, or one document over several lines."""
-    document = text[start:end]
-    lines = document.split(b"\n")
-    if len(lines) > 1 and not is_json(next(filter(bytes.strip, lines), b"{}")) and is_json(document):
-        yield start, end
-    else:
-        yield from line_spans(document, start)

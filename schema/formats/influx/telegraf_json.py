@@ -48,15 +48,11 @@ class TelegrafJson(MeasurementFormat):
 
     name = "telegraf-json"
     escapes_names = True
+    documents = True
     example = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
     declared_options = _OPTIONS
 
     precision_option = ("telegraf_precision", Precision.SECONDS)
-
-    def is_lines(self, text: bytes) -> bool:
-        """See `LinewiseFormat.is_lines`: a document has a first line that is none by itself."""
-        first = text.lstrip().partition(b"\n")[0].rstrip()
-        return first.endswith(b"}") or b"\n" not in text.strip()
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """A point per good field of each metric of a line, then one refusal per reason for the others."""

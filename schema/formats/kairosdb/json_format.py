@@ -18,14 +18,14 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
-from timebeam.schema.bits.json_text import DECODER, elements, is_json
+from timebeam.schema.bits.json_text import DECODER, elements, has_strings
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.bits.number_text import number_columns
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.batches import concatenate
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, line_spans
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, record_spans
 from timebeam.schema.formats.kairosdb.metric import TTL_OPTION, Ttl, Value, read_metric, ttl_option
 from timebeam.schema.formats.rules import Refusals
 
@@ -34,7 +34,6 @@ Pair = tuple[Long, Long | float]
 
 _MARKS = bytes(48 if 48 <= byte < 58 else 101 if byte == 69 else byte for byte in range(256))
 _EXPONENT = b"0e"  # in a text translated by `_MARKS`
-_KEY = re.compile(rb'"\s*:')
 _MINUS_ZERO = re.compile(rb"-0[^.0-9]")
 
 
@@ -90,7 +89,7 @@ class KairosDbJson(MessageFormat):
         """See `MessageFormat.parse`. Blank lines are skipped."""
         charge_json(message.text)
         gathered = _KairosDbGatherer(message)
-        for start, end in _spans(message.text):
+        for start, end in record_spans(message.text):
             for number, (first, last) in enumerate(_elements(message.text, start, end)):
                 if not self._plain(message.text[first:last], first, last, gathered):
                     self._slow(number, first, last, gathered)
@@ -118,7 +117,8 @@ class KairosDbJson(MessageFormat):
             elif any(type(value) is float for _, value in points):
                 return False
         tags = bytes(metric.tags)
-        if len(_KEY.findall(raw)) - len(_KEY.findall(tags)) != fields:
+        strings = fields + 1 + (metric.type is not msgspec.UNSET)
+        if not has_strings(raw, strings + tags.count(b'"') // 2):
             return False  # a duplicate key, or half a point
         series = self._series.get((metric.name, tags))
         if series is None:
@@ -211,14 +211,6 @@ class _KairosDbGatherer:
 
     def _origins(self, starts: Int64s, ends: Int64s) -> Origins:
         return Origins(self.message.text, starts, ends, self.message.source, self.message.offset)
-
-
-def _spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """The spans of lines that are not blank; one span for a JSON value over several lines."""
-    if b"\n" in text.strip() and is_json(text):
-        yield 0, len(text)
-    else:
-        yield from line_spans(text)
 
 
 def _elements(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string
+from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.option import Option, values_of
 from timebeam.schema.core.points import Series
@@ -135,13 +135,8 @@ def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
     Raises:
       RefusedError: no point of it can be stored.
     """
-    if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_SYNTAX, f"metric[{number}] must be a JSON object")
-    fields: dict[str, Any] = {}
-    for key, item in value:
-        if key in fields and key in _FIELDS:
-            raise RefusedError(Reason.BAD_SYNTAX, f"metric[{number}]: duplicate key {key!r}")
-        fields[key] = item
+    subject = f"metric[{number}]"
+    fields = members_of(value, subject, _FIELDS, where=f"{subject}: ")
     name = _text(fields.get("name"), f"metric[{number}].name", Reason.BAD_METRIC)
     tags = _tags(fields.get("tags"), f"metric[{number}]")
     time = fields.get("timestamp") if fields.get("time") is None else fields["time"]

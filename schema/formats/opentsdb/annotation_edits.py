@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string
+from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of
 from timebeam.schema.bits.meter import charge_json
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, line_spans
-from timebeam.schema.formats.opentsdb.json_format import is_document, tags_of, values
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, record_spans
+from timebeam.schema.formats.opentsdb.json_format import tags_of, values
 from timebeam.schema.formats.rules import Refusals, parse_time, shown
 
 _KEYS = frozenset(
@@ -52,7 +52,7 @@ class OpenTsdbAnnotations(MessageFormat):
         def read(value: object) -> _EditRequest:
             return _request(value, method)
 
-        for start, end in [(0, len(text))] if is_document(text) else line_spans(text):
+        for start, end in record_spans(text):
             for first, last, outcome in values(text, start, end, read):
                 if isinstance(outcome, RefusedError):
                     refusals.add(first, last, outcome)
@@ -84,7 +84,7 @@ def _request(value: object, method: str) -> _EditRequest:
     Raises:
       RefusedError: it is not a request that can be carried out.
     """
-    members = _members(value)
+    members = members_of(value, "an annotation", _KEYS, skip_null=True)
     http_method = _method(members.get("method", method) or Method.POST.value)
     if "tsuids" in members or members.get("global"):
         raise RefusedError(
@@ -107,19 +107,6 @@ def _request(value: object, method: str) -> _EditRequest:
     if http_method is not Method.DELETE and all(field is None for field in request[4:]):
         raise NO_CHANGES
     return request
-
-
-def _members(value: object) -> dict[str, Any]:
-    """The members of an object without null ones; refuses duplicate keys."""
-    if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_SYNTAX, "an annotation must be a JSON object")
-    members: dict[str, Any] = {}
-    for key, member in value:
-        if key in members and key in _KEYS:
-            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {key!r}")
-        if member is not None:
-            members[key] = member
-    return members
 
 
 def _method(text: object) -> Method:

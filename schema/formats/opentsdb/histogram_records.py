@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from timebeam.schema.bits.json_text import JsonPairs
+from timebeam.schema.bits.json_text import JsonPairs, members_of
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.histograms import (
     Bounds,
@@ -39,7 +39,7 @@ from timebeam.schema.formats.base import (
     checked_histogram_id,
 )
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat
-from timebeam.schema.formats.opentsdb.json_format import is_document, metric_and_time, tags_of, values
+from timebeam.schema.formats.opentsdb.json_format import metric_and_time, tags_of, values
 from timebeam.schema.formats.opentsdb.text_format import tags_of_words
 from timebeam.schema.formats.rules import finite, parse_time, short
 
@@ -61,6 +61,7 @@ class OpenTsdbHistogram(LinewiseFormat):
     name = "opentsdb-histogram"
     example = b"histogram sys.latency 1356998400 0,1.75=12:1.75,3.5=16:u=2:o=1 host=web01"
     framing = Framing.JSON
+    documents = True
     declared_options = (HISTOGRAM_ID_OPTION,)
 
     def __init__(self, histogram_id: int = HISTOGRAM_ID) -> None:
@@ -71,10 +72,6 @@ class OpenTsdbHistogram(LinewiseFormat):
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """See `MessageFormat.from_options`: `histogram_id`."""
         return cls(checked_histogram_id(options))
-
-    def is_lines(self, text: bytes) -> bool:
-        """See `LinewiseFormat.is_lines`: not a document over several lines."""
-        return not (b"\n" in text and is_document(text))
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The histogram of a telnet line or object, or those of an array."""
@@ -106,7 +103,7 @@ class OpenTsdbHistogram(LinewiseFormat):
 
     def _of_object(self, value: object) -> Point:
         """The histogram of a JSON object, checked in the order of HistogramPojo.validate."""
-        members = _members(value)
+        members = members_of(value, "a histogram", _KEYS, skip_null=True)
         metric, time_ms, in_ms = metric_and_time(members)
         tags = tags_of(members.get("tags"))
         packed, buckets = members.get("value"), members.get("buckets")
@@ -187,16 +184,3 @@ def _long(text: object) -> int:
     if not isinstance(text, str) or not _LONG.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
         raise RefusedError(Reason.VALUE_NOT_STORABLE, f"{short(str(text))!r} is not a 64-bit integer")
     return int(text)
-
-
-def _members(value: object) -> dict[str, Any]:
-    """The members of an object that have a meaning, without null ones; refuses duplicate keys."""
-    if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_SYNTAX, "a histogram must be a JSON object")
-    members: dict[str, Any] = {}
-    for key, member in value:
-        if key in members:
-            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {key!r}")
-        if key in _KEYS and member is not None:
-            members[key] = member
-    return members

@@ -16,7 +16,14 @@ import numpy as np
 
 from timebeam.schema.bits import number_text
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
-from timebeam.schema.bits.json_text import DECODER, JsonPairs, NumberText, check_string, elements
+from timebeam.schema.bits.json_text import (
+    JsonPairs,
+    NumberText,
+    check_string,
+    elements,
+    has_strings,
+    members_of,
+)
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Point
@@ -24,15 +31,6 @@ from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places
 from timebeam.schema.formats.rules import LAST_MILLISECOND, add_tag, parse_time, parse_value
 
 T = TypeVar("T")
-
-
-def is_document(text: bytes) -> bool:
-    """Whether a text is one JSON value over several lines."""
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)  # stops early in a text of lines
-    except (msgspec.DecodeError, RecursionError):
-        return _may_be_document(text) and _is_json(text)  # such as one with NaN, whose points are refused
-    return b"\n" in text.strip()
 
 
 def values(
@@ -57,24 +55,6 @@ def values(
             yield element.start, element.end, error
 
 
-def _may_be_document(text: bytes) -> bool:
-    """Whether the first line of a text looks like the beginning of a value over several lines."""
-    text = text.lstrip()
-    first = text[: max(text.find(b"\n"), 0)].strip()
-    if not first:
-        return False
-    return first in (b"[", b"{") or (first[:1] in (b"[", b"{") and first[-1:] in (b",", b"{", b"[", b":"))
-
-
-def _is_json(text: bytes) -> bool:
-    """Whether the whole text is one JSON value."""
-    try:
-        DECODER.decode(text.decode())
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 class OpenTsdbJson(LineFormat):
     """`{"metric": "sys.cpu", "timestamp": 1356998400, "value": 42.5, "tags": {"host": "web01"}}`.
 
@@ -88,22 +68,20 @@ class OpenTsdbJson(LineFormat):
     name = "opentsdb-json"
     example = b'{"metric":"sys.cpu","timestamp":1356998400,"value":42.5,"tags":{"host":"web01"}}'
     framing = Framing.JSON
+    documents = True
 
     def good_points(self, text: bytes) -> int | None:
         """See `MessageFormat.good_points`: of an object or array of plain points.
 
-        A string of JSON has two quotes and, without a backslash, no other. So many quotes as the members of
-        plain points have leave none for other members or duplicate keys.
+        So many strings as plain points have leave none for other members or duplicate keys.
         """
-        if b"\\" in text:
-            return None
         try:
             content = _PLAIN_POINTS.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         points = content if isinstance(content, list) else [content]
         strings = 5 * len(points) + 2 * sum(len(point.tags) for point in points)
-        if not points or text.count(b'"') != 2 * strings:
+        if not points or not has_strings(text, strings):
             return None
         times = [point.timestamp for point in points]
         if set(map(type, times)) != {int} or min(times) < 1 or max(times) > LAST_MILLISECOND:
@@ -128,10 +106,6 @@ class OpenTsdbJson(LineFormat):
             first = number + 1
         pieces.append((starts[first:], ends[first:]))
         return np.concatenate([piece[0] for piece in pieces]), np.concatenate([piece[1] for piece in pieces])
-
-    def is_lines(self, text: bytes) -> bool:
-        """See `LinewiseFormat.is_lines`: not a document over several lines."""
-        return not (b"\n" in text and is_document(text))
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """See `LineFormat.locate`: after `"timestamp":` and `"value":`, anywhere in the line."""
@@ -192,13 +166,7 @@ _BYTES_AN_OBJECT = 24  # a point has two, and at least 54 bytes
 
 def _point(value: object) -> Point:
     """The point of one JSON object, checked in OpenTSDB's order."""
-    if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_SYNTAX, "a data point must be a JSON object")
-    members: dict[str, Any] = {}
-    for key, member in value:
-        if key in members and key in ("metric", "timestamp", "value", "tags"):
-            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate key {key!r}")
-        members[key] = member
+    members = members_of(value, "a data point", ("metric", "timestamp", "value", "tags"))
     metric, time_ms, in_ms = metric_and_time(members)
     number = members.get("value")
     if number is None:

@@ -10,12 +10,13 @@ import pytest
 
 from tests.support.refusals import refused_point
 from timebeam.schema.bits import meter
+from timebeam.schema.bits.json_text import starts_document
 from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Envelope, Rejected
 from timebeam.schema.formats import FORMATS, Message, MessageFormat, message_format
 from timebeam.schema.formats.base import Framing
-from timebeam.transforms.input.json_cutter import starts_document
+from timebeam.transforms.input.cutters import LINE_BYTES
 
 POISON = b"poison"
 JSON_EXAMPLES = {
@@ -145,8 +146,8 @@ def test_more_digits_than_python_reads(name: str) -> None:
         if number in good
     ]
     bad = good.replace(numbers[0], MANY_DIGITS)
-    assert not starts_document(bad)
-    assert starts_document(b"[\n" + bad.replace(b",", b",\n") + b"]")
+    assert not starts_document(bad, LINE_BYTES)
+    assert starts_document(b"[\n" + bad.replace(b",", b",\n") + b"]", LINE_BYTES)
     for text in (bad, bad + b"\n" + good, b"[\n" + good + b",\n" + bad.replace(b",", b",\n", 1) + b"\n]"):
         if name == "heroic-json" and text.startswith(b"["):
             continue

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timebeam.schema.bits import json_text
+from timebeam.schema.bits.json_text import starts_document
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
 from timebeam.transforms.input import cutters, json_cutter
-from timebeam.transforms.input.json_cutter import JsonCutter, starts_document
+from timebeam.transforms.input.json_cutter import JsonCutter
 
 TEXT = st.text(st.sampled_from('ab"\\,[]{}\n é東'), max_size=8)
 ELEMENT: st.SearchStrategy[Any] = st.recursive(
@@ -33,6 +35,7 @@ def sizes(
         patch.setattr(json_cutter, "RECORD_BYTES", record)
         patch.setattr(json_cutter, "_STEP", step)
         patch.setattr(json_cutter, "_FIRST", min(step, 4096))
+        patch.setattr(json_text, "_FIRST", min(step, 4096))
         yield
 
 
@@ -119,13 +122,13 @@ def test_an_object_over_several_lines_is_one_block_and_another_may_follow() -> N
     ],
 )
 def test_documents_are_told_from_lines(head: bytes, expected: bool) -> None:
-    assert starts_document(head) == expected
+    assert starts_document(head, cutters.LINE_BYTES) == expected
 
 
 def test_short_documents_that_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each was looked for in a mebibyte: 4 MB of them took minutes, and 64 MiB hours."""
     looked_at: list[int] = []
-    scan, value = json_cutter._JsonScan._step, json_cutter._value
+    scan, value = json_cutter._JsonScan._step, json_text._value
 
     def counted_scan(self: Any, view: Any) -> int:
         looked_at.append(len(view))
@@ -136,7 +139,7 @@ def test_short_documents_that_follow_each_other(monkeypatch: pytest.MonkeyPatch)
         return value(text)
 
     monkeypatch.setattr(json_cutter._JsonScan, "_step", counted_scan)
-    monkeypatch.setattr(json_cutter, "_value", counted_value)
+    monkeypatch.setattr(json_text, "_value", counted_value)
     document = json.dumps({"n": [*range(100)], "text": "}"}, indent=1).encode() + b"\n\n"
     text = document * 4000
     messages, rejected = cut(text, 4 << 20, len(text))

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from timebeam.schema.bits import regex
+from timebeam.schema.bits.json_text import DuplicateKeyError, distinct
 
 LAST_TREE_ID = 65_535
 
@@ -155,7 +156,9 @@ def parse_trees(text: str) -> list[Tree]:
       TreeError: it is not JSON, a field is unknown or has a wrong value, or a rule cannot work.
     """
     try:
-        document = json.loads(text, object_pairs_hook=_distinct)
+        document = json.loads(text, object_pairs_hook=distinct)
+    except DuplicateKeyError as error:
+        raise TreeError("it is not JSON: duplicate key in an object") from error
     except (ValueError, RecursionError) as error:
         raise TreeError(f"it is not JSON: {error}") from error
     documents = document if isinstance(document, list) else [document]
@@ -312,10 +315,3 @@ def _check_text(who: str, *strings: str) -> None:
             raise TreeError(f"{who}: half a surrogate pair in {string!r}") from error
     if sum(len(string.encode()) for string in strings) > _DEFINITION_BYTES:
         raise TreeError(f"{who}: its strings have more than {_DEFINITION_BYTES} bytes in total")
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise TreeError("duplicate key in an object")
-    return members
