@@ -55,7 +55,7 @@ from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.local.generator import Load
 from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.pipelines.rollup.jobs import add_rollup, opentsdb_rollup
+from timebeam.pipelines.rollup.jobs import opentsdb_rollup
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Selected, Selection
 from timebeam.schema.core.rows import EncodedRow, Row
@@ -67,8 +67,9 @@ from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 from timebeam.transforms.flow import coders
 from timebeam.transforms.read.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.accumulate_chunks import AccumulateFn, ChunksFn
 from timebeam.transforms.rollup.chunk_points import NumberedChunk, NumberReader, give_back_memory
+from timebeam.transforms.rollup.encode_tables import TablesEncoder
+from timebeam.transforms.rollup.rollup_graph import add_rollup
 from timebeam.transforms.rollup.rollup_job import RollupJob
 
 START = 1_356_998_400
@@ -163,10 +164,11 @@ def stored(arguments: list[str]) -> None:
     options, job = _job(arguments)
     requests, rows, cells = [], list[EncodedRow](), 0
     prefix = f"stored-{options.table_prefix}"
-    reads = AccumulateFn(job)
+    encoder = TablesEncoder(job)
+    reads = encoder.accumulate()
     reads.setup()
     reads.start_bundle()
-    for chunk in ChunksFn(job).process(None):
+    for chunk in encoder.chunks():
         if isinstance(chunk, NumberedChunk):
             rows += [row for row in reads.process(chunk) if isinstance(row, EncodedRow)]
     last = [row for row in reads.finish_bundle() if isinstance(row, WindowedValue)]
@@ -208,7 +210,9 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     started, worked = time.perf_counter(), time.process_time()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=CachedOptions())
     coders.register()
-    write_dead_letters(add_rollup(pipeline, job, write=write_cells), options.dead_letters, 0)
+    once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
+    refused = add_rollup(once, TablesEncoder(job), write=write_cells)
+    write_dead_letters(refused, options.dead_letters, 0)
     result = run_with_progress(pipeline)
     summary = PointsSummary.of(result, time.perf_counter() - started, False, options.dead_letters)
     printed = {

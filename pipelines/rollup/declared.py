@@ -20,29 +20,18 @@ from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import Cell, KeyRange, Row
+from timebeam.schema.core.rows import KeyRange, Row
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
-from timebeam.schema.stores.declared.model import Declaration, TableLayout
+from timebeam.schema.stores.declared.model import Declaration
 from timebeam.schema.stores.declared.write_records import tables
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.table_list import table_names
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.read.chunks import RangesFn
-from timebeam.transforms.rollup.roll_up_records import (
-    EXISTING,
-    PIECES,
-    AccumulateValuesFn,
-    CopyDayFn,
-    DayCopy,
-    DeclaredRollupJob,
-    ExistingRowsFn,
-    OverwriteFn,
-    RollupRowsFn,
-)
-from timebeam.transforms.rollup.rollup_series import SeriesText
+from timebeam.transforms.rollup.roll_up_records import CopyDayFn, DayCopy, DeclaredRollupJob
+from timebeam.transforms.rollup.rollup_graph import add_rollup
 
 
 def copies_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DayCopy]:
@@ -113,13 +102,20 @@ class DeclaredRollups(DescribedRollup):
         refused: list[PCollection[Rejected]] = []
         for copy in self.copies:
             name = copy.table
-            rows = _ranges(root, self.target, copy.source.table, name) | f"CopyDay[{name}]" >> refusing(
-                CopyDayFn(copy), Row
+            rows = (
+                root
+                | f"Once[{name}]" >> beam.Create([None], reshuffle=False)
+                | f"Ranges[{name}]"
+                >> beam.ParDo(RangesFn(self.target, copy.source.table)).with_output_types(KeyRange)
+                | f"Spread[{name}]" >> beam.Reshuffle()
+                | f"CopyDay[{name}]" >> refusing(CopyDayFn(copy), Row)
             )
             writer = StoreRows(self.target, [name], "direct", Packing.POINTS)
             refused += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]
         for rollup in self.rollups:
-            refused += _rolled_up(root, rollup)
+            (name,) = rollup.tables
+            once = root | f"Once[{name}]" >> beam.Create([None], reshuffle=False)
+            refused += add_rollup(once, rollup, name=name)
         return refused
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
@@ -162,35 +158,3 @@ def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollup
                 f"layout {copy.tables.name} are dropped: choose a later day, or raise expire"
             )
     return DeclaredRollups(target_of(options), tables(declaration), declaration, copies, rollups, today)
-
-
-def _ranges(root: beam.Pipeline, target: Target, table: str, name: str) -> PCollection[KeyRange]:
-    return (
-        root
-        | f"Once[{name}]" >> beam.Create([None], reshuffle=False)
-        | f"Ranges[{name}]" >> beam.ParDo(RangesFn(target, table)).with_output_types(KeyRange)
-        | f"Spread[{name}]" >> beam.Reshuffle()
-    )
-
-
-def _rolled_up(root: beam.Pipeline, job: DeclaredRollupJob) -> Sequence[PCollection[Rejected]]:
-    """The steps of one rollup; what they refuse."""
-    target: TableLayout = job.rollup.target
-    name = target.table
-    accumulated = _ranges(root, job.target, job.source.table, name) | f"Accumulate[{name}]" >> refusing(
-        AccumulateValuesFn(job), tuple[SeriesText, bytes]
-    )
-    new_rows = (
-        accumulated.main
-        | f"GroupPerSeries[{name}]" >> beam.GroupByKey()
-        | f"Rows[{name}]" >> refusing(RollupRowsFn(job), tuple[bytes, Row])
-    )
-    existing_fn = beam.ParDo(ExistingRowsFn(job)).with_output_types(tuple[bytes, list[Cell]])
-    existing = _ranges(root, job.target, name, f"{name}, standing") | f"Standing[{name}]" >> existing_fn
-    rows = (
-        {PIECES: new_rows.main, EXISTING: existing}
-        | f"GroupPerRow[{name}]" >> beam.CoGroupByKey()
-        | f"Overwrite[{name}]" >> refusing(OverwriteFn(job), Row)
-    )
-    written = rows.main | f"Write[{name}]" >> StoreRows(job.target, [name], "direct", Packing.POINTS)
-    return [accumulated[REJECTED], new_rows[REJECTED], rows[REJECTED], written]

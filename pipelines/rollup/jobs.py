@@ -1,22 +1,10 @@
-"""Rollups into OpenTSDB's tables, or as ordinary series into tables of their own.
-
-Into OpenTSDB's tables:
-
-           ┌─► what has all its points, encoded, over existing cells ─────────────► write
-raw rows ──┴─► accumulators by series and row ─┐
-                                               ├─► group per row ─► merge, encode ─► write
-rollup rows ─► existing cells ─────────────────┘
-"""
+"""Rollups into OpenTSDB's tables, or as ordinary series into tables of their own."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import apache_beam as beam
-from apache_beam.pvalue import PCollection
+from collections.abc import Mapping
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.period import Period, delay_ms, period_of
@@ -34,24 +22,21 @@ from timebeam.pipelines.rollup.follow import FollowedRollup, Rounds
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.bits.times import DAY_S, hours_between, utc_text
 from timebeam.schema.core.contract import HourMarks, Layout, RollupSeries
-from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
 from timebeam.schema.rollup.day_plan import RollupPart
 from timebeam.schema.stores import MissingCapabilityError, find_opentsdb
 from timebeam.schema.stores.opentsdb.keys import ranges as key_ranges
 from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
-from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.write import StoreRows, data_tables
+from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import touched_table
-from timebeam.transforms.rollup.clear_marks import when_complete
-from timebeam.transforms.rollup.rollup_graph import add_steps
+from timebeam.transforms.rollup.encode_series import SeriesRollupJob
+from timebeam.transforms.rollup.encode_tables import TablesEncoder
+from timebeam.transforms.rollup.rollup_graph import RollupEncoder
 from timebeam.transforms.rollup.rollup_job import RollupJob, outputs, rollup_tables
-from timebeam.transforms.rollup.rollup_series import SeriesRollupJob, accumulate_series, store_interval
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,9 +72,10 @@ class OpenTsdbRollup(LayoutRollup):
             )
         return lines
 
-    def add_rollup(self, root: beam.Pipeline, marks: PCollection[Any]) -> Sequence[PCollection[Rejected]]:
-        """See `LayoutRollup.add_rollup`."""
-        return add_rollup(root, self.work, after=marks)
+    @property
+    def encoder(self) -> RollupEncoder:
+        """See `LayoutRollup.encoder`."""
+        return TablesEncoder(self.work)
 
 
 def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRollup:
@@ -109,26 +95,6 @@ def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRoll
     parts = [RollupPart(period.plan(config))]
     work = RollupJob(target, layout, config, parts, UidOptions(policy), options.dry_run)
     return OpenTsdbRollup(target, [*layout.tables(), *rollup_tables(config, layout)], work)
-
-
-def add_rollup(
-    root: beam.Pipeline, job: RollupJob, *, write: bool = True, after: PCollection[Any] | None = None
-) -> list[PCollection[Rejected]]:
-    """Adds the graph of a rollup to a pipeline; returns what is refused.
-
-    Args:
-      write: without it the graph ends before the tables.
-      after: is complete before the first point is read.
-    """
-    once = root | "Once" >> beam.Create([None], reshuffle=False)
-    if after is not None:
-        once = when_complete(once, after)
-    rows, refused = add_steps(once, job)
-    tables = [spec.name for spec in rollup_tables(job.config, job.layout)]
-    if write:
-        for name, mutations in rows.items():
-            refused.append(mutations | name >> StoreRows(job.target, tables, "direct", Packing.POINTS))
-    return refused
 
 
 def interval_layouts(
@@ -208,13 +174,10 @@ class SeriesRollup(LayoutRollup):
             )
         return lines
 
-    def add_rollup(self, root: beam.Pipeline, marks: PCollection[Any]) -> Sequence[PCollection[Rejected]]:
-        """See `LayoutRollup.add_rollup`."""
-        accumulated = accumulate_series(root, self.work, marks)
-        refused = [accumulated[REJECTED]]
-        for interval in self.work.intervals:
-            refused += store_interval(root, self.work, interval, accumulated[interval])
-        return refused
+    @property
+    def encoder(self) -> RollupEncoder:
+        """See `LayoutRollup.encoder`."""
+        return self.work
 
 
 def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Period) -> SeriesRollup:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PCollection
@@ -24,9 +23,15 @@ from timebeam.transforms.rollup.changed_hours import (
     read_marks,
     touched_ranges,
 )
-from timebeam.transforms.rollup.clear_marks import ClearMarksFn, CoveredMarksFn, unwritten_metrics
+from timebeam.transforms.rollup.clear_marks import (
+    ClearMarksFn,
+    CoveredMarksFn,
+    unwritten_metrics,
+    when_complete,
+)
+from timebeam.transforms.rollup.encode_series import SeriesRollupJob
+from timebeam.transforms.rollup.rollup_graph import RollupEncoder, add_rollup
 from timebeam.transforms.rollup.rollup_job import RollupJob
-from timebeam.transforms.rollup.rollup_series import SeriesRollupJob
 
 
 def summary_of(result: PipelineResult, run: Run) -> PointsSummary:
@@ -114,13 +119,15 @@ class LayoutRollup(DescribedRollup):
             covered = CoveredMarksFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
             marks = once | "Marks" >> beam.ParDo(covered).with_output_types(HourMark)
             clearing = ClearMarksFn(self.target, work.layout)
-        refused = self.add_rollup(root, marks)
+        once = root | "Once" >> beam.Create([None], reshuffle=False)
+        refused = add_rollup(when_complete(once, marks), self.encoder)
         marks | "ClearMarks" >> beam.ParDo(clearing, AsList(unwritten_metrics(refused, work.layout)))
         return refused
 
+    @property
     @abc.abstractmethod
-    def add_rollup(self, root: beam.Pipeline, marks: PCollection[Any]) -> Sequence[PCollection[Rejected]]:
-        """Adds the rollup, which reads points after `marks` are there; returns what is refused."""
+    def encoder(self) -> RollupEncoder:
+        """The rollup, which reads points after the marks."""
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
         """See `Job.summarize`."""

@@ -302,14 +302,15 @@ class Accumulator:
     """Adds points to accumulators of several lengths in seconds.
 
     Args:
+      ties: count all points of one series and instant.
       ends: compute first and last.
 
     Attributes:
       is_full: `take` must be called, which bounds memory for any number of series.
     """
 
-    def __init__(self, lengths: Iterable[int], *, ends: bool) -> None:
-        self._lengths, self._ends = sorted(set(lengths)), ends
+    def __init__(self, lengths: Iterable[int], *, ties: bool = False, ends: bool) -> None:
+        self._lengths, self._ties, self._ends = sorted(set(lengths)), ties, ends
         self._sources: dict[int, int | None] = {}
         self._unmerged: dict[int, list[Buckets]] = {}
         self._points_held = 0
@@ -321,7 +322,7 @@ class Accumulator:
             self._sources = self._chosen(batch)
             self._unmerged = {length: [] for length, source in self._sources.items() if source is None}
         for length, unmerged in self._unmerged.items():
-            new_buckets = runs(batch, length, ends=self._ends)
+            new_buckets = runs(batch, length, ties=self._ties, ends=self._ends)
             unmerged += new_buckets
             self._points_held += sum(map(len, new_buckets))
         if self._points_held >= MOST_BUCKETS:

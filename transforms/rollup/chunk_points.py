@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import latest_points
 from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import DecodedRows, Finding, Selected
+from timebeam.schema.core.reading import Finding, Selected
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import Row
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.day_plan import RollupPlan
 from timebeam.transforms.dead_letters.rejected import refused_row
@@ -35,19 +33,6 @@ class NumberedChunk(NamedTuple):
 
     part: int
     chunk: Chunk
-
-
-class _HourRows(NamedTuple):
-    """Rows that were decoded together.
-
-    Attributes:
-      rows: their number.
-      outside: rows that are left out: they hold points of another hour than that of their key.
-    """
-
-    rows: int
-    decoded: DecodedRows
-    outside: Sequence[Row]
 
 
 def read_period(plan: RollupPlan, chunk: Chunk) -> tuple[int, int]:
@@ -78,11 +63,39 @@ class NumberReader:
         self._reads = Ahead(functools.partial(_reads, select, several_rows), _READS_AHEAD)
 
     def __iter__(self) -> Iterator[PointBatch | Rejected]:
-        for rows in self._reads:
+        for rows, may_repeat in self._reads:
             if isinstance(rows, Finding):
                 yield Rejected(rows.key, Reason.CORRUPT_FILE, rows.text, Stage.READ, rows.table)
             else:
-                yield from _numbers(_decoded(self._layout, rows, *self._period))
+                yield from self._numbers(rows, may_repeat=may_repeat)
+
+    def _numbers(self, rows: list[Selected], *, may_repeat: bool) -> Iterator[PointBatch | Rejected]:
+        """The finite numbers of rows, counted, and refusals of the rest.
+
+        Args:
+          may_repeat: an instant may be in several rows.
+        """
+        decoded, outside = self._layout.decode_rows(rows), frozenset[int]()
+        if decoded.outside:  # other rows may have points of the same intervals, which would be written twice
+            outside = frozenset(decoded.outside)
+            inside = [selected for position, selected in enumerate(rows) if position not in outside]
+            decoded = self._layout.decode_rows(inside)
+        decoded = decoded.within(*self._period)
+        batch = decoded.batch
+        if may_repeat:
+            batch = batch.take(latest_points(batch.index, batch.times_ms, batch.arrivals_ms))
+        metrics.count("messages_read", len(rows))
+        metrics.count("points_read", len(batch))
+        metrics.count_rollup("cells_skipped", decoded.skipped)
+        for row, text in decoded.damage:
+            yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
+        for position in sorted(outside):
+            why = "points of another hour than the row's"
+            yield refused_row(rows[position].row, Reason.CORRUPT_FILE, why, Stage.READ)
+        numbers, rejected = aggregatable(batch)
+        yield from rejected
+        if len(numbers):
+            yield numbers
 
     def stop(self) -> None:
         """Ends the thread, at once or when the network answers."""
@@ -90,56 +103,21 @@ class NumberReader:
         self._reads.join()
 
 
-def _numbers(read: _HourRows) -> Iterator[PointBatch | Rejected]:
-    """The finite numbers of rows, counted, and refusals of the rest."""
-    batch, damage, skipped = read.decoded.batch, read.decoded.damage, read.decoded.skipped
-    metrics.count("messages_read", read.rows)
-    metrics.count("points_read", len(batch))
-    metrics.count_rollup("cells_skipped", skipped)
-    for row, text in damage:
-        yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
-    for row in read.outside:
-        yield refused_row(row, Reason.CORRUPT_FILE, "points of another hour than the row's", Stage.READ)
-    numbers, rejected = aggregatable(batch)
-    yield from rejected
-    if len(numbers):
-        yield numbers
-
-
-class _SeveralRows(list[Selected]):
-    """Rows that may hold an instant twice."""
-
-
 def _reads(
     select: Callable[[], Iterable[Selected | Finding]], several_rows: Callable[[], frozenset[Series]]
-) -> Iterator[list[Selected] | Finding]:
-    """The rows in lists that are decoded together."""
-    apart = {series: _SeveralRows() for series in several_rows()}
+) -> Iterator[tuple[list[Selected] | Finding, bool]]:
+    """The rows in lists that are decoded together; whether an instant may be in several of these rows."""
+    apart: dict[Series, list[Selected]] = {series: [] for series in several_rows()}
     for rows in read_ahead(select(), _POINTS_AT_ONCE):
         if isinstance(rows, Finding) or not apart:
-            yield rows
+            yield rows, False
             continue
         for selected in rows:
             if selected.series in apart:
                 apart[selected.series].append(selected)
-        yield [selected for selected in rows if selected.series not in apart]
-    yield from apart.values()
-
-
-def _decoded(layout: ReadableLayout, rows: list[Selected], start_ms: int, end_ms: int) -> _HourRows:
-    """Rows, with their points in [start_ms, end_ms), each instant once."""
-    decoded, outside = layout.decode_rows(rows), frozenset[int]()
-    if decoded.outside:  # other rows may have points of the same intervals, which would be written twice
-        outside = frozenset(decoded.outside)
-        decoded = layout.decode_rows(
-            [selected for position, selected in enumerate(rows) if position not in outside]
-        )
-    decoded = decoded.within(start_ms, end_ms)
-    if isinstance(rows, _SeveralRows):
-        batch = decoded.batch
-        batch = batch.take(latest_points(batch.index, batch.times_ms, batch.arrivals_ms))
-        decoded = dataclasses.replace(decoded, batch=batch)
-    return _HourRows(len(rows), decoded, [rows[position].row for position in sorted(outside)])
+        yield [selected for selected in rows if selected.series not in apart], False
+    for rows in apart.values():
+        yield rows, True
 
 
 @functools.cache

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from timebeam.schema.rollup.accumulator_bytes import packed_series, unpacked
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Scan
-from timebeam.schema.core.rejections import Stage
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, KeyRange, Row, TableSpec
-from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.rollup.accumulators import Buckets, merge
+from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
+from timebeam.schema.rollup.accumulators import unpacked
 from timebeam.schema.stores.declared.filled_tables import (
     day_pattern,
     day_piece,
@@ -32,12 +31,24 @@ from timebeam.schema.stores.declared.filled_tables import (
     values_of,
 )
 from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
+from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.pack import mutations, overwriting
+from timebeam.transforms.ingest.group import RowKey
+from timebeam.transforms.ingest.pack import mutations
+from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.rollup_series import SeriesText, series_of, text_of
+from timebeam.transforms.rollup.chunk_points import NumberedChunk
+from timebeam.transforms.rollup.rollup_graph import (
+    AccumulateFn,
+    ChunkWork,
+    ExistingRange,
+    Group,
+    RollupEncoder,
+    series_fragments,
+    series_of,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,16 +95,12 @@ class CopyDayFn(beam.DoFn):
 
 
 _ROWS_AT_ONCE = 5_000
-_MOST_BUCKETS = 200_000
 _SECOND = 1
 """Accumulators have the second in which their interval starts: local days differ in length."""
 
-PIECES, EXISTING = "pieces", "standing"
-"""Inputs of `OverwriteFn`; their values are in step names."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DeclaredRollupJob:
+class DeclaredRollupJob(RollupEncoder):
     """One rollup of the intervals that start in [start_ms, end_ms)."""
 
     target: Target
@@ -102,22 +109,64 @@ class DeclaredRollupJob:
     start_ms: int
     end_ms: int
 
+    @property
+    def tables(self) -> Sequence[str]:
+        return [self.rollup.target.table]
 
-class AccumulateValuesFn(beam.DoFn):
-    """Key ranges of the source in; (group, packed accumulators) out, other values to `REJECTED`."""
+    def chunks(self) -> Iterator[NumberedChunk | ExistingRange]:
+        """Key ranges of the source, and of the rollup's table."""
+        (table,), interval = self.tables, str(self.rollup.interval)
+        period_s = self.start_ms // 1000, self.end_ms // 1000
+        for keys in ranges_between(split_keys(self.target, self.source.table)):
+            yield NumberedChunk(0, Chunk((), (), *period_s, keys))
+        for keys in ranges_between(split_keys(self.target, table)):
+            yield ExistingRange((), None, interval, table, *period_s, keys)
+
+    def accumulate(self) -> AccumulateFn:
+        return _AccumulateValuesFn(self)
+
+    def existing(self, existing: ExistingRange) -> Iterator[tuple[RowKey, list[Cell]]]:
+        for row in TableReader(self.target).scan(Scan(existing.table, (existing.keys,))):
+            try:
+                start_ms = start_of(self.rollup, row)
+            except ValueError:
+                continue  # not written by us
+            if self.start_ms <= start_ms < self.end_ms:
+                yield (existing.table, row.key), list(row.cells)
+
+    def encode(self, table: str, groups: list[Group]) -> Iterator[Any]:
+        series_packed = [(series_of(text), [packed for _, packed in fragments]) for text, fragments in groups]
+        rows, rejected = rollup_rows(self.rollup, unpacked(series_packed, _SECOND, ends=False))
+        yield from map(refuse, rejected)
+        metrics.count("points_packed", len(rows))
+        metrics.count_rollup(f"buckets_{self.rollup.interval}", len(rows))
+        for row in rows:
+            yield (table, row.key), row
+
+    def row(self, key: RowKey, encoded: Sequence[Row]) -> Row:
+        (new,) = encoded or [Row(*key, [])]  # groups differ in their keys: see `problems`
+        return new
+
+
+class _AccumulateValuesFn(AccumulateFn):
+    """See `AccumulateFn`; chunks are key ranges of the source, and all accumulators are shuffled."""
 
     def __init__(self, job: DeclaredRollupJob) -> None:
+        super().__init__()
         self._job = job
 
-    def process(self, keys: KeyRange) -> Iterator[tuple[SeriesText, bytes] | RejectedOutput]:
+    def begin(self, numbered: NumberedChunk) -> ChunkWork:
+        accumulator = Accumulator([_SECOND], ties=True, ends=False)
+        return ChunkWork(self._points(numbered.chunk), accumulator, self._take)
+
+    def _points(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
+        """The values of many rows together, and refusals."""
         job = self._job
         batches: list[PointBatch] = []
-        buckets: Buckets | None = None
-        for row in TableReader(job.target).scan(Scan(job.source.table, (keys,))):
+        for row in TableReader(job.target).scan(Scan(job.source.table, (chunk.keys,))):
             metrics.count("messages_read")
             batch, rejected = values_of(job.rollup, job.source, row)
-            for refusal in rejected:
-                yield refuse(refusal)
+            yield from rejected
             if batch is None:
                 continue
             inside = np.flatnonzero((batch.times_ms >= job.start_ms) & (batch.times_ms < job.end_ms))
@@ -125,75 +174,10 @@ class AccumulateValuesFn(beam.DoFn):
                 metrics.count("points_read", len(inside))
                 batches.append(batch.take(inside))
             if len(batches) >= _ROWS_AT_ONCE:
-                buckets, batches = _added(buckets, batches), []
-                if len(buckets) >= _MOST_BUCKETS:
-                    yield from _packed(buckets)
-                    buckets = None
+                yield join(batches)
+                batches = []
         if batches:
-            buckets = _added(buckets, batches)
-        if buckets is not None:
-            yield from _packed(buckets)
-        metrics.work_done()
+            yield join(batches)
 
-
-def _added(buckets: Buckets | None, batches: list[PointBatch]) -> Buckets:
-    added = accumulate(join(batches), _SECOND, ties=True, ends=False)
-    return added if buckets is None else merge([buckets, added])
-
-
-def _packed(buckets: Buckets) -> Iterator[tuple[SeriesText, bytes]]:
-    for number, packed in packed_series(buckets):
-        yield text_of(buckets.series[number]), packed
-
-
-class RollupRowsFn(beam.DoFn):
-    """(group, packed accumulators) in; (row key, `Row`) out, unstorable rows to `REJECTED`."""
-
-    def __init__(self, job: DeclaredRollupJob) -> None:
-        self._job = job
-
-    def process(
-        self, group: tuple[SeriesText, Iterable[bytes]]
-    ) -> Iterator[tuple[bytes, Row] | RejectedOutput]:
-        text, packed = group
-        buckets = unpacked([(series_of(text), list(packed))], _SECOND, ends=False)
-        rows, rejected = rollup_rows(self._job.rollup, buckets)
-        for refusal in rejected:
-            yield refuse(refusal)
-        metrics.count("points_packed", len(rows))
-        metrics.count_rollup(f"buckets_{self._job.rollup.interval}", len(rows))
-        for row in rows:
-            yield row.key, row
-
-
-class ExistingRowsFn(beam.DoFn):
-    """Key ranges of the rollup table in; (row key, cells) of the rows in the range of time out."""
-
-    def __init__(self, job: DeclaredRollupJob) -> None:
-        self._job = job
-
-    def process(self, keys: KeyRange) -> Iterator[tuple[bytes, list[Cell]]]:
-        job = self._job
-        for row in TableReader(job.target).scan(Scan(job.rollup.target.table, (keys,))):
-            try:
-                start_ms = start_of(job.rollup, row)
-            except ValueError:
-                continue  # not written by us
-            if job.start_ms <= start_ms < job.end_ms:
-                yield row.key, list(row.cells)
-        metrics.work_done()
-
-
-class OverwriteFn(beam.DoFn):
-    """(row key, new rows and existing cells) in; the `Row` mutation out."""
-
-    def __init__(self, job: DeclaredRollupJob) -> None:
-        self._table = job.rollup.target.table
-
-    def process(self, group: tuple[bytes, Mapping[str, Iterable[Any]]]) -> Iterator[Row | RejectedOutput]:
-        key, inputs = group
-        (new,) = [*inputs[PIECES]] or [
-            Row(self._table, key, [])
-        ]  # groups differ in their keys: see `problems`
-        existing = [cell for cells in inputs[EXISTING] for cell in cells]
-        yield from mutations([overwriting(new, existing)])
+    def _take(self, accumulated: Accumulated) -> Iterator[Any]:
+        return series_fragments(self._job.rollup.target.table, accumulated.by_length()[_SECOND])

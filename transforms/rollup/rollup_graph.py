@@ -1,199 +1,342 @@
-"""The steps of a rollup; the last one merges the accumulators of each row and replaces existing cells."""
+"""The graph of every rollup. What differs between the forms in which rollups are stored is a `RollupEncoder`.
+
+           ┌─► rows of intervals whose points are all in a chunk, over existing cells ─► write
+chunks ─┬──┴─► fragments by key ─► combine ─► encode ─┐
+        └─► ranges ─► existing cells of rows ─────────┴─► delete what is stale ────────► write
+
+| encoder | a fragment's key | existing cells |
+|---|---|---|
+| `TablesEncoder`: OpenTSDB's tables | its row | are combined with the fragments of the row |
+| `SeriesRollupJob`: ordinary series in tables of their own | its series | are grouped with the encoded row |
+| `DeclaredRollupJob`: declared tables | its group, as a series | are grouped with the encoded row |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import abc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
 
 import apache_beam as beam
-import numpy as np
-from apache_beam.pvalue import PCollection
+import msgspec
+from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
-from timebeam.schema.core.points import Series
-from timebeam.schema.core.rows import EncodedRow
-from timebeam.schema.rollup.accumulators import unpacked
-from timebeam.schema.rollup.config import RollupInterval
-from timebeam.schema.rollup.day_plan import IntervalPlan
-from timebeam.schema.stores.opentsdb import keys as row_keys
-from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, KeyRange, Row
+from timebeam.schema.core.writing import Packing
+from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
+from timebeam.schema.rollup.accumulators import Buckets, packed_series
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import BufferedDoFn
-from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.accumulate_chunks import (
-    PIECES,
-    SHARED,
-    AccumulateFn,
-    ChunksFn,
-    PackedGroup,
-    SharedIntervals,
-    typed,
-)
-from timebeam.transforms.rollup.chunk_points import NumberedChunk
-from timebeam.transforms.rollup.rollup_cells import count_written, encode, over, row_mutations
-from timebeam.transforms.rollup.rollup_job import RollupJob, RollupRowKey, outputs
-from timebeam.transforms.rollup.stale_cells import OwnedIds, existing_rows, metric_ranges, written_interval
+from timebeam.transforms.flow.buffered import BufferedDoFn, windowed
+from timebeam.transforms.ingest.group import RowKey
+from timebeam.transforms.ingest.pack import mutations, overwriting
+from timebeam.transforms.ingest.write import StoreRows
+from timebeam.transforms.rollup.chunk_points import NumberedChunk, give_back_memory
 
-EXISTING, LATER = "standing", "later"
-"""In place of an aggregator: the element holds the existing qualifiers of a row.
+FragmentKey = tuple[str, bytes]
+"""(table, key of a row or `text_of` a series): the fragments of one key become rows together."""
 
-Those of `LATER` have cells later than the starts of their intervals, which would hide the cells that are
-written.
-"""
+Fragment = tuple[str, bytes]
+"""(aggregator of the group, or SINGLE, and the packed accumulators)."""
 
-_BYTES_AT_ONCE = 4 << 20
-"""Bytes of accumulators whose rows are encoded together."""
+SINGLE = ""
+"""In place of the aggregator of a group: rollups of single series."""
+
+FRAGMENTS: Final = "pieces"
+"""The output of accumulators that a shuffle combines."""
+
+EXISTING: Final = "shared"
+"""The output of the ranges whose existing cells the shuffle meets."""
+
+_NEW, _OLD = "data", "standing"  # in step names
 
 
-class ExistingQualifiersFn(beam.DoFn):
-    """`SharedIntervals` in; ((table, row key), (EXISTING or LATER, qualifiers)) out.
+class ExistingRange(NamedTuple):
+    """The intervals that start in [start_s, end_s), and that the shuffle writes; their cells may exist.
 
-    These rows are written after a shuffle, which deletes existing qualifiers that are later, or that are not
-    written again.
+    Attributes:
+      uids: of the metrics, in OpenTSDB's layout.
+      metric: one of them, all of which have the same aggregators; None for all metrics.
+      interval: which of the configuration's, as 1d.
+      table: their table; without prefix in OpenTSDB's layout.
     """
 
-    def __init__(self, job: RollupJob) -> None:
-        self._job = job
-
-    def process(self, shared: SharedIntervals) -> Iterator[tuple[RollupRowKey, PackedGroup]]:
-        job, name = self._job, shared.table
-        (interval,) = [each for each in job.config.intervals if each.interval == shared.interval]
-        plan = IntervalPlan(interval, shared.start_s, shared.end_s)
-        owned = OwnedIds(job, plan.interval, name, shared.metric, TableReader(job.target))
-        for key, columns in existing_rows(job, name, metric_ranges(job, plan, shared.uids)):
-            base_s = row_keys.base_s_of(job.layout.options, key)
-            ids = owned.kinds[owned.kind(key)]
-            packed = {EXISTING: b"", LATER: b""}
-            for qualifier, time_ms in columns:
-                start_s = written_interval(qualifier, base_s, plan, ids)
-                if start_s is not None:
-                    which = LATER if time_ms > start_s * 1000 else EXISTING
-                    packed[which] += len(qualifier).to_bytes(1, "big") + qualifier
-            for which, qualifiers in packed.items():
-                if qualifiers:
-                    yield (name, key), (which, qualifiers)
+    uids: tuple[bytes, ...]
+    metric: str | None
+    interval: str
+    table: str
+    start_s: int
+    end_s: int
+    keys: KeyRange = WHOLE_TABLE
 
 
-class EncodeRowFn(BufferedDoFn[tuple[RollupRowKey, list[PackedGroup]]]):
-    """((table, row key), pieces) in; `EncodedRow` mutations out, sums beyond the floats to `REJECTED`.
+class ChunkWork(NamedTuple):
+    """A chunk that is being read, and what becomes of its points.
 
-    Rows of one table are encoded together: one by one they take several times as long.
+    Attributes:
+      points: finite numbers, each instant of a series once, unless the accumulator counts ties.
+      take: the output of the accumulators of some rows.
+      end: the output at the end of the chunk.
+      stop: ends reading.
     """
 
-    most_weight = _BYTES_AT_ONCE
+    points: Iterable[PointBatch | Rejected]
+    accumulator: Accumulator
+    take: Callable[[Accumulated], Iterable[Any]]
+    end: Callable[[], Iterable[Any]] = tuple
+    stop: Callable[[], object] = tuple
 
-    def __init__(self, job: RollupJob) -> None:
-        self._job = job
-        self._intervals: dict[str, RollupInterval] = {
-            name: interval for interval in job.config.intervals for name in outputs(job.config, interval)
-        }
+    def output(self) -> Iterator[Any]:
+        """See `AccumulateFn`."""
+        for batch in self.points:
+            if isinstance(batch, Rejected):
+                yield refuse(batch)
+                continue
+            self.accumulator.add(batch)
+            if self.accumulator.is_full:
+                yield from self._taken()
+        yield from self._taken()
+        yield from self.end()
+        metrics.work_done()
 
-    def process(self, group: tuple[RollupRowKey, Iterable[PackedGroup]]) -> Iterable[Any]:
+    def _taken(self) -> Iterable[Any]:
+        accumulated = self.accumulator.take()
+        return () if accumulated is None else self.take(accumulated)
+
+
+class AccumulateFn(beam.DoFn):
+    """`NumberedChunk` in; `EncodedRow` out, (`FragmentKey`, `Fragment`) to `FRAGMENTS`, and refusals.
+
+    The accumulators of a chunk are merged first, so that each key has few fragments for each chunk. A chunk
+    is read while the chunk before it is accumulated and written.
+    """
+
+    def __init__(self) -> None:
+        self._begun: ChunkWork | None = None
+
+    def begin(self, numbered: NumberedChunk) -> ChunkWork:
+        """Starts to read a chunk."""
+        raise NotImplementedError
+
+    def setup(self) -> None:
+        """Makes the process give back memory."""
+        give_back_memory()
+
+    def teardown(self) -> None:
+        """Ends reading."""
+        self._stop()
+
+    def start_bundle(self) -> None:
+        """Ends what a bundle that failed may still read."""
+        self._stop()
+
+    def process(self, numbered: NumberedChunk) -> Iterator[Any]:
+        work = self.begin(numbered)
+        begun, self._begun = self._begun, work
+        if begun is not None:
+            yield from begun.output()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """The output of the last chunk."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            yield from windowed(begun.output())
+
+    def _stop(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.stop()
+
+
+Group = tuple[bytes, list[Fragment]]
+"""(key of a row, or `text_of` a series; its fragments, or its row's existing qualifiers)."""
+
+
+class RollupEncoder(abc.ABC):
+    """A rollup whose results are stored in one form.
+
+    Attributes:
+      combines_rows: keys of fragments are those of rows. Then `encode` makes mutations, and gets what
+        `existing` yields among the fragments.
+      encoded_bytes: bytes of fragments that are encoded together.
+    """
+
+    combines_rows: ClassVar[bool] = False
+    encoded_bytes: ClassVar[int] = 8 << 20
+    target: Target
+
+    @property
+    @abc.abstractmethod
+    def tables(self) -> Sequence[str]:
+        """The names of the tables that rows are written to."""
+
+    @abc.abstractmethod
+    def chunks(self) -> Iterator[NumberedChunk | ExistingRange]:
+        """What is read, and the ranges whose existing cells are replaced after the shuffle."""
+
+    @abc.abstractmethod
+    def accumulate(self) -> AccumulateFn:
+        """The step that reads chunks."""
+
+    @abc.abstractmethod
+    def existing(self, existing: ExistingRange) -> Iterator[tuple[RowKey, Any]]:
+        """(row, its existing cells in a range); or `Fragment`s, if it combines rows."""
+
+    @abc.abstractmethod
+    def encode(self, table: str, groups: list[Group]) -> Iterator[Any]:
+        """(row, something for `row`) of the keys of a table, and refusals; or mutations."""
+
+    def row(self, key: RowKey, encoded: Sequence[Any]) -> Row:
+        """The new row of what `encode` made for it; without cells if it made nothing."""
+        raise NotImplementedError
+
+
+class _ChunksFn(beam.DoFn):
+    """Anything in; `NumberedChunk` out, and `ExistingRange` to `EXISTING`."""
+
+    def __init__(self, encoder: RollupEncoder) -> None:
+        self._encoder = encoder
+
+    def process(self, _: object) -> Iterator[NumberedChunk | TaggedOutput[Any, ExistingRange]]:
+        for chunk in self._encoder.chunks():
+            if isinstance(chunk, ExistingRange):
+                yield TaggedOutput(EXISTING, chunk)
+            else:
+                metrics.plan_work(1)
+                yield chunk
+
+
+class _ExistingFn(beam.DoFn):
+    """`ExistingRange` in; see `RollupEncoder.existing`."""
+
+    def __init__(self, encoder: RollupEncoder) -> None:
+        self._encoder = encoder
+
+    def process(self, existing: ExistingRange) -> Iterator[tuple[RowKey, Any]]:
+        return self._encoder.existing(existing)
+
+
+class _EncodeFragmentsFn(BufferedDoFn[tuple[FragmentKey, list[Fragment]]]):
+    """(`FragmentKey`, fragments) in; see `RollupEncoder.encode`.
+
+    The keys of one table are encoded together: one by one they take several times as long.
+    """
+
+    def __init__(self, encoder: RollupEncoder) -> None:
+        self._encoder, self.most_weight = encoder, encoder.encoded_bytes
+
+    def process(self, group: tuple[FragmentKey, Iterable[Fragment]]) -> Iterable[Any]:
         return self.add((group[0], list(group[1])))
 
-    def weight(self, group: tuple[RollupRowKey, list[PackedGroup]]) -> int:
+    def weight(self, group: tuple[FragmentKey, list[Fragment]]) -> int:
         return sum([len(packed) for _, packed in group[1]])
 
-    def handle(
-        self, groups: list[tuple[RollupRowKey, list[PackedGroup]]]
-    ) -> Iterator[EncodedRow | RejectedOutput]:
-        by_table: dict[str, list[tuple[bytes, list[PackedGroup]]]] = {}
-        for (name, key), pairs in groups:
-            by_table.setdefault(name, []).append((key, pairs))
-        for name, of_table in by_table.items():
-            yield from self._rows(name, of_table)
-
-    def _rows(
-        self, name: str, groups: list[tuple[bytes, list[PackedGroup]]]
-    ) -> Iterator[EncodedRow | RejectedOutput]:
-        """The mutations of rows of one table."""
-        existing: list[list[bytes]] = [[] for _ in groups]
-        later: list[list[bytes]] = [[] for _ in groups]
-        by_aggregator: dict[str, list[tuple[int, list[bytes]]]] = {}
-        for number, (_, packed_pairs) in enumerate(groups):
-            packed_by_aggregator: dict[str, list[bytes]] = {}
-            for aggregator, packed in packed_pairs:
-                packed_by_aggregator.setdefault(aggregator, []).append(packed)
-            existing[number] = _qualifiers(packed_by_aggregator.pop(EXISTING, ()))
-            later[number] = _qualifiers(packed_by_aggregator.pop(LATER, ()))
-            for aggregator, packed_groups in packed_by_aggregator.items():
-                by_aggregator.setdefault(aggregator, []).append((number, packed_groups))
-        sets: list[list[bytes]] = [[] for _ in groups]
-        counts = np.zeros(len(groups), np.int64)
-        qualifier_bytes = 0
-        for aggregator, numbered in by_aggregator.items():
-            encoded = self._encode(name, aggregator, numbered)
-            qualifier_bytes = encoded.qualifier_bytes
-            for rejected in encoded.rejected:
-                yield refuse(rejected)
-            numbers = np.array([number for number, _ in numbered], np.int64)[encoded.series]
-            counts[numbers] += np.diff(encoded.firsts)
-            for position, (number, content) in enumerate(
-                zip(numbers.tolist(), row_mutations(encoded), strict=True)
-            ):
-                sets[number].append(content)
-                if existing[number]:
-                    written = encoded.qualifiers[encoded.firsts[position] : encoded.firsts[position + 1]]
-                    existing[number] = stale_qualifiers(existing[number], map(bytes, written))
-        table = self._job.table(name)
-        for number, (key, _) in enumerate(groups):
-            stale = existing[number] + later[number]
-            if sets[number] or stale:
-                yield over(key, table, b"".join(sets[number]), int(counts[number]), stale)
-        sizes = np.fromiter((len(key) for key, _ in groups), np.int64, len(groups))
-        count_written(int(np.count_nonzero(counts)), int(counts.sum()), int(sizes @ counts), qualifier_bytes)
-
-    def _encode(self, name: str, aggregator: str, numbered: list[tuple[int, list[bytes]]]) -> EncodedRollups:
-        """The cells of the accumulators of an aggregator; rows are numbered by position."""
-        interval = self._intervals[name]
-        rows = [
-            (Series(str(position), ()), packed_groups) for position, (_, packed_groups) in enumerate(numbered)
-        ]
-        buckets = unpacked(rows, interval.seconds, ends=self._job.config.has_ends)
-        metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
-        return encode(self._job, interval, aggregator, buckets)
+    def handle(self, groups: list[tuple[FragmentKey, list[Fragment]]]) -> Iterator[Any]:
+        by_table: dict[str, list[Group]] = {}
+        for (table, key), fragments in groups:
+            by_table.setdefault(table, []).append((key, fragments))
+        for table, of_table in by_table.items():
+            yield from self._encoder.encode(table, of_table)
 
 
-def _qualifiers(packed_lists: Iterable[bytes]) -> list[bytes]:
-    qualifiers = []
-    for packed in packed_lists:
-        position = 0
-        while position < len(packed):
-            end = position + 1 + packed[position]
-            qualifiers.append(packed[position + 1 : end])
-            position = end
-    return qualifiers
+class _OverwriteFn(beam.DoFn):
+    """(row, what is encoded and existing cells) in; the `Row` mutation out that replaces the row."""
+
+    def __init__(self, encoder: RollupEncoder) -> None:
+        self._encoder = encoder
+
+    def process(self, group: tuple[RowKey, Mapping[str, Iterable[Any]]]) -> Iterator[Row | RejectedOutput]:
+        key, inputs = group
+        existing = [cell for cells in inputs[_OLD] for cell in cells]
+        yield from mutations([overwriting(self._encoder.row(key, list(inputs[_NEW])), existing)])
 
 
-def add_steps(
-    once: PCollection[Any], job: RollupJob
-) -> tuple[Mapping[str, PCollection[EncodedRow]], list[PCollection[Any]]]:
-    """Adds all steps but the writing; (mutations, refusals of all steps).
-
-    The mutations are by the name of the step that writes them: in one step, some would wait for the others.
+def add_rollup(
+    once: PCollection[Any],
+    encoder: RollupEncoder,
+    *,
+    name: str = "",
+    write: bool = True,
+) -> list[PCollection[Rejected]]:
+    """Adds the steps of a rollup; returns what they refuse.
 
     Args:
       once: any single element.
+      name: tells the steps of several rollups apart.
+      write: without it the graph ends before the tables.
     """
-    piece = tuple[RollupRowKey, PackedGroup]
-    cut = beam.ParDo(ChunksFn(job)).with_output_types(NumberedChunk)
-    chunks = once | "Chunks" >> cut.with_outputs(SHARED, main="main")
-    accumulate = beam.ParDo(AccumulateFn(job)).with_output_types(EncodedRow)
+    in_name = f"[{name}]" if name else ""
+    chunks = once | f"Chunks{in_name}" >> beam.ParDo(_ChunksFn(encoder)).with_output_types(
+        NumberedChunk
+    ).with_outputs(EXISTING, main="main")
     accumulated = (
         chunks.main
-        | "SpreadChunks" >> beam.Reshuffle()
-        | "Accumulate" >> accumulate.with_outputs(PIECES, REJECTED, main="main")
+        | f"SpreadChunks{in_name}" >> beam.Reshuffle()
+        | f"Accumulate{in_name}"
+        >> beam.ParDo(encoder.accumulate())
+        .with_output_types(EncodedRow)
+        .with_outputs(FRAGMENTS, REJECTED, main="main")
     )
+    fragments = _typed(accumulated[FRAGMENTS], tuple[FragmentKey, Fragment])
+    existing_type: Any = Fragment if encoder.combines_rows else list
     existing = (
-        typed(chunks, SHARED)
-        | "SpreadShared" >> beam.Reshuffle()
-        | "Standing" >> beam.ParDo(ExistingQualifiersFn(job)).with_output_types(piece)
+        _typed(chunks[EXISTING], ExistingRange)
+        | f"SpreadShared{in_name}" >> beam.Reshuffle()
+        | f"Standing{in_name}"
+        >> beam.ParDo(_ExistingFn(encoder)).with_output_types(tuple[RowKey, existing_type])
     )
-    encoded = (
-        (typed(accumulated, PIECES), existing)
-        | "Both" >> beam.Flatten()
-        | "GroupPerRow" >> beam.GroupByKey()
-        | "Encode" >> refusing(EncodeRowFn(job), EncodedRow)
-    )
-    rows = {"WriteAtOnce": accumulated.main, "Write": encoded.main}
-    return rows, [accumulated[REJECTED], encoded[REJECTED]]
+    refused = [accumulated[REJECTED]]
+    if encoder.combines_rows:
+        encoded = (
+            (fragments, existing)
+            | f"Both{in_name}" >> beam.Flatten()
+            | f"GroupPerRow{in_name}" >> beam.GroupByKey()
+            | f"Encode{in_name}" >> refusing(_EncodeFragmentsFn(encoder), EncodedRow)
+        )
+        # In one step, some rows would wait for the others.
+        rows = {"WriteAtOnce": accumulated.main, "Write": encoded.main}
+    else:
+        encoded = (
+            fragments
+            | f"GroupPerSeries{in_name}" >> beam.GroupByKey()
+            | f"Encode{in_name}" >> refusing(_EncodeFragmentsFn(encoder), tuple[RowKey, Any])
+        )
+        replaced = (
+            {_NEW: encoded.main, _OLD: existing}
+            | f"GroupPerRow{in_name}" >> beam.CoGroupByKey()
+            | f"Overwrite{in_name}" >> refusing(_OverwriteFn(encoder), Row)
+        )
+        refused.append(replaced[REJECTED])
+        rows = {"Write": replaced.main}
+    refused.append(encoded[REJECTED])
+    for step, mutations_ in rows.items() if write else ():
+        writer = StoreRows(encoder.target, encoder.tables, "direct", Packing.POINTS)
+        refused.append(mutations_ | f"{step}{in_name}" >> writer)
+    return refused
+
+
+def _typed(collection: Any, element_type: Any) -> PCollection[Any]:
+    """An output of one of these steps, with its element type, which Beam does not infer."""
+    collection.element_type = convert_to_beam_type(element_type)
+    return collection
+
+
+def text_of(series: Series) -> bytes:
+    """A series as JSON: a deterministic key."""
+    return msgspec.json.encode((series.metric, series.tags, series.resources))
+
+
+def series_of(text: bytes) -> Series:
+    """The series of `text_of`."""
+    metric, tags, resources = msgspec.json.decode(text)
+    return Series(metric, tuple(map(tuple, tags)), tuple(map(tuple, resources)))
+
+
+def series_fragments(table: str, buckets: Buckets) -> Iterator[TaggedOutput[Any, Any]]:
+    """The packed accumulators of each series."""
+    for number, packed in packed_series(buckets):
+        yield TaggedOutput(FRAGMENTS, ((table, text_of(buckets.series[number])), (SINGLE, packed)))

@@ -23,15 +23,10 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.changed_hours import touched_table
+from timebeam.transforms.rollup.rollup_graph import SINGLE
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
-
-SINGLE = ""
-"""In place of the aggregator of a group: rollups of single series."""
-
-RollupRowKey = tuple[str, bytes]
-"""(table without prefix, row key)."""
 
 
 class OutputTable(NamedTuple):

@@ -27,7 +27,8 @@ from timebeam.transforms.bigtable.chunk_columns import EqualCells, MergedRows
 from timebeam.transforms.bigtable.reader import common_range
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import scan_columns
-from timebeam.transforms.rollup.rollup_job import SINGLE, OutputTable, RollupJob
+from timebeam.transforms.rollup.rollup_graph import SINGLE
+from timebeam.transforms.rollup.rollup_job import OutputTable, RollupJob
 
 PrefixIds = Mapping[bytes, int]
 """Aggregation ids by the prefix of their qualifiers."""

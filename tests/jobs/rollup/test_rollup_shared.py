@@ -18,7 +18,7 @@ from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.rollup.accumulate_chunks import shared_intervals
+from timebeam.transforms.rollup.encode_tables import shared_intervals
 from timebeam.transforms.rollup.rollup_job import RollupJob
 
 GROUPS = [{"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]}]

@@ -25,8 +25,8 @@ from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.accumulate_chunks import SharedIntervals
-from timebeam.transforms.rollup.rollup_graph import EXISTING, LATER, ExistingQualifiersFn
+from timebeam.transforms.rollup.encode_tables import LATER, STANDING, TablesEncoder
+from timebeam.transforms.rollup.rollup_graph import ExistingRange
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
 from timebeam.transforms.rollup.stale_cells import ChunkExisting
 
@@ -99,13 +99,13 @@ def read_at_once(job: RollupJob) -> set[bytes]:
 def shuffled(job: RollupJob) -> set[bytes]:
     """By the shuffle."""
     start_s, end_s = DAY + FIRST * HOUR, DAY + LAST * HOUR
-    shared = SharedIntervals((METRIC,), "m", "1h", "rollup-1h", start_s, end_s)
+    shared = ExistingRange((METRIC,), "m", "1h", "rollup-1h", start_s, end_s)
     names = set()
-    for _, (which, packed) in ExistingQualifiersFn(job).process(shared):
+    for _, (which, packed) in TablesEncoder(job).existing(shared):
         while packed:
             size = packed[0]
             name = packed[1 : 1 + size]
-            assert which == (LATER if name[0] % 2 else EXISTING)
+            assert which == (LATER if name[0] % 2 else STANDING)
             names.add(name)
             packed = packed[1 + size :]
     return names
