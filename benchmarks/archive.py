@@ -163,7 +163,7 @@ class Rows:
             for base_s in np.unique(bases_s).tolist():
                 row_key = archive_keys.archive_key(key, base_s, code)
                 of_row = points.take(np.flatnonzero(bases_s == base_s))
-                yield Row(self.layout.archive_table, row_key, archive_cells(options, row_key, of_row))
+                yield Row(self.layout.archive_view.table, row_key, archive_cells(options, row_key, of_row))
 
     def names(self) -> Iterator[Row]:
         """The rows of the UID table."""

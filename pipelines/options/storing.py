@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.parsing import note
@@ -36,7 +37,7 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.schema.archive.keys import parse_key
-from timebeam.schema.core.contract import Archive
+from timebeam.schema.archive.view import Archivable, ArchiveView
 from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Cell, Deletion, Row, StoredLayout
 from timebeam.schema.stores import LAYOUTS, find_capability
@@ -251,26 +252,29 @@ def hidden_points(target: Target, layout: StoredLayout) -> Finding | None:
 
     Rows of another layout, whose settings say that the archive is its own, are none.
     """
-    sealed = find_capability(layout, Archive)
-    if sealed is None or sealed.has_archive or not table_exists(target, sealed.archive_table):
+    archivable = find_capability(layout, Archivable)
+    if archivable is None:
         return None
-    keys = list(scan_keys(target, sealed.archive_table, limit=_LOOKED_AT))
-    rows = read_rows(target, settings_table(sealed.archive_table.removesuffix("archive")).name)
+    archive = archivable.archive_view
+    if archive.is_used or not table_exists(target, archive.table):
+        return None
+    keys = list(scan_keys(target, archive.table, limit=_LOOKED_AT))
+    rows = read_rows(target, settings_table(archive.table.removesuffix("archive")).name)
     if any(name != layout.name and texts.get("archive") == "true" for name, texts in rows.items()):
-        own_keys = [key for key in keys if _is_of(sealed, key)]
+        own_keys = [key for key in keys if _is_of(archive, key)]
         keys = own_keys if 2 * len(own_keys) > len(keys) else []
     if not keys:
         return None
     text = (
         "no command reads these points, since the settings say that there is no archive: give --archive true"
     )
-    return Finding(Severity.DAMAGE, sealed.archive_table, keys[0], text)
+    return Finding(Severity.DAMAGE, archive.table, keys[0], text)
 
 
-def _is_of(layout: Archive, key: bytes) -> bool:
-    """Whether a row of the archive can be one of the layout."""
+def _is_of(archive: ArchiveView[Any], key: bytes) -> bool:
+    """Whether a row of the archive can be one of its layout."""
     try:
-        parse_key(layout.heads, key)
+        parse_key(archive.heads, key)
     except ValueError:
         return False
     return True

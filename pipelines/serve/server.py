@@ -25,7 +25,7 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.archive.pcodec_columns import codec
-from timebeam.schema.core.contract import Archive
+from timebeam.schema.archive.view import find_archive
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.query.budget import Budget
 
@@ -129,7 +129,7 @@ def _api(options: argparse.Namespace) -> Api | None:
     if options.write_only:
         return None
     layout, target = readable_of(options), target_of(options)
-    if isinstance(layout, Archive) and layout.has_archive:
+    if find_archive(layout) is not None:
         codec()
     rollups = rollups_of(options) if options.rollup_config else None
     check_tables(target, layout.tables(), create_command(options))

@@ -28,8 +28,9 @@ from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
 from timebeam.pipelines.query.points import tag_filters
 from timebeam.pipelines.store.retention import old_points
+from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.times import utc_text
-from timebeam.schema.core.contract import Archive, HourMarks, ReadableLayout, WritableLayout
+from timebeam.schema.core.contract import HourMarks, ReadableLayout, WritableLayout
 from timebeam.schema.core.reading import Finding, Reader, Selection, UnknownNameError
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
@@ -262,8 +263,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         layout = dataclasses.replace(layout, apart=True)  # points are in tables per day too
     if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep_days":
         options.keep_days = []  # of the settings file: it is for runs without a metric
-    sealed = find_capability(layout, Archive)
-    if options.series and sealed is not None and sealed.has_archive:
+    if options.series and find_archive(layout) is not None:
         raise UsageError("--series does not read the archive of these tables: leave it out")
     if options.annotations:
         opentsdb_of(options, "annotations")

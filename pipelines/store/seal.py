@@ -20,8 +20,8 @@ from timebeam.pipelines.options.stored import read_rows, settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.archive.pcodec_columns import CodecMissingError, codec
+from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.times import HOUR_MS, parse_duration, utc_text
-from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.reader import scan_keys
@@ -93,12 +93,12 @@ class Seal(Job):
 
     def _why_nothing(self) -> str:
         """Why no row was read."""
-        target, layout = self.work.target, self.work.layout
-        if not any(scan_keys(target, layout.data_table, limit=1)):
-            is_sealed = any(scan_keys(target, layout.archive_table, limit=1))
-            return f"table {layout.data_table} is empty" + (", all is sealed" if is_sealed else "")
+        target, archive = self.work.target, self.work.archive
+        if not any(scan_keys(target, archive.data_table, limit=1)):
+            is_archived = any(scan_keys(target, archive.table, limit=1))
+            return f"table {archive.data_table} is empty" + (", all is sealed" if is_archived else "")
         return (
-            f"{why_nothing(target, layout)}: hours that ended by {utc_text(self.work.end_s)}, "
+            f"{why_nothing(target, self.work.layout)}: hours that ended by {utc_text(self.work.end_s)}, "
             f"--older_than {self.older_than}"
         )
 
@@ -109,8 +109,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
     Raises:
       UsageError: they make no sense together, or a package is missing.
     """
-    layout = layout_with(options, Archive)
-    if not layout.has_archive:
+    layout = layout_with(options, Archivable)
+    if not layout.archive_view.is_used:
         raise UsageError(
             "these tables have no archive: create one with `timebeam tables create --archive true` and their "
             "other options; a timebeam that knows no archive then refuses the tables"

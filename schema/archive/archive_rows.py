@@ -25,7 +25,7 @@ from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.batches import join, latest_points
 from timebeam.schema.core.contract import SeriesHeads
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Archived, ColumnRange, DecodedRows, Finding, Selected, Severity
+from timebeam.schema.core.reading import ColumnRange, DecodedRows, Finding, Selected, Severity
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions
 from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
 from timebeam.schema.core.writing import SeriesKey
@@ -53,7 +53,7 @@ def decode_archive_rows(heads: SeriesHeads, rows: Sequence[Selected]) -> Decoded
     damage: list[tuple[Row, str]] = []
     numbers: dict[Series, int] = {}
     cells: list[tuple[int, Row, PartPlace, PartHeader, bytes]] = []
-    for row, series, *_ in rows:
+    for row, series, _ in rows:
         try:
             key = parse_key(heads, row.key)
         except ValueError as error:
@@ -176,47 +176,6 @@ def merged(late: PointBatch, archived: PointBatch, *, by_kind: bool = False) -> 
         batch, from_source = batch.take(numbers), from_source[numbers]
     order = latest_points(batch.index, batch.times_ms, batch.arrivals_ms)
     return batch.take(order), from_source[order]
-
-
-def decode_with_archive(
-    heads: SeriesHeads,
-    selected_rows: Sequence[Selected],
-    decode_rows: Callable[[Sequence[Selected]], DecodedRows],
-    *,
-    by_kind: bool,
-) -> DecodedRows:
-    """Rows of the archive, with the late rows of each, and rows of the data table.
-
-    Args:
-      decode_rows: decodes rows of the data table.
-      by_kind: as in `merged`.
-    """
-    archived = [selected for selected in selected_rows if isinstance(selected, Archived)]
-    if len(archived) == len(selected_rows) and not any(each.late or each.period for each in archived):
-        return decode_archive_rows(heads, archived)
-    alone = decode_archive_rows(heads, [each for each in archived if not (each.late or each.period)])
-    others = [each for each in archived if each.late or each.period]
-    sealed = [decode_archive_rows(heads, [each for each in others if not each.period])]
-    sealed += [decode_archive_rows(heads, [each]).within(*each.period) for each in others if each.period]
-    late_rows = [Selected(row, selected.series) for selected in others for row in selected.late]
-    late = decode_rows(late_rows)
-    damage = [entry for decoded in (alone, *sealed) for entry in decoded.damage]
-    if late.outside:  # points of other hours, whose rows are not decoded here
-        damage += [
-            (late_rows[number].row, "points of another hour than the row's") for number in late.outside
-        ]
-        sound = set(range(len(late_rows))).difference(late.outside)
-        late = decode_rows([late_rows[number] for number in sorted(sound)])
-    numbers = [number for number, selected in enumerate(selected_rows) if not isinstance(selected, Archived)]
-    rest = decode_rows([selected_rows[number] for number in numbers])
-    points, _ = merged(late.batch, join([decoded.batch for decoded in sealed]), by_kind=by_kind)
-    batches = [batch for batch in (rest.batch, alone.batch, points) if len(batch)]
-    return DecodedRows(
-        join(batches) if len(batches) > 1 else next(iter(batches), points),
-        [*damage, *late.damage, *rest.damage],
-        late.skipped + rest.skipped,
-        [numbers[number] for number in rest.outside],
-    )
 
 
 def archive_cells(heads: SeriesHeads, key: bytes, points: PointBatch) -> list[Cell]:

@@ -9,7 +9,6 @@ layout derives from:
 | `RollupSeries` | rollups stored as ordinary series | heroic, heroic-readable, kairosdb |
 | `RefusedRows` | rows that Bigtable refused, restored by `timebeam replay` | all |
 | `HourMarks` | marks of changed hours for `timebeam rollup --touched` | all |
-| `Archive` | closed hours in long rows of compressed columns | all |
 | `Replacing` | points of an instant that replace each other in different columns | opentsdb |
 
 `timebeam.schema.stores.capability` looks one up. What only OpenTSDB has takes an `OpenTsdb`, which
@@ -22,7 +21,7 @@ import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from timebeam.schema.bits.arrays import Floats, Int64s
+from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.option import Option
@@ -31,7 +30,6 @@ from timebeam.schema.core.reading import (
     DecodedRows,
     Finding,
     Reader,
-    Scan,
     Selected,
     Selection,
 )
@@ -387,14 +385,6 @@ class Replacing(Capability, Layout):
         """A row that removes its instants from existing cells of the row that are not newer than its own."""
 
 
-class DataRow(NamedTuple):
-    """The content of a data row's key: the series, and the period [start, end) of its points, in ms."""
-
-    series: SeriesKey
-    start_ms: int
-    end_ms: int
-
-
 class SeriesHeads(Protocol):
     """Finds the head of a row key: the bytes that data rows and archive rows of a series begin with."""
 
@@ -404,68 +394,6 @@ class SeriesHeads(Protocol):
         Raises:
           ValueError: the key is of neither kind.
         """
-
-
-class Archive(Capability, Layout):
-    """A layout whose closed hours can be sealed into a table of their own (docs/spec/archive.md).
-
-    Attributes:
-      by_kind: whether an integer, a float and another value of one instant are stored in different rows.
-    """
-
-    noun = "archive"
-    by_kind: ClassVar[bool] = False
-
-    @property
-    @abc.abstractmethod
-    def has_archive(self) -> bool:
-        """Whether these tables have an archive."""
-
-    @property
-    @abc.abstractmethod
-    def data_table(self) -> str:
-        """Name of the data table, with prefix."""
-
-    @property
-    @abc.abstractmethod
-    def archive_table(self) -> str:
-        """Name of the table of the archive, with prefix."""
-
-    @property
-    @abc.abstractmethod
-    def heads(self) -> SeriesHeads:
-        """Finds the heads of row keys."""
-
-    @abc.abstractmethod
-    def metric_keys(self, reader: Reader) -> Mapping[str, bytes]:
-        """The metrics by name: their UIDs, or their names as bytes."""
-
-    @abc.abstractmethod
-    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
-        """The scans of the data table that read the points of a metric in [start, end), in the order of time.
-
-        Args:
-          metric: as in `metric_keys`.
-        """
-
-    @abc.abstractmethod
-    def data_row(self, key: bytes) -> DataRow:
-        """Parses the key of a data row.
-
-        Raises:
-          ValueError: the key is not that of a data row.
-        """
-
-    @abc.abstractmethod
-    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
-        """The cells of a data row that hold only numbers, and int64[n], the time of one point of each, in ms.
-
-        All points of a cell are in the hour of that time.
-        """
-
-    @abc.abstractmethod
-    def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        """A data row with one cell, without value, at a time in s; `HourMarks.hours` finds its hour."""
 
 
 def restored_points(layout: WritableLayout, row: Row, decoded: DecodedRows, key: SeriesKey) -> PointBatch:

@@ -89,7 +89,7 @@ def decode_together(
       read: reads the cells of other rows.
       decode_alone: decodes another row; the reference for what a row holds.
     """
-    cells = itertools.accumulate(len(row.cells) for row, _ in selected_rows)
+    cells = itertools.accumulate(len(selected.row.cells) for selected in selected_rows)
     lists = itertools.groupby(zip(selected_rows, cells, strict=True), lambda pair: pair[1] // _CELLS_AT_ONCE)
     decoded = [_decode([selected for selected, _ in rows], kind_of, read, decode_alone) for _, rows in lists]
     return DecodedRows.joined(decoded)
@@ -104,16 +104,17 @@ def _decode(
     """`decode_together`, for a list of rows that is worth one call of `read`."""
     kinds = {
         number: kind
-        for number, (row, _) in enumerate(selected_rows)
-        if row.cells and (kind := kind_of(row)) is not None
+        for number, selected in enumerate(selected_rows)
+        if selected.row.cells and (kind := kind_of(selected.row)) is not None
     }
     if not kinds:
-        return DecodedRows.joined([decode_alone(*selected) for selected in selected_rows])
+        return DecodedRows.joined([decode_alone(each.row, each.series) for each in selected_rows])
     batch, row_of, is_read = _read(selected_rows, kinds, read)
     alone = np.flatnonzero(~is_read).tolist()
     if not alone:
         return DecodedRows(batch, [], 0)
-    decoded = [decode_alone(*selected_rows[number]) for number in alone]
+    rows_alone = [selected_rows[number] for number in alone]
+    decoded = [decode_alone(each.row, each.series) for each in rows_alone]
     rest = DecodedRows.joined(decoded)
     if len(rest.batch):
         row_of = np.append(row_of, np.repeat(alone, [len(content.batch) for content in decoded]))
@@ -132,9 +133,9 @@ def _read(
       kinds: of the rows to read, by their numbers.
     """
     numbers, rows = np.array([*kinds], np.int64), [selected_rows[number] for number in kinds]
-    counts = np.fromiter((len(row.cells) for row, _ in rows), np.int64, len(rows))
+    counts = np.fromiter((len(selected.row.cells) for selected in rows), np.int64, len(rows))
     starts = np.cumsum(counts) - counts
-    cells = [cell for row, _ in rows for cell in row.cells]
+    cells = [cell for selected in rows for cell in selected.row.cells]
     arrivals_ms = np.fromiter((cell.timestamp_ms for cell in cells), np.int64, len(cells))
     bases, kinds_of = zip(*kinds.values(), strict=True)
     cell_kinds = np.repeat(np.array(kinds_of, np.uint8), counts)

@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import enum
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -143,24 +143,8 @@ class AmbiguousNameError(ValueError):
         )
 
 
-class Selected(NamedTuple):
-    """A row that a query reads, and its series."""
-
-    row: Row
-    series: Series
-
-    @property
-    def size(self) -> int:
-        """About the number of its points: a cell may hold many."""
-        return _size(self.row.cells)
-
-    def renamed(self, series: Series) -> Selected:
-        """The same row, of another series."""
-        return self._replace(series=series)
-
-
-class Archived(Selected):
-    """A row of the archive that a query reads, and its series.
+class ArchiveRead(NamedTuple):
+    """How a row of the archive is read.
 
     Attributes:
       late: rows of the data table in its span, which are decoded with it.
@@ -173,15 +157,34 @@ class Archived(Selected):
     period: tuple[int, int] | None = None
 
     @property
-    def size(self) -> int:
-        """The number of its points, and about that of the late ones."""
-        return self.points + _size([cell for row in self.late for cell in row.cells])
+    def is_merged(self) -> bool:
+        """Whether it is not decoded alone."""
+        return bool(self.late) or self.period is not None
 
-    def renamed(self, series: Series) -> Archived:
-        """The same row, of another series."""
-        archived = Archived(self.row, series)
-        archived.late, archived.points, archived.period = self.late, self.points, self.period
-        return archived
+
+class Selected(NamedTuple):
+    """A row that a query reads, and its series.
+
+    Attributes:
+      archived: of a row of the archive; None for a data row.
+    """
+
+    row: Row
+    series: Series
+    archived: ArchiveRead | None = None
+
+    @property
+    def size(self) -> int:
+        """About the number of its points: a cell may hold many."""
+        if self.archived is None:
+            return _size(self.row.cells)
+        return self.archived.points + _size([cell for row in self.archived.late for cell in row.cells])
+
+
+def row_findings(row: Row, archived: ArchiveRead | None, text: str) -> Iterator[Finding]:
+    """Why a row, and the late rows beside it, cannot be read."""
+    for each in (row, *(archived.late if archived else ())):
+        yield Finding(Severity.DAMAGE, each.table, each.key, text)
 
 
 def _size(cells: Sequence[Cell]) -> int:
@@ -208,12 +211,12 @@ class DecodedRows:
     outside: Sequence[int] = ()
 
     @classmethod
-    def joined(cls, parts: Sequence[DecodedRows]) -> DecodedRows:
+    def joined(cls, contents: Sequence[DecodedRows]) -> DecodedRows:
         """The content of rows that were decoded apart, without `outside`."""
-        batches = [part.batch for part in parts if len(part.batch)]
+        batches = [content.batch for content in contents if len(content.batch)]
         batch = join(batches) if len(batches) > 1 else batches[0] if batches else PointBatch.of([], 0)
-        damage = [entry for part in parts for entry in part.damage]
-        return cls(batch, damage, sum(part.skipped for part in parts))
+        damage = [entry for content in contents for entry in content.damage]
+        return cls(batch, damage, sum(content.skipped for content in contents))
 
     def within(self, start_ms: int, end_ms: int) -> DecodedRows:
         """The same with only the points in [start_ms, end_ms)."""

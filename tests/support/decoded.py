@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Selected
+from timebeam.schema.core.reading import ArchiveRead, Selected
 from timebeam.schema.core.rows import Row
 
 
@@ -18,7 +18,9 @@ class DecodedRow(NamedTuple):
     skipped: int
 
 
-def decode_row(layout: ReadableLayout, row: Row, series: Series) -> DecodedRow:
+def decode_row(
+    layout: ReadableLayout, row: Row, series: Series, archived: ArchiveRead | None = None
+) -> DecodedRow:
     """The points of a row."""
-    decoded = layout.decode_rows([Selected(row, series)])
+    decoded = layout.decode_rows([Selected(row, series, archived)])
     return DecodedRow(decoded.batch, [text for _, text in decoded.damage], decoded.skipped)

@@ -10,11 +10,11 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCe
 from tests.support.data_client import open_table
 from tests.support.decoded import decode_row
 from timebeam.pipelines.options.stored import FAMILY, VERSION, settings_table
-from timebeam.schema.core.contract import Archive, Layout
+from timebeam.schema.archive.view import find_archive
+from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.writing import Name
-from timebeam.schema.stores import find_capability
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
@@ -30,10 +30,10 @@ CellBytes = tuple[bytes, bytes, int, bytes]
 
 def store_archive(target: Target, layout: Layout) -> None:
     """Stores that the archive is that of a layout, as `tables adopt` does; nothing for one without."""
-    sealed = find_capability(layout, Archive)
-    if sealed is None or not sealed.has_archive:
+    archive = find_archive(layout)
+    if archive is None:
         return
-    spec = settings_table(sealed.archive_table.removesuffix("archive"))
+    spec = settings_table(archive.table.removesuffix("archive"))
     list(create_tables(target, [spec], dry_run=False))
     columns = {b"version": VERSION.encode(), b"archive": b"true"}
     cells = [Cell(FAMILY, name, 0, value) for name, value in columns.items()]

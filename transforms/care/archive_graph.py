@@ -45,7 +45,7 @@ class _MetricsFn(beam.DoFn):
 
     def process(self, _: object) -> Iterator[Chunk]:
         job = self._job
-        metric_keys = job.layout.metric_keys(TableReader(job.target))
+        metric_keys = job.archive.metric_keys(TableReader(job.target))
         yield from metrics.planned(
             Chunk((name,), (uid,), job.start_s, job.end_s, WHOLE_TABLE) for name, uid in metric_keys.items()
         )

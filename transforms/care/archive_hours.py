@@ -23,10 +23,11 @@ import numpy as np
 
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.batches import distinct
-from timebeam.schema.core.contract import Archive, SeriesHeads
+from timebeam.schema.core.contract import SeriesHeads
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ColumnRange, Selected
 from timebeam.schema.core.removal import deletions
@@ -79,7 +80,7 @@ class VerifyError(RuntimeError):
 
 
 def seal_metric(job: SealJob, metric: bytes, check: Callable[[], None] | None = None) -> Iterator[SealTally]:
-    """Seals the rows of a metric, given as in `Archive.metric_keys`; yields a tally for every few rows.
+    """Seals the rows of a metric, given as in `ArchiveView.metric_keys`; yields a tally for every few rows.
 
     Args:
       check: called before each request that deletes from the data table.
@@ -109,8 +110,8 @@ def _seal(
     row_series = {key: entry.name for entry, keys in zip(sealable, keys_of, strict=True) for key in keys}
     written: list[Row] = []
     for attempt in itertools.count(1):
-        stored = read_rows(job.target, job.layout.archive_table, sorted(row_series))
-        _check_written(job.layout.archive_table, written, stored)
+        stored = read_rows(job.target, job.archive.table, sorted(row_series))
+        _check_written(job.archive.table, written, stored)
         if not any(_changes(job, batch, row_series, stored)):
             break
         # Points that were deleted since they were read must not be written: a deletion replaces the archive
@@ -122,7 +123,7 @@ def _seal(
         tally = tally._replace(rows_written=tally.rows_written + len(changes))
         if attempt == _ATTEMPTS:
             raise VerifyError(
-                f"table {job.layout.archive_table}: other programs keep changing rows; nothing was deleted: "
+                f"table {job.archive.table}: other programs keep changing rows; nothing was deleted: "
                 "run it again"
             )
     # Read back, and nothing to change: the archive holds each point, or a later arrival at its instant.
@@ -135,7 +136,7 @@ def _seal(
 
 def _read_again(job: SealJob, entries: Sequence[Sealable], marked_s: Int64s) -> Iterator[Sealable]:
     """Reads the rows again and selects the cells that can be sealed now."""
-    table = job.layout.data_table
+    table = job.archive.data_table
     keys_of: dict[ColumnRange | None, list[bytes]] = {}
     for entry in entries:
         keys_of.setdefault(entry.columns, []).append(entry.row.key)
@@ -144,7 +145,7 @@ def _read_again(job: SealJob, entries: Sequence[Sealable], marked_s: Int64s) -> 
             yield select_sealable(job, row, columns, marked_s)
 
 
-def _readable(layout: Archive, entries: Iterable[Sealable]) -> tuple[list[Sealable], PointBatch, int]:
+def _readable(layout: Archivable, entries: Iterable[Sealable]) -> tuple[list[Sealable], PointBatch, int]:
     """(the rows that can be read in full, their points, the number of the others)."""
     entries = [entry for entry in entries if entry.row.cells]
     decoded = layout.decode_rows([Selected(entry.row, entry.name) for entry in entries])
@@ -157,7 +158,7 @@ def _readable(layout: Archive, entries: Iterable[Sealable]) -> tuple[list[Sealab
 
 def _codes(job: SealJob, entries: Sequence[Sealable], batch: PointBatch) -> dict[SeriesKey, int]:
     """The span code of each series; chosen for those that have none."""
-    table = job.layout.archive_table
+    table = job.archive.table
     points = np.bincount(batch.index, minlength=len(batch.series)).tolist()
     points_of = dict(zip(batch.series, points, strict=True))
     chosen: dict[SeriesKey, Row] = {}
@@ -215,14 +216,14 @@ def _changes(
     Raises:
       VerifyError: a row of the archive is damaged.
     """
-    heads, table = job.layout.heads, job.layout.archive_table
+    heads, table = job.archive.heads, job.archive.table
     decoded = archive_rows.decode_archive_rows(
         heads, [Selected(row, row_series[key]) for key, row in stored.items()]
     )
     if decoded.damage:
         row, text = decoded.damage[0]
         raise VerifyError(f"table {table}, row {row.key.hex()}: {text}; nothing was deleted")
-    points, from_source = archive_rows.merged(batch, decoded.batch, by_kind=job.layout.by_kind)
+    points, from_source = archive_rows.merged(batch, decoded.batch, by_kind=job.archive.by_kind)
     numbers = {series: number for number, series in enumerate(points.series)}
     firsts = np.searchsorted(points.index, np.arange(len(points.series) + 1))
     for key, series in row_series.items():
@@ -281,7 +282,7 @@ def _write(job: SealJob, changes: Sequence[_Change]) -> list[Row]:
         *cells, seal = row.cells
         replacements.append(Replacement(row.key, guard, seal, cells, row.deleted))
         rows.append(row)
-    replace_cells(job.target, job.layout.archive_table, replacements)
+    replace_cells(job.target, job.archive.table, replacements)
     return rows
 
 
@@ -306,5 +307,5 @@ def _delete(
     }
     emptied = [entry.row for entry, keys in zip(entries, keys_of, strict=True) if keys <= settled]
     deleted = (row._replace(cells=(), deleted=deletions(row.cells)) for row in emptied)
-    write_all(job.target, job.layout.data_table, deleted, check)
+    write_all(job.target, job.archive.data_table, deleted, check)
     return tally._replace(rows_deleted=len(emptied), rows_waiting=len(entries) - len(emptied))

@@ -7,15 +7,16 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.archive.keys import BLOCK_S
+from timebeam.schema.archive.view import Archivable, ArchiveView
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S
-from timebeam.schema.core.contract import Archive, HourMarks
+from timebeam.schema.core.contract import HourMarks
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange
 from timebeam.schema.core.rows import Row
@@ -51,7 +52,7 @@ class SealJob:
     """
 
     target: Target
-    layout: Archive
+    layout: Archivable
     start_s: int
     end_s: int
     quiet_ms: int
@@ -61,13 +62,18 @@ class SealJob:
     dry_run: bool = False
     clock: Callable[[], float] = time.time
 
+    @property
+    def archive(self) -> ArchiveView[Any]:
+        """The archive of the layout."""
+        return self.layout.archive_view
+
 
 class Sealable(NamedTuple):
     """A data row that can be sealed, with the cells that hold points of its closed hours.
 
     Attributes:
       columns: the columns that were read; None for all.
-      times_ms: the times of the cells, as in `Archive.sealable`.
+      times_ms: the times of the cells, as in `ArchiveView.sealable`.
       is_busy: whether cells stay in the data table because the row was written or marked lately.
     """
 
@@ -86,7 +92,7 @@ class Sealable(NamedTuple):
 def read_closed(job: SealJob, metric: bytes, marked_s: Int64s) -> Iterator[Sealable]:
     """The data rows of a metric with points of closed hours."""
     reader = TableReader(job.target)
-    for scan in job.layout.closed(metric, job.start_s * 1000, job.end_s * 1000, reader):
+    for scan in job.archive.closed(metric, job.start_s * 1000, job.end_s * 1000, reader):
         for row in reader.scan(scan):
             with contextlib.suppress(ValueError):  # `timebeam check` reports it
                 yield select_sealable(job, row, scan.columns, marked_s)
@@ -98,8 +104,8 @@ def select_sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_
     Raises:
       ValueError: the key is not that of a data row.
     """
-    series = job.layout.data_row(row.key).series
-    cells, times_ms = job.layout.sealable(row)
+    series = job.archive.data_row(row.key).series
+    cells, times_ms = job.archive.sealable(row)
     is_taken = (times_ms >= job.start_s * 1000) & (times_ms < job.end_s * 1000)
     is_busy = any(cell.timestamp_ms >= job.quiet_ms for cell in row.cells)
     if is_busy:

@@ -12,11 +12,9 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.schema.archive.keys import SPANS_S, archive_key
-from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Cell, Row, RowMutation, stored_bytes
 from timebeam.schema.core.writing import Packing
-from timebeam.schema.stores import capability, find_capability
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
 from timebeam.schema.stores.opentsdb.key_ranges import Wanted
@@ -177,19 +175,17 @@ def _sealed_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:
     Their data rows are not compacted: an old value in one of them would get the arrival of the newest point,
     and win over a correction that is in the archive.
     """
-    layout = find_capability(job.layout, Archive)
-    if layout is None or not layout.has_archive:
+    archive = job.layout.archive_view
+    if not archive.is_used:
         return set()
     period_ms = chunk.start_s * 1000, chunk.end_s * 1000 - 1
-    options, leading = job.layout.options, job.layout.leading
-    wanted = Wanted(chunk.uids)
-    scan = select.archive_scan(options, layout.archive_table, wanted, period_ms, leading, keys_only=True)
+    scan = archive.archive_scan(Wanted(chunk.uids), period_ms, keys_only=True)
     return {row.key for row in TableReader(job.target).scan(scan)}
 
 
 def _is_sealed(job: CompactJob, key: bytes, sealed: set[bytes]) -> bool:
     """Whether the hour of a data row is in one of these archive rows."""
-    row = capability(job.layout, Archive).data_row(key)
+    row = job.layout.archive_view.data_row(key)
     return any(archive_key(row.series, row.start_ms // 1000, code) in sealed for code in SPANS_S)
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.keys import BLOCK_S, LAST_S
+from timebeam.schema.archive.view import ArchiveView
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_S, floor_to
-from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
@@ -35,19 +35,19 @@ class SealedRemovals(NamedTuple):
     """The part of a deletion that is in the archive."""
 
     target: Target
-    layout: Archive
+    archive: ArchiveView[Any]
     deleted: DeleteRange
 
     def is_of_archive(self, removal: RowDeletion) -> bool:
         """Whether a removal is of a row of the archive."""
-        return removal.mutation.table == self.layout.archive_table
+        return removal.mutation.table == self.archive.table
 
     def hour_rows(self, removal: RowDeletion) -> list[Row]:
         """Data rows without cells, of the hours that the removal from a row of the archive changes."""
-        key, deleted = archive_keys.parse_key(self.layout.heads, removal.mutation.key), self.deleted
+        key, deleted = archive_keys.parse_key(self.archive.heads, removal.mutation.key), self.deleted
         start_s = max(key.base_s, floor_to(deleted.first_ms // 1000, HOUR_S))
         end_s = min(key.end_s, deleted.last_ms // 1000 + 1)
-        return [self.layout.row_at(key.series, base_s) for base_s in range(start_s, end_s, HOUR_S)]
+        return [self.archive.row_at(key.series, base_s) for base_s in range(start_s, end_s, HOUR_S)]
 
     def carry_out(self, rows: Sequence[Row]) -> None:
         """Deletes the points from the archive rows of the series and spans of some rows.
@@ -67,12 +67,12 @@ class SealedRemovals(NamedTuple):
         for _ in range(_ATTEMPTS):
             if not pending:
                 return
-            stored = read_rows(self.target, self.layout.archive_table, pending)
+            stored = read_rows(self.target, self.archive.table, pending)
             replacements = [self._replacement(key, stored.get(key)) for key in pending]
-            done = replace_cells(self.target, self.layout.archive_table, replacements)
+            done = replace_cells(self.target, self.archive.table, replacements)
             pending = [key for key, is_done in zip(pending, done, strict=True) if not is_done]
         raise RuntimeError(
-            f"table {self.layout.archive_table}, row {pending[0].hex()}: other programs keep changing it: "
+            f"table {self.archive.table}, row {pending[0].hex()}: other programs keep changing it: "
             "run the same command again"
         )
 
@@ -82,7 +82,7 @@ class SealedRemovals(NamedTuple):
         A series without a span in a block is left out: no seal has written rows of it, and one that is at
         work reads its points again after it has chosen the span.
         """
-        table = self.layout.archive_table
+        table = self.archive.table
         places = [place for row in rows if row.table != table for place in self._places(row.key)]
         blocks = [archive_rows.span_row(table, series, start_s, 1).key for series, start_s, _ in places]
         codes = {
@@ -101,7 +101,7 @@ class SealedRemovals(NamedTuple):
     def _places(self, key: bytes) -> Iterator[tuple[SeriesKey, int, int]]:
         """(series, start, end in s) of the deleted time of a data row, for each block that it overlaps."""
         with contextlib.suppress(ValueError):  # a seal skips such a row too
-            series, start_ms, end_ms = self.layout.data_row(key)
+            series, start_ms, end_ms = self.archive.data_row(key)
             first_ms, last_ms, _ = self.deleted
             if first_ms <= last_ms:
                 start_ms, end_ms = max(start_ms, first_ms), min(end_ms, last_ms + 1)
@@ -114,8 +114,8 @@ class SealedRemovals(NamedTuple):
         removal = None
         if row is not None:
             with contextlib.suppress(ValueError):
-                removal = archive_rows.remove_points(self.layout.heads, row, self.deleted)
-        new = Row(self.layout.archive_table, key, removal.mutation.cells if removal else ())
+                removal = archive_rows.remove_points(self.archive.heads, row, self.deleted)
+        new = Row(self.archive.table, key, removal.mutation.cells if removal else ())
         guard, changed = archive_rows.replacing_row(row, new, int(time.time() * 1000))
         *cells, seal = changed.cells
         return Replacement(key, guard, seal, cells, changed.deleted if removal else ())

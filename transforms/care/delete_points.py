@@ -16,16 +16,17 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
+from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_S, hours_between
-from timebeam.schema.core.contract import Archive, ReadableLayout
+from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Archived, Finding, Selected, Selection, UnknownNameError
+from timebeam.schema.core.reading import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
-from timebeam.schema.stores import as_opentsdb, capability, find_capability, find_opentsdb
+from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annotations, remove_rollups
@@ -242,18 +243,18 @@ class _AgainFn(beam.DoFn):
         job = self._job
         if not job.is_begun:
             _begin(job)
-        if _has_archive(job):
-            layout = capability(job.layout, Archive)
+        archive = find_archive(job.layout)
+        if archive is not None:
             none = DeleteRange(0, -1, 0)  # a later step deletes the remaining points
-            sealed = SealedRemovals(job.target, layout, none)
+            sealed = SealedRemovals(job.target, archive, none)
             keys = (
                 key
                 for log in job.interrupted
                 for table, key in logged_rows(log)
-                if table == layout.data_table
+                if table == archive.data_table
             )
             for batch in batched(keys, _ROWS_AT_ONCE):
-                sealed.carry_out([Row(layout.data_table, key, ()) for key in batch])
+                sealed.carry_out([Row(archive.data_table, key, ()) for key in batch])
         yield may_delete
 
 
@@ -325,16 +326,17 @@ def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[RowDeletion,
         if isinstance(selected, Finding):
             _skip(skips, selected.table, selected.key, selected.text)
         elif passes(selected.series):
-            rows = [*selected.late] if isinstance(selected, Archived) else []
-            if isinstance(selected, Archived) and selected.period is not None:
+            rows = [*selected.archived.late] if selected.archived else []
+            if selected.archived and selected.archived.period is not None:
                 cut[selected.row.key] = selected.series
             else:
                 rows.append(selected.row)
             for row in rows:
                 yield from _counted_removals(job, Selected(row, selected.series), deleted, skips)
-    for some in batched(sorted(cut), _ARCHIVE_ROWS_AT_ONCE):
-        table = capability(job.layout, Archive).archive_table
-        for row in read_rows(job.target, table, some).values():
+    for keys in batched(sorted(cut), _ARCHIVE_ROWS_AT_ONCE):
+        archive = find_archive(job.layout)
+        assert archive is not None
+        for row in read_rows(job.target, archive.table, keys).values():
             yield from _counted_removals(job, Selected(row, cut[row.key]), deleted, skips)
 
 
@@ -384,15 +386,11 @@ def _row_removals(job: DeleteJob, selected: Selected, deleted: DeleteRange) -> I
 
 def _sealed_removals(job: DeleteJob, task: DeleteTask) -> SealedRemovals | None:
     """What deletes from the archive; None without one, and for rollups and annotations alone."""
-    if not _has_archive(job) or task.rolled is not None or not job.points:
+    archive = find_archive(job.layout)
+    if archive is None or task.rolled is not None or not job.points:
         return None
     deleted = DeleteRange(task.question.start_ms, task.question.end_ms, job.newest_ms)
-    return SealedRemovals(job.target, capability(job.layout, Archive), deleted)
-
-
-def _has_archive(job: DeleteJob) -> bool:
-    layout = find_capability(job.layout, Archive)
-    return layout is not None and layout.has_archive
+    return SealedRemovals(job.target, archive, deleted)
 
 
 def _rollup_removals(

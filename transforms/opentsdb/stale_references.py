@@ -56,7 +56,7 @@ def stale_rows(target: Target, layout: ReadableLayout, question: Question) -> It
     indexed = find_capability(layout, SeriesIndex)
     if indexed is not None:
         selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
-        for row, series in indexed.stale(selection, reader):
+        for row, series, _ in indexed.stale(selection, reader):
             if question.passes(series):
                 yield row
     with_meta = find_opentsdb(layout)

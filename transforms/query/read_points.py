@@ -9,9 +9,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.core.batches import join, latest_points, run_starts
-from timebeam.schema.core.contract import Archive, ReadableLayout
+from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Finding, Reader, Selection
 from timebeam.schema.query.answer import QuerySeries
@@ -20,7 +21,7 @@ from timebeam.schema.query.numbers import Values
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.schema.query.partials import Intervals
 from timebeam.schema.query.question import Question
-from timebeam.schema.stores import find_capability, find_opentsdb
+from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
@@ -74,7 +75,7 @@ def read_decoded(
             yield rows
             continue
         if keys is not None:
-            keys.update([(series, (row.table, row.key)) for row, series in rows])
+            keys.update([(each.series, (each.row.table, each.row.key)) for each in rows])
         yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
 
 
@@ -260,9 +261,9 @@ def why_nothing(target: Target, layout: ReadableLayout) -> str:
     keys = [key for name in tables for key in scan_keys(target, name, limit=_SAMPLED_KEYS)]
     names, is_many = " and ".join(tables), len(tables) > 1
     if not keys:
-        archive = find_capability(layout, Archive)
-        if archive and archive.has_archive and any(scan_keys(target, archive.archive_table, limit=1)):
-            return f"table {names} is empty, and nothing in {archive.archive_table} matches the selection"
+        archive = find_archive(layout)
+        if archive and any(scan_keys(target, archive.table, limit=1)):
+            return f"table {names} is empty, and nothing in {archive.table} matches the selection"
         return f"tables {names} are empty" if is_many else f"table {names} is empty"
     having_rows = f"tables {names} have rows" if is_many else f"table {names} has rows"
     errors = [error for key in keys if (error := layout.key_error(key))]

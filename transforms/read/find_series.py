@@ -11,14 +11,14 @@ from google.api_core.exceptions import NotFound
 
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import archive_table
-from timebeam.schema.core.contract import Archive, ReadableLayout, SeriesIndex
+from timebeam.schema.archive.view import find_archive
+from timebeam.schema.core.contract import ReadableLayout, SeriesIndex
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Finding, Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.series import search_series
 from timebeam.schema.series.search_series import CachedUidNames, Listed, SeriesQuery
-from timebeam.schema.stores import find_capability
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import FAMILY, meta_table
@@ -99,12 +99,11 @@ def _data_keys(target: Target, layout: SeriesIndex) -> Iterator[bytes]:
     for spec in layout.tables():
         if spec.holds_points:
             yield from scan_keys(target, spec.name)
-    sealed = find_capability(layout, Archive)
-    if sealed is not None and sealed.has_archive:
-        for key in scan_keys(target, sealed.archive_table):
+    archive = find_archive(layout)
+    if archive is not None:
+        for key in scan_keys(target, archive.table):
             with contextlib.suppress(ValueError):  # not a key of an archive row
-                archived = archive_keys.parse_key(sealed.heads, key)
-                yield sealed.row_at(archived.series, archived.base_s).key
+                yield archive.data_key(archive_keys.parse_key(archive.heads, key))
 
 
 def from_rows(

@@ -10,7 +10,7 @@ from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.bits.times import ceil_to, floor_to
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Archived, Finding, Selected
+from timebeam.schema.core.reading import Finding, Selected
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
 from timebeam.schema.core.writing import SeriesKey
@@ -136,11 +136,11 @@ class RollupSeriesKeys:
             if not isinstance(selected, Finding):
                 row_key = selected.row.key
                 key = SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
-                if isinstance(selected, Archived):
+                if selected.archived:
                     key = archive_keys.parse_key(options, row_key).series
                 if self._stored.setdefault(selected.series, key) != key:
                     uids = ("uids", b"".join(key).hex())
-                    selected = selected.renamed(selected.series._replace(resources=(uids,)))
+                    selected = selected._replace(series=selected.series._replace(resources=(uids,)))
                     self._stored[selected.series] = key
             yield selected
 

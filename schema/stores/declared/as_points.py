@@ -130,7 +130,7 @@ def decode_points(layout: TableLayout, rows: Sequence[Selected]) -> DecodedRows:
     damage: list[tuple[Row, str]] = []
     labels: dict[bytes, str | None] = {}
     key_times = np.zeros(len(rows), np.int64)
-    for number, (row, series) in enumerate(rows):
+    for number, (row, series, _) in enumerate(rows):
         label = label_of_series(layout, series)
         try:
             key_times[number] = _time_of_row(layout, row)
@@ -213,7 +213,9 @@ def _decode_cells(
     readable = np.flatnonzero(good)
     order = readable[latest_points(owners[readable], times_ms[readable], stamps_ms[readable])]
     numbers_of: dict[Series, int] = {}
-    series_index = np.array([numbers_of.setdefault(series, len(numbers_of)) for _, series in rows], np.int32)
+    series_index = np.array(
+        [numbers_of.setdefault(series, len(numbers_of)) for _, series, _ in rows], np.int32
+    )
     times_ms = times_ms[order]
     batch = PointBatch(
         list(numbers_of),

@@ -108,7 +108,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
 
         Versions of a cell that are points of other times are written again.
         """
-        row, series = selected
+        row, series, _ = selected
         layout = self._layout_of(row.table)
         removal = remove_cells(row, as_points.cell_times(layout, row, series), deleted)
         if removal is None or as_points.versions(layout) == 1:

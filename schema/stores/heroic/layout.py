@@ -17,17 +17,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from timebeam.schema.archive.archive_rows import archive_findings, archive_table, decode_with_archive
+from timebeam.schema.archive.archive_rows import archive_findings
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.archive.keys import ArchiveKey
-from timebeam.schema.bits.arrays import Int64s, Kind
+from timebeam.schema.archive.view import Archivable
+from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.contract import (
-    Archive,
-    DataRow,
     HourMarks,
     RefusedRows,
     Restored,
@@ -39,19 +38,18 @@ from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.point_cells import RowKind, decode_together, hours_of
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
-    Archived,
     DecodedRows,
     Finding,
     Reader,
-    Scan,
     Selected,
     Selection,
     Severity,
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
-from timebeam.schema.core.rows import ARRIVAL, KEY_BYTES, Cell, Row, TableSpec
+from timebeam.schema.core.rows import ARRIVAL, KEY_BYTES, Row, TableSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
-from timebeam.schema.stores.heroic import archived, decode, encode, select, series_table
+from timebeam.schema.stores.heroic import decode, encode, select, series_table
+from timebeam.schema.stores.heroic.archived import HeroicArchive
 from timebeam.schema.stores.heroic.decode import SeriesTable
 from timebeam.schema.stores.heroic.keys import (
     KEY_LIMIT,
@@ -59,7 +57,6 @@ from timebeam.schema.stores.heroic.keys import (
     PERIOD_MS,
     KeyForm,
     ReadableKeys,
-    base_of,
 )
 from timebeam.schema.stores.heroic.select import ResourceNames
 from timebeam.schema.stores.heroic.wire_key import WireKeys
@@ -93,7 +90,7 @@ _CELL_TIME = f"{ARRIVAL}, or the clock of the Heroic that wrote it; not the time
 
 
 @dataclasses.dataclass(frozen=True)
-class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
+class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
     """Heroic's own bytes.
 
     Attributes:
@@ -134,43 +131,10 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return self.table_prefix + "series"
 
     @property
-    def has_archive(self) -> bool:
-        return self.archive
-
-    @property
-    def archive_table(self) -> str:
-        return archive_table(self.table_prefix).name
-
-    @property
-    def heads(self) -> KeyForm:
-        return self.form
-
-    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
-        return {name: name.encode() for name in series_table.metrics_from(self.series_table, "", reader)}
-
-    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
-        tables = self.data_table, self.series_table
-        return archived.closed(self.form, tables, metric.decode(), start_ms, end_ms, reader)
-
-    def data_row(self, key: bytes) -> DataRow:
-        row_key = self.form.parse(key)
-        series = SeriesKey(row_key.head, row_key.tail)
-        return DataRow(series, row_key.base_ms, row_key.base_ms + PERIOD_MS)
-
-    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
-        """See `Archive.sealable`: the doubles."""
-        cells = [cell for cell in row.cells if cell.family == encode.POINTS]
-        times_ms = decode.cell_times(cells, self.form.parse(row.key).base_ms, self.form)
-        return cells, times_ms
-
-    def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        base_ms = base_of(time_s * 1000)
-        qualifier = self.form.qualifiers(np.array([time_s * 1000 - base_ms], np.uint32))
-        cell = Cell(encode.POINTS, qualifier, 0, b"")
-        return Row(self.data_table, self.form.row_key(series, base_ms), [cell])
+    def archive_view(self) -> HeroicArchive:
+        return HeroicArchive(self)
 
     def tables(self) -> Sequence[TableSpec]:
-        archive = (archive_table(self.table_prefix),) if self.archive else ()
         return (
             TableSpec(
                 self.data_table,
@@ -179,7 +143,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
                 cell_time=_CELL_TIME,
             ),
             TableSpec(self.series_table, {series_table.FAMILY: 1}, holds_points=False, is_index=True),
-            *archive,
+            *self.archive_view.tables(),
         )
 
     def refuse(self, series: Series) -> RefusedError | None:
@@ -219,8 +183,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`; without distributions, which only their producer understands."""
         if self.archive:
-            tables = self.data_table, self.series_table, self.archive_table
-            return archived.select(self.form, tables, selection, reader)
+            return self.archive_view.select(selection, reader)
         return select.select(self.form, self.data_table, self.series_table, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
@@ -250,31 +213,31 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         table = decode.SeriesTable.of(read(self.series_table))
         yield from table.findings(self.series_table)
-        sealed_series = set[Series]()
+        archived_series = set[Series]()
         if self.archive:
-            check = functools.partial(self._archive_findings, table, table.names(self.form), sealed_series)
-            yield from archive_findings(self.form, read(self.archive_table), check)
+            check = functools.partial(self._archive_findings, table, table.names(self.form), archived_series)
+            yield from archive_findings(self.form, read(self.archive_view.table), check)
         data = read(self.data_table)
-        yield from decode.data_findings(data, table, self.series_table, self.form, sealed_series)
+        yield from decode.data_findings(data, table, self.series_table, self.form, archived_series)
 
     def _archive_findings(
-        self, table: SeriesTable, names: ResourceNames, sealed_series: set[Series], row: Row, key: ArchiveKey
+        self, table: SeriesTable, names: ResourceNames, archived: set[Series], row: Row, key: ArchiveKey
     ) -> Iterator[Finding]:
-        """Adds the series of an archive row to the sealed series; yields what is wrong with it."""
+        """Adds the series of an archive row to the archived series; yields what is wrong with it."""
         try:
             series = names.series_of(self.form.parse(self.form.row_key(key.series, 0)))
         except ValueError as error:
             yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
             return
-        sealed_series.add(series)
+        archived.add(series)
         if series_table.series_row(series) not in table.series:
             text = f"{series} is not in the series table: queries do not find it"
             yield Finding(Severity.DAMAGE, row.table, row.key, text)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         form = self.form
-        if any(isinstance(selected, Archived) for selected in rows):
-            return decode_with_archive(form, rows, self.decode_rows, by_kind=False)
+        if any(selected.archived for selected in rows):
+            return self.archive_view.decode_rows(rows, self.decode_rows)
         return decode_together(
             rows,
             lambda row: RowKind(form.parse(row.key).base_ms, Kind.FLOAT),
@@ -284,7 +247,7 @@ class Heroic(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         row = selected.row
-        if row.table == self.archive_table:
+        if row.table == self.archive_view.table:
             return remove_archived(self.form, row, deleted)
         return remove_cells(
             row, decode.cell_times(row.cells, self.form.parse(row.key).base_ms, self.form), deleted

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.schema.archive.archive_rows import archive_findings, archive_table, decode_with_archive
+from timebeam.schema.archive.archive_rows import archive_findings
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.archive.keys import ArchiveKey
-from timebeam.schema.bits.arrays import Int64s, Kind
+from timebeam.schema.archive.view import Archivable
+from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.contract import (
-    Archive,
-    DataRow,
     HourMarks,
     RefusedRows,
     Restored,
@@ -34,19 +33,18 @@ from timebeam.schema.core.contract import (
 from timebeam.schema.core.point_cells import decode_together, hours_of
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
-    Archived,
     DecodedRows,
     Finding,
     Reader,
-    Scan,
     Selected,
     Selection,
     Severity,
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
-from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.core.rows import ARRIVAL, Row, TableSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
-from timebeam.schema.stores.kairosdb import archived, decode, encode, keys, select
+from timebeam.schema.stores.kairosdb import decode, encode, keys, select
+from timebeam.schema.stores.kairosdb.archived import KairosDbArchive
 from timebeam.schema.stores.kairosdb.keys import (
     OPTIONS,
     KairosDbOptions,
@@ -82,7 +80,7 @@ class KairosDbRollupNames:
 
 
 @dataclasses.dataclass(frozen=True)
-class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
+class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
     """The layout with its options; see `KairosDbOptions`.
 
     With the row spec `seconds` it is read-only, since KairosDB reads such times back changed.
@@ -94,7 +92,6 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
     declared_options = OPTIONS
     packings = (Packing.POINTS,)
     uids = None
-    by_kind = True
     rollup_names = KairosDbRollupNames()
 
     @classmethod
@@ -129,44 +126,11 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return self.table_names.data
 
     @property
-    def has_archive(self) -> bool:
-        return self.options.archive
-
-    @property
-    def archive_table(self) -> str:
-        return archive_table(self.options.table_prefix).name
-
-    @property
-    def heads(self) -> KairosDbOptions:
-        return self.options
-
-    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
-        return {name: name.encode() for name in select.metrics_from(self.table_names.strings, "", reader)}
-
-    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
-        return archived.closed(self.options, self.table_names, metric.decode(), start_ms, end_ms, reader)
-
-    def data_row(self, key: bytes) -> DataRow:
-        row_ms = parse_key(key).row_ms
-        return DataRow(keys.series_key_of(key), row_ms, row_ms + self.options.row_spec.width_ms)
-
-    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
-        """See `Archive.sealable`: longs and doubles that are kept forever."""
-        if decode.kind_of(row) is None:
-            return (), np.zeros(0, np.int64)
-        cells = [cell for cell in row.cells if cell.family == keys.FAMILY]
-        return cells, decode.cell_times(row._replace(cells=cells), self.options.row_spec)
-
-    def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        spec = self.options.row_spec
-        row_ms = time_s * 1000 // spec.width_ms * spec.width_ms
-        qualifier = spec.columns(time_s * 1000 - row_ms).to_bytes(4, "big")
-        key = keys.row_key(series, row_ms, Kind.INTEGER)
-        return Row(self.data_table, key, [Cell(keys.FAMILY, qualifier, 0, b"")])
+    def archive_view(self) -> KairosDbArchive:
+        return KairosDbArchive(self)
 
     def tables(self) -> Sequence[TableSpec]:
         """See `Layout.tables`. The operator sets the maximum age of each retention class."""
-        archive = (archive_table(self.options.table_prefix),) if self.options.archive else ()
         data, row_keys, strings = self.table_names
         return (
             TableSpec(
@@ -179,7 +143,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
                 row_keys, {select.ROW_KEYS_FAMILY: 1}, holds_points=False, is_index=True, same_keys=True
             ),
             TableSpec(strings, {select.NAMES_FAMILY: 1}, holds_points=False, is_index=True),
-            *archive,
+            *self.archive_view.tables(),
         )
 
     def refuse(self, series: Series) -> RefusedError | None:
@@ -249,7 +213,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         if self.options.archive:
-            return archived.select(self.options, self.table_names, self.archive_table, selection, reader)
+            return self.archive_view.select(selection, reader)
         return select.select(self.options, self.table_names, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
@@ -269,22 +233,22 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         return hours_of(metrics, bases_ms, counts, offsets)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        sealed_series = set[SeriesKey]()
+        archived_series = set[SeriesKey]()
         if self.options.archive:
-            check = functools.partial(_archive_findings, sealed_series)
-            yield from archive_findings(self.options, read(self.archive_table), check)
-        yield from decode.findings(self.table_names, self.options.row_spec, read, sealed_series)
+            check = functools.partial(_archive_findings, archived_series)
+            yield from archive_findings(self.options, read(self.archive_view.table), check)
+        yield from decode.findings(self.table_names, self.options.row_spec, read, archived_series)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """See `Layout.remove`; in all retention classes."""
-        if selected.row.table == self.archive_table:
+        if selected.row.table == self.archive_view.table:
             return remove_archived(self.options, selected.row, deleted)
         return remove_cells(selected.row, decode.cell_times(selected.row, self.options.row_spec), deleted)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         spec = self.options.row_spec
-        if any(isinstance(selected, Archived) for selected in rows):
-            return decode_with_archive(self.options, rows, self.decode_rows, by_kind=True)
+        if any(selected.archived for selected in rows):
+            return self.archive_view.decode_rows(rows, self.decode_rows)
         return decode_together(
             rows,
             decode.kind_of,
@@ -293,9 +257,9 @@ class KairosDb(SeriesIndex, RollupSeries, Archive, RefusedRows, HourMarks):
         )
 
 
-def _archive_findings(sealed_series: set[SeriesKey], row: Row, key: ArchiveKey) -> Iterator[Finding]:
-    """Adds the series of an archive row to the sealed series; yields what is wrong with it."""
-    sealed_series.add(key.series)
+def _archive_findings(archived_series: set[SeriesKey], row: Row, key: ArchiveKey) -> Iterator[Finding]:
+    """Adds the series of an archive row to the archived series; yields what is wrong with it."""
+    archived_series.add(key.series)
     try:
         parse_key(keys.row_key(key.series, 0, Kind.INTEGER))
     except ValueError as error:

@@ -11,16 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.schema.archive.archive_rows import archive_table, decode_with_archive
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.archive.keys import parse_key as parse_archive_key
-from timebeam.schema.bits.arrays import Floats, Int64s
+from timebeam.schema.archive.view import Archivable
+from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.cell_fragments import CellColumns
 from timebeam.schema.core.contract import (
-    Archive,
-    DataRow,
     HourMarks,
     RefusedRows,
     Replacing,
@@ -29,11 +27,9 @@ from timebeam.schema.core.contract import (
 )
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
-    Archived,
     DecodedRows,
     Finding,
     Reader,
-    Scan,
     Selected,
     Selection,
 )
@@ -42,6 +38,7 @@ from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.stores.opentsdb import audit, encode, select
 from timebeam.schema.stores.opentsdb import keys as row_keys
+from timebeam.schema.stores.opentsdb.archived import OpenTsdbArchive
 from timebeam.schema.stores.opentsdb.columns import (
     compaction,
     decode_row,
@@ -49,9 +46,8 @@ from timebeam.schema.stores.opentsdb.columns import (
     delete_from_row,
     pack_rows,
 )
-from timebeam.schema.stores.opentsdb.columns.annotation_cells import is_annotation
-from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram, winner_of
-from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags, Wanted
+from timebeam.schema.stores.opentsdb.columns.decode_row import winner_of
+from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags
 from timebeam.schema.stores.opentsdb.keys import (
     MAX_TAGS,
     OPTIONS,
@@ -76,7 +72,7 @@ _EVENT_TIME = "the time of the point; in a row that a TSD has compacted, the tim
 
 @dataclasses.dataclass(frozen=True)
 class OpenTsdb(
-    Archive,
+    Archivable,
     Replacing,
     RefusedRows,
     HourMarks,
@@ -146,46 +142,10 @@ class OpenTsdb(
         return self.options.table_prefix + "tsdb-uid"
 
     @property
-    def archive_table(self) -> str:
-        return archive_table(self.options.table_prefix).name
-
-    @property
-    def has_archive(self) -> bool:
-        return self.options.archive
-
-    @property
-    def heads(self) -> OpenTsdbOptions:
-        return self.options
-
-    def metric_keys(self, reader: Reader) -> dict[str, bytes]:
-        return self.metric_uids(reader)
-
-    def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
-        """See `Archive.closed`: all columns of whole hours."""
-        bases_s = row_keys.bases(start_ms, end_ms - 1)
-        yield select.scan(self.options, self.data_table, Wanted([metric]), bases_s, self.leading)
-
-    def data_row(self, key: bytes) -> DataRow:
-        if error := self.key_error(key):
-            raise ValueError(error)
-        base_at = self.options.salt_width + self.options.uid_width_metric
-        start_ms = row_keys.base_s_of(self.options, key) * 1000
-        series = SeriesKey(key[:base_at], key[base_at + row_keys.BASE_BYTES :])
-        return DataRow(series, start_ms, start_ms + _HOUR_MS)
-
-    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
-        """See `Archive.sealable`: the time is that of the row."""
-        cells = [
-            cell for cell in row.cells if not (is_annotation(cell.qualifier) or is_histogram(cell.qualifier))
-        ]
-        base_ms = row_keys.base_s_of(self.options, row.key) * 1000
-        return cells, np.full(len(cells), base_ms, np.int64)
-
-    def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        return Row(self.data_table, row_keys.row_key(series, time_s - time_s % row_keys.SPAN_S), ())
+    def archive_view(self) -> OpenTsdbArchive:
+        return OpenTsdbArchive(self)
 
     def tables(self) -> Sequence[TableSpec]:
-        archive = (archive_table(self.options.table_prefix),) if self.options.archive else ()
         return (
             TableSpec(
                 self.data_table,
@@ -194,7 +154,7 @@ class OpenTsdb(
                 cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
             ),
             TableSpec(self.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False),
-            *archive,
+            *self.archive_view.tables(),
         )
 
     @property
@@ -273,21 +233,15 @@ class OpenTsdb(
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         if self.options.archive:
-            return self._select_archived(selection, selection.start_ms, selection.end_ms, reader)
+            return self.archive_view.select(selection, (selection.start_ms, selection.end_ms), reader)
         return select.select(self, self.data_table, selection, reader)
 
     def select_metrics(
         self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
     ) -> Iterator[Selected | Finding]:
         if self.options.archive:
-            return self._select_archived(metrics, start_ms, end_ms, reader)
+            return self.archive_view.select(metrics, (start_ms, end_ms), reader)
         return select.select_metrics(self, metrics, (start_ms, end_ms), reader)
-
-    def _select_archived(
-        self, selection: Selection | Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
-    ) -> Iterator[Selected | Finding]:
-        """As `select` or `select_metrics`, of the data table and the archive."""
-        return select.select_archived(self, self.archive_table, selection, (start_ms, end_ms), reader)
 
     def cut_at(self, key: bytes) -> bytes:
         """See `Layout.cut_at`: with an archive, each metric of a salt bucket stays together."""
@@ -337,23 +291,23 @@ class OpenTsdb(
         yield from maps.findings(self.uid_table, self.options)
         yield from audit.data_findings(read(self.data_table), maps, self.options)
         if self.options.archive:
-            yield from audit.archive_findings(read(self.archive_table), maps, self.options)
+            yield from audit.archive_findings(read(self.archive_view.table), maps, self.options)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """See `Layout.remove`; histograms are points too. Of a row of the archive without its late rows."""
-        if selected.row.table == self.archive_table:
+        if selected.row.table == self.archive_view.table:
             return remove_archived(self.options, selected.row, deleted)
         base_ms = row_keys.base_s_of(self.options, selected.row.key) * 1000
         return delete_from_row.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
 
     def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
-        if any(isinstance(selected, Archived) for selected in selected_rows):
-            return decode_with_archive(self.options, selected_rows, self.decode_rows, by_kind=False)
+        if any(selected.archived for selected in selected_rows):
+            return self.archive_view.decode_rows(selected_rows, self.decode_rows)
         together = decode_rows.read_rows([selected.row for selected in selected_rows])
         unread = [selected_rows[number] for number in together.unread]
-        decoded_singly = [decode_row.decode_row(self.options, *selected) for selected in unread]
+        decoded_singly = [decode_row.decode_row(self.options, each.row, each.series) for each in unread]
         singles = DecodedRows.joined(decoded_singly)
-        bases = [row_keys.base_s_of(self.options, row.key) * 1000 for row, _ in selected_rows]
+        bases = [row_keys.base_s_of(self.options, each.row.key) * 1000 for each in selected_rows]
         outside = [
             number
             for number, decoded in zip(together.unread, decoded_singly, strict=True)
@@ -367,7 +321,7 @@ class OpenTsdb(
         if not len(together.numbers):
             return dataclasses.replace(singles, outside=outside)
         numbers: dict[Series, int] = {}
-        index = [numbers.setdefault(series, len(numbers)) for _, series in selected_rows]
+        index = [numbers.setdefault(each.series, len(numbers)) for each in selected_rows]
         times_ms = np.repeat(np.array(bases, np.int64)[together.numbers], together.counts)
         times_ms += together.offsets_ms
         batch = PointBatch(
@@ -384,7 +338,7 @@ class OpenTsdb(
         return DecodedRows(batch, singles.damage, singles.skipped, outside)
 
     def tsuid_of(self, table: str, key: bytes) -> bytes:
-        if self.options.archive and table == self.archive_table:
+        if self.options.archive and table == self.archive_view.table:
             archived = parse_archive_key(self.options, key)
             key = row_keys.row_key(archived.series, archived.base_s)
         return row_keys.tsuid_of_key(self.options, key)[0]

@@ -18,10 +18,10 @@ from tests.schema.archive.plain_archive import PlainPoint, cell_of, points_of
 from timebeam.schema.archive import archive_cell, archive_rows, keys
 from timebeam.schema.archive.archive_cell import PartPlace, PartPoints
 from timebeam.schema.archive.pcodec_columns import ArchiveError, DecimalForm
+from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
-from timebeam.schema.core.contract import Archive
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Archived, Selected
+from timebeam.schema.core.reading import ArchiveRead, Selected
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores import LAYOUTS
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, series_key
@@ -345,11 +345,12 @@ def test_ranges_have_the_keys_of_their_times_and_no_others() -> None:
 def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
     options = {"retention": "", "archive": True, **vector["options"]}
     layout = LAYOUTS[vector["layout"]].from_options(options)
-    assert isinstance(layout, Archive)
+    assert isinstance(layout, Archivable)
+    archive = layout.archive_view
     series = Series.of(vector["metric"], vector["tags"], vector["resources"])
     key, data_key = bytes.fromhex(vector["key"]), bytes.fromhex(vector["data_key"])
-    series_key, code, base_s = keys.parse_key(layout.heads, key)
-    assert series_key == layout.series_key(series, {}) == layout.data_row(data_key).series
+    series_key, code, base_s = keys.parse_key(archive.heads, key)
+    assert series_key == layout.series_key(series, {}) == archive.data_row(data_key).series
     assert keys.archive_key(series_key, vector["time"], code) == key
     assert (code, base_s) == (vector["span_code"], vector["time"] // 86_400 * 86_400)
     time_bytes = bytes((code,)) + base_s.to_bytes(4, "big")
@@ -358,30 +359,30 @@ def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
     assert data_key.endswith(series_key.tail)
     assert layout.cut_at(key) == layout.cut_at(data_key) == layout.cut_at(series_key.head)
     with pytest.raises(ValueError, match="span code 9"):
-        keys.parse_key(layout.heads, series_key.head + b"\x09" + time_bytes[1:])
+        keys.parse_key(archive.heads, series_key.head + b"\x09" + time_bytes[1:])
     with pytest.raises(ValueError, match="row key"):
-        keys.parse_key(layout.heads, key[: len(series_key.head) + 4])
+        keys.parse_key(archive.heads, key[: len(series_key.head) + 4])
 
 
 def test_only_numbers_that_are_kept_forever_can_be_sealed() -> None:
     heroic = LAYOUTS["heroic"].from_options({})
     kairosdb = LAYOUTS["kairosdb"].from_options({"retention": "7", "row_spec": "milliseconds"})
-    assert isinstance(heroic, Archive)
-    assert isinstance(kairosdb, Archive)
-    row = heroic.row_at(heroic.series_key(SERIES, {}), BASE_S)
+    assert isinstance(heroic, Archivable)
+    assert isinstance(kairosdb, Archivable)
+    row = heroic.archive_view.row_at(heroic.series_key(SERIES, {}), BASE_S)
     cells = [row.cells[0], row.cells[0]._replace(family="distributionPoints")]
-    sealable, times_ms = heroic.sealable(row._replace(cells=cells))
+    sealable, times_ms = heroic.archive_view.sealable(row._replace(cells=cells))
     assert (list(sealable), times_ms.tolist()) == (cells[:1], [BASE_S * 1000])
     key = kairosdb.series_key(SERIES, {})
-    row = kairosdb.row_at(key, BASE_S)
+    row = kairosdb.archive_view.row_at(key, BASE_S)
     cells = [row.cells[0], row.cells[0]._replace(family="d7"), row.cells[0]._replace(qualifier=b"?")]
-    sealable, times_ms = kairosdb.sealable(row._replace(cells=cells))
+    sealable, times_ms = kairosdb.archive_view.sealable(row._replace(cells=cells))
     assert (list(sealable), times_ms.tolist()) == ([cells[0], cells[2]], [BASE_S * 1000, -1])
     for kind in (b"kairos_string", b"histogram"):
         other = row.key.replace(b"\x0bkairos_long", bytes((len(kind),)) + kind)
         assert other != row.key
-        assert not kairosdb.sealable(row._replace(key=other))[0]
-        assert kairosdb.data_row(other).series == key
+        assert not kairosdb.archive_view.sealable(row._replace(key=other))[0]
+        assert kairosdb.archive_view.data_row(other).series == key
 
 
 def test_of_equal_arrivals_the_later_kind_wins_where_kinds_are_in_different_rows() -> None:
@@ -412,8 +413,7 @@ def test_late_rows_are_decoded_with_the_archive_and_rows_of_another_hour_are_tol
     key, next_key = (data_row_key(series, base_s) for base_s in (BASE_S, BASE_S + 3600))
     late = Row("tsdb", key, [Cell("t", b"\x00\x00", 8, b"\x05")])  # the first second, 5
     beyond = Row("tsdb", next_key, [Cell("t", b"\xe7\x40", 8, b"\x06")])  # 3700 s after its hour
-    archived = Archived(stored(ORDINARY), SERIES)
-    archived.late = [late, beyond]
+    archived = Selected(stored(ORDINARY), SERIES, ArchiveRead([late, beyond]))
     decoded = layout.decode_rows([Selected(beyond, SERIES), archived, Selected(late, SERIES)])
     assert list(decoded.outside) == [0]
     assert [(row, text) for row, text in decoded.damage] == [

@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 
+from timebeam.schema.archive.view import Archivable
 from timebeam.schema.core import contract
 from timebeam.schema.core.contract import Capability, SeriesIndex
 from timebeam.schema.stores import (
@@ -28,7 +29,7 @@ PRODUCT = [
 ]
 
 ABILITIES = {
-    "Archive": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
+    "Archivable": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
     "HourMarks": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
     "RefusedRows": {"heroic", "heroic-readable", "kairosdb", "opentsdb"},
     "Replacing": {"opentsdb"},
@@ -39,10 +40,10 @@ ABILITIES = {
 
 
 def all_capabilities() -> dict[str, type[Capability]]:
-    """Every capability of the contract by its name."""
+    """Every capability of the contract, and that of the archive, by its name."""
     return {
         name: cls
-        for name, cls in vars(contract).items()
+        for name, cls in {**vars(contract), "Archivable": Archivable}.items()
         if isinstance(cls, type) and issubclass(cls, Capability) and cls is not Capability
     }
 

@@ -77,7 +77,7 @@ def decoded_alone(layout: Heroic | KairosDb, row: Row, series: Series) -> Decode
 
 def one_by_one(layout: Heroic | KairosDb, rows: list[Selected]) -> tuple[list[object], list[object], int]:
     points, damage, skipped = [], [], 0
-    for row, series in rows:
+    for row, series, _ in rows:
         decoded = decoded_alone(layout, row, series)
         points += described(decoded.batch)
         damage += decoded.damage

@@ -181,7 +181,7 @@ def points(store: Store) -> Points:
 
 
 def archive(store: Store) -> list[Row]:
-    rows = scan_table(store.target, store.layout.archive_table)
+    rows = scan_table(store.target, store.layout.archive_view.table)
     return [row for row in rows if any(cell.family == "t" for cell in row.cells)]
 
 
@@ -460,7 +460,7 @@ def test_what_differs_when_it_is_read_back_stops_the_seal(
 
     def wrong(*args: Any) -> dict[bytes, Row]:
         rows = read_rows(*args)
-        if args[1] != store.layout.archive_table:
+        if args[1] != store.layout.archive_view.table:
             return rows
         return {
             key: row._replace(
@@ -519,14 +519,16 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert asked.code == 0, asked.err
     assert sum(len(result["dps"]) for result in json.loads(asked.out)) == sum(map(len, points.values()))
     asked = timebeam("query", "m", *flags, "--start=2001-01-01", "--end=2001-01-02")
-    assert f"tsdb is empty, and nothing in {store.layout.archive_table} matches the selection" in asked.err
+    assert (
+        f"tsdb is empty, and nothing in {store.layout.archive_view.table} matches the selection" in asked.err
+    )
     ran = timebeam("seal", *flags, "--older_than=1d")
     assert ran.err.endswith("tsdb is empty, all is sealed\n")
     listed = timebeam("series", "m", *flags)
     assert "host=b" in listed.out, listed.err
     checked = timebeam("check", *flags)
     assert checked.code == 0, checked.out
-    assert f"{len(archive(store)) + 2:,} of {store.layout.archive_table}" in checked.out
+    assert f"{len(archive(store)) + 2:,} of {store.layout.archive_view.table}" in checked.out
     row = archive(store)[0]
     [cell] = [cell for cell in row.cells if cell.family == "t"]
     other_span = row.key[:4] + b"\1" + row.key[5:]
@@ -790,8 +792,10 @@ class _History:
         self.unused = self.rng.sample(range(ARRIVAL_MS, ARRIVAL_MS + 1000), 1000)
         self.starts_ms = [(START_S + day * DAY_S) * 1000 for day in (0, 29, 31)]
         if not store.layout.uids:  # rows of weeks: where one ends and the next one begins
-            key = store.layout.row_at(store.layout.series_key(series("a"), {}), START_S + 30 * DAY_S).key
-            self.starts_ms.append(store.layout.data_row(key).start_ms - 2 * HOUR_MS)
+            key = store.layout.archive_view.row_at(
+                store.layout.series_key(series("a"), {}), START_S + 30 * DAY_S
+            ).key
+            self.starts_ms.append(store.layout.archive_view.data_row(key).start_ms - 2 * HOUR_MS)
 
     def put(self) -> None:
         rng, batch = self.rng, Points()

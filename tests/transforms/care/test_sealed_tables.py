@@ -199,7 +199,7 @@ def read(
 
 def splits(store: Store) -> Sequence[KeyRange]:
     """The most splits that a copy can have."""
-    names = (store.layout.data_table, store.layout.archive_table)
+    names = (store.layout.data_table, store.layout.archive_view.table)
     keys = {row.key for name in names for row in scan_table(store.target, name)}
     cuts = sorted({store.layout.cut_at(key) for key in keys})
     assert len(cuts) >= 3
@@ -207,7 +207,7 @@ def splits(store: Store) -> Sequence[KeyRange]:
 
 
 def archive_rows(store: Any) -> list[Row]:
-    rows = scan_table(store.target, store.layout.archive_table)
+    rows = scan_table(store.target, store.layout.archive_view.table)
     return [row for row in rows if any(cell.family == "t" for cell in row.cells)]
 
 
@@ -240,7 +240,7 @@ def test_rows_that_no_reader_can_name_or_reach_are_refused(tables: Tables) -> No
     [nameless] = [row for row in archive_rows(store) if row.key[1:4] == uid(4)]
     [late] = [row for row in store.rows() if row.key[1:4] == uid(4)]
     strange = [b"\0short", b"\7" + nameless.key[1:]]
-    archive = store.layout.archive_table
+    archive = store.layout.archive_view.table
     write_all(store.target, archive, [Row(archive, key, nameless.cells) for key in strange])
     points, refused = read(store)
     assert points == read(tables.plain)[0]
@@ -261,7 +261,9 @@ def sealed_times(store: AStore) -> dict[bytes, list[int]]:
     else:
         heads = tuple(layout.series_key(series("m", host), {}).head for host in "ab")
         rows = [row for row in archive_rows(store) if row.key.startswith(heads)]
-    decoded = {row.key: decode_archive_rows(layout.heads, [Selected(row, series("m"))]) for row in rows}
+    decoded = {
+        row.key: decode_archive_rows(layout.archive_view.heads, [Selected(row, series("m"))]) for row in rows
+    }
     return {key: content.batch.times_ms.tolist() for key, content in decoded.items()}
 
 
@@ -354,12 +356,12 @@ def test_a_copy_into_sealed_tables_changes_no_answer(tables: Tables, tmp_path: P
 
 def delete(store: Store, folder: Path, *flags: str) -> dict[str, Any]:
     """Deletes with the token of a dry run; from sealed tables as after an interrupted run."""
-    log = folder / store.layout.archive_table
+    log = folder / store.layout.archive_view.table
     arguments = ("delete", "m", *store.flags, f"--log={log}", "--summary=json", *flags)
     dry = timebeam(*arguments)
     assert dry.code == 0, dry.err
     token = json.loads(dry.out)["token"]
-    if store.layout.has_archive:
+    if store.layout.archive_view.is_used:
         Path(f"{log}-{token}-begun.json").write_text("{}")
         lines = [json.dumps({"table": row.table, "row": row.key.hex()}) for row in store.rows()]
         Path(f"{log}-{token}-1.jsonl").write_text("\n".join(lines))
@@ -385,7 +387,7 @@ def test_a_deletion_takes_sealed_points_and_late_ones_and_marks_their_hours(
     assert 0 < len(expected[0]) < len(before)
     for ranges in ([WHOLE_TABLE], splits(tables.sealed)):
         assert read(tables.sealed, ranges) == expected
-    archive = tables.sealed.layout.archive_table
+    archive = tables.sealed.layout.archive_view.table
     first_ms, last_ms = (int(flag.split("=")[1]) * 1000 for flag in period)
     deleted = [sum(first_ms <= time_ms <= last_ms for time_ms in times) for times in sealed.values()]
     assert figures[archive]["points"] == sum(deleted) > 1000

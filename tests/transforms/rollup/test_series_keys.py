@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.plain.rolled import interval
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Archived, Selected
+from timebeam.schema.core.reading import ArchiveRead, Selected
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.rollup.config_json import parse_config
@@ -49,8 +49,8 @@ def test_each_key_has_a_series_and_names_are_looked_up_with_tag_raw(salt: bytes,
     by_name = NamedKeys()
     names = RollupSeriesKeys(job, by_name)
     late = selected(TWICE, salt, 4, b"\0\0\1\0\0\3")
-    sealed = Archived(Row("archive", salt + b"\0\0\1\1" + bytes(4) + b"\0\0\1\0\0\3", []), TWICE)
-    sealed.late, sealed.points = [late.row], 7
+    row = Row("archive", salt + b"\0\0\1\1" + bytes(4) + b"\0\0\1\0\0\3", [])
+    sealed = Selected(row, TWICE, ArchiveRead([late.row], 7))
     rows = [
         selected(ALONE, salt, 1, b"\0\0\1\0\0\1"),
         selected(TWICE, salt, 1, b"\0\0\1\0\0\2"),
@@ -63,9 +63,7 @@ def test_each_key_has_a_series_and_names_are_looked_up_with_tag_raw(salt: bytes,
     assert [each.row for each in noted] == [each.row for each in rows]
     other = TWICE._replace(resources=(("uids", (salt + b"\0\0\1\0\0\1\0\0\3").hex()),))
     assert [each.series for each in noted] == [ALONE, TWICE, ALONE, other, TWICE, other]
-    archived = noted[-1]
-    assert isinstance(archived, Archived)
-    assert (archived.late, archived.points) == ([late.row], 7)
+    assert noted[-1].archived == ArchiveRead([late.row], 7)
     keys, refused = names.single([ALONE, TWICE, other])
     assert not refused
     if tag_raw:

@@ -21,13 +21,14 @@ from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import (
     AmbiguousNameError,
+    ArchiveRead,
     ColumnRange,
     Finding,
     Reader,
     Scan,
     Selected,
-    Severity,
     prefix_range,
+    row_findings,
 )
 from timebeam.schema.core.rows import KEY_BYTES, Row
 from timebeam.schema.core.writing import Name
@@ -223,22 +224,23 @@ class SeriesResolver:
         self._refuse_ambiguous, self._is_ambiguous = refuse_ambiguous, False
         self._uid_of: dict[tuple[str, str], bytes] = {}
 
-    def selected(self, batch: Sequence[tuple[Row, bytes]]) -> Iterator[Selected | Finding]:
+    def selected(
+        self, batch: Sequence[tuple[Row, bytes, ArchiveRead | None]]
+    ) -> Iterator[Selected | Finding]:
         """Rows with their series.
 
         Args:
-          batch: rows, each with its TSUID.
+          batch: rows, each with its TSUID and `Selected.archived`.
         """
-        self._find({tsuid for _, tsuid in batch}.difference(self._series))
-        new = tuple.__new__  # half the time of a named tuple's own
-        for row, tsuid in batch:
+        self._find({tsuid for _, tsuid, _ in batch}.difference(self._series))
+        for row, tsuid, archived in batch:
             series = self._series[tsuid]
             if series is not None:
-                yield new(Selected, (row, series))
+                yield Selected(row, series, archived)
                 continue
             uids = tsuid_pairs(self._options, tsuid)
             kind, uid = next(pair for pair in uids if pair in self._lost)
-            yield Finding(Severity.DAMAGE, row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
+            yield from row_findings(row, archived, f"UID {uid.hex()} of kind {kind} has no name")
 
     def _find(self, tsuids: Collection[bytes]) -> None:
         """Finds the series of new TSUIDs; None for one that is refused."""

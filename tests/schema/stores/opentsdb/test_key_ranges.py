@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.rollup.row_span import RowSpan
-from timebeam.schema.stores.opentsdb import keys, select
+from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.key_ranges import (
     MOST_RANGES,
     KeyRange,
@@ -21,6 +21,7 @@ from timebeam.schema.stores.opentsdb.key_ranges import (
     of_tsuids,
 )
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 METRIC, HOUR = b"\0\0\7", 3600
 DC, HOST, RACK = b"\0\0\1", b"\0\0\2", b"\0\0\3"
@@ -116,10 +117,8 @@ def test_rows_of_the_archive_stay(
 ) -> None:
     options = OpenTsdbOptions(salt_width=salt_width, salt_buckets=3)
     start_ms, end_ms = start_s * 1000, min(start_s + hours * HOUR, archive_keys.LAST_S) * 1000
-    leading, period = known_tags(known, filters), (start_ms, end_ms)
-    scan = select.archive_scan(
-        options, "archive", Wanted([METRIC], filters), period, leading, keys_only=False
-    )
+    archive = OpenTsdb(options, known_tags(known, filters)).archive_view
+    scan = archive.archive_scan(Wanted([METRIC], filters), (start_ms, end_ms), keys_only=False)
     cut = list(scan.ranges)
     check_apart(cut)
     assert len(cut) <= MOST_RANGES

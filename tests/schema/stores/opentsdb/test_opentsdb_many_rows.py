@@ -63,7 +63,7 @@ def selected(draw: st.DrawFn) -> Selected:
 def one_by_one(rows: list[Selected]) -> tuple[Counter[object], list[tuple[bytes, str]]]:
     points: Counter[object] = Counter()
     damage = []
-    for row, series in rows:
+    for row, series, _ in rows:
         decoded = decode_row(LAYOUT.options, row, series)
         batch = decoded.batch
         for at, (one, time_ms, value) in enumerate(batch.points()):
@@ -129,6 +129,6 @@ def test_good_rows_go_the_fast_way_beside_bad_ones() -> None:
 @given(st.lists(selected(), max_size=8), st.booleans())
 def test_with_event_time_too(rows: list[Selected], greatest: bool) -> None:
     layout = OpenTsdb(OpenTsdbOptions(cell_time=OpenTsdbCellTime.EVENT, use_max_value=greatest))
-    apart = [decode_row(layout.options, *one) for one in rows]
+    apart = [decode_row(layout.options, one.row, one.series) for one in rows]
     points = sum(len(one.batch) for one in apart)
     assert len(layout.decode_rows(rows).batch) == points
