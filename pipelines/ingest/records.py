@@ -22,6 +22,7 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import (
     check_writer,
     declaration_of,
+    declared_tables,
     opentsdb_of,
     target_of,
 )
@@ -31,9 +32,7 @@ from timebeam.schema.core.rows import Row, TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.formats.base import RecordEncoding
-from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.declared.model import Declaration
-from timebeam.schema.stores.declared.write_records import tables
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
@@ -66,7 +65,7 @@ class RecordsGraph:
 
     def tables(self) -> list[TableSpec]:
         """The tables that must exist."""
-        return list(tables(self.declaration))
+        return list(self.declaration.specs)
 
     def needs(self) -> Needs:
         """What storing the records needs beside the tables."""
@@ -124,7 +123,7 @@ class RecordsGraph:
         if letters:
             waits = flow.endless and not flow.one_bundle
             opened = single(messages) | "OpenLetters" >> OpenLetters(
-                self.target, DeclaredTables(self.declaration), endless=waits
+                self.target, declared_tables(self.declaration), endless=waits
             )
             messages = opened["main"]
             refused.append(opened[REJECTED])

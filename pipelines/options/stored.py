@@ -28,7 +28,7 @@ from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
 from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
-from timebeam.pipelines.options.values import declaration_text, layout_named, target_of
+from timebeam.pipelines.options.values import declaration_text, declared_layouts, layout_named, target_of
 from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
 from timebeam.schema.stores import LAYOUTS
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
@@ -204,17 +204,14 @@ def _use_stored_tables(
             options.stored_tables = distinct.pop()
             options.origins["tables"] = f"table {table}"
         return texts, []
-    from timebeam.schema.stores.declared.language.checks import contradiction
-    from timebeam.schema.stores.declared.language.loader import DeclarationError, load
-
     declared, contradictions = {}, []
-    with contextlib.suppress(DeclarationError):  # the command reports it
-        declaration, name = declaration_text(options)
-        for layout in load(declaration, name, reading=True).all_layouts:
+    declaration, name = declaration_text(options)
+    with contextlib.suppress(ValueError):  # the declaration is wrong: the command reports it
+        for layout in declared_layouts(declaration, name):
             declared[TABLE + layout.table] = declaration
             text = stored.get(layout.table)
-            before = [] if text is None else load(text, table, reading=True).all_layouts
-            option = next((contradiction(old, layout) for old in before if old.table == layout.table), "")
+            before = () if text is None else declared_layouts(text, table)
+            option = next((old.contradiction(layout) for old in before if old.table == layout.table), "")
             if option:
                 contradictions.append(
                     f"{options.tables}, from {options.origins['tables']}, declares another {option} of table "

@@ -32,6 +32,7 @@ from timebeam.pipelines.options.stored import (
 from timebeam.pipelines.options.values import (
     create_command,
     declaration_text,
+    declared_layouts,
     layout_named,
     tables_of,
     target_of,
@@ -58,10 +59,8 @@ def settings_of(options: argparse.Namespace, stored: Mapping[str, str] | None = 
       stored: the settings that they replace; a zone is stored with these, or if rollup tables are made.
     """
     if options.layout == DECLARED:
-        from timebeam.schema.stores.declared.language.loader import load  # imports pyarrow
-
         text, name = declaration_text(options)
-        return {TABLE + layout.table: text for layout in load(text, name, reading=True).all_layouts}
+        return {TABLE + layout.table: text for layout in declared_layouts(text, name)}
     names = settable(options.layout)
     if getattr(options, "rollup_config", None) or ZONE.name in (stored or {}):
         names.append(ZONE.name)

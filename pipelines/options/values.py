@@ -30,7 +30,8 @@ from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
-    from timebeam.schema.stores.declared.model import Declaration
+    from timebeam.schema.stores.declared.layout import DeclaredTables
+    from timebeam.schema.stores.declared.model import Declaration, TableLayout
 
 C = TypeVar("C", bound=Capability)
 T = TypeVar("T")
@@ -80,33 +81,74 @@ def layout_of(options: argparse.Namespace) -> Layout:
     return layout_named(options.layout, vars(options))
 
 
-def readable_of(options: argparse.Namespace) -> ReadableLayout:
+def store_of(options: argparse.Namespace, *, reading: bool = False) -> ReadableLayout:
+    """The layout whose tables a command looks after: one of series, or declared tables.
+
+    Args:
+      reading: see `declaration_of`.
+
+    Raises:
+      UsageError: see `layout_of`; or a declaration is wrong.
+    """
+    if options.layout == DECLARED:
+        return declared_tables(declaration_of(options, reading=reading))
+    return layout_of(options)
+
+
+def readable_of(options: argparse.Namespace, *, apart: bool = False) -> ReadableLayout:
     """The layout whose points a command reads: one of series, or declared tables with points.
 
     Tables that do not tell readings apart are readable: see `declaration_of`.
 
+    Args:
+      apart: see `declared_tables`.
+
     Raises:
       UsageError: see `layout_of`; or a declaration is wrong, or says of no table how it reads as points.
     """
-    return (
-        declared_points(options, declaration_of(options, reading=True))
-        if options.layout == DECLARED
-        else layout_of(options)
-    )
+    if options.layout == DECLARED:
+        return declared_points(options, declaration_of(options, reading=True), apart=apart)
+    return layout_of(options)
 
 
-def declared_points(options: argparse.Namespace, declaration: Declaration) -> ReadableLayout:
+def declared_tables(declaration: Declaration, *, apart: bool = False) -> DeclaredTables:
+    """The tables of a declaration as a layout.
+
+    Args:
+      apart: whether each copy of a point in tables per day is read by itself.
+    """
+    from timebeam.schema.stores.declared import layout  # imports pyarrow
+
+    return layout.DeclaredTables(declaration, apart=apart)
+
+
+def declared_layouts(text: str, name: str) -> Sequence[TableLayout]:
+    """The layouts that the text of a declaration has, also such as can only be read.
+
+    Args:
+      name: where the text is from.
+
+    Raises:
+      ValueError: it is wrong.
+    """
+    from timebeam.schema.stores.declared.language.loader import load
+
+    return load(text, name, reading=True).all_layouts
+
+
+def declared_points(
+    options: argparse.Namespace, declaration: Declaration, *, apart: bool = False
+) -> ReadableLayout:
     """The tables of a declaration, at least one of which has points.
 
     Raises:
       UsageError: the declaration says of no table how it reads as points.
     """
-    from timebeam.schema.stores.declared.layout import DeclaredTables  # imports pyarrow
     from timebeam.transforms.bigtable.table_list import recent_table_names  # imports Google's clients
 
-    layout = DeclaredTables(declaration)
+    layout = declared_tables(declaration, apart=apart)
     if not any(spec.holds_points for spec in layout.tables()):
-        names = ", ".join(each.name for each in layout.declaration.all_layouts)
+        names = ", ".join(each.name for each in declaration.all_layouts)
         raise UsageError(
             f"{declaration.file_name} declares no points: add [layout.NAME.points] with metric and value, or "
             f"read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
@@ -220,9 +262,7 @@ def tables_of(options: argparse.Namespace, *, reading: bool = False) -> Sequence
       UsageError: an option, or the declaration, is wrong.
     """
     if options.layout == DECLARED:
-        from timebeam.schema.stores.declared.write_records import tables
-
-        return tables(declaration_of(options, reading=reading))
+        return declaration_of(options, reading=reading).specs
     return layout_of(options).tables()
 
 

@@ -21,7 +21,6 @@ from timebeam.schema.stores.declared.filled_tables import day_of, tables_within
 from timebeam.schema.stores.declared.layout import scan_reason
 from timebeam.schema.stores.declared.model import DayTables, Declaration, TableLayout
 from timebeam.schema.stores.declared.read_records import ReadPlan, Record, RecordSelection, json_text
-from timebeam.schema.stores.declared.write_records import tables as declared_tables
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.table_list import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target
@@ -99,7 +98,7 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
         reason = scan_reason(layout, [*selection.where])
         raise UsageError(f"{reason}: give --where for it, or --full_scan")
     if table.days is None:
-        check_tables(target, declared_tables(declaration), create_command(options))
+        check_tables(target, declaration.specs, create_command(options))
         names = [layout.table]
     else:
         days = tables_within(table.days, layout, table_names(target), selection.start_ms, selection.end_ms)

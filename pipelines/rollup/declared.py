@@ -24,7 +24,6 @@ from timebeam.schema.core.rows import KeyRange, Row
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
 from timebeam.schema.stores.declared.model import Declaration
-from timebeam.schema.stores.declared.write_records import tables
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.table_list import table_names
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
@@ -157,4 +156,4 @@ def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollup
                 f"{copy.day} is older than the {copy.tables.expire_days} days after which the tables of "
                 f"layout {copy.tables.name} are dropped: choose a later day, or raise expire"
             )
-    return DeclaredRollups(target_of(options), tables(declaration), declaration, copies, rollups, today)
+    return DeclaredRollups(target_of(options), declaration.specs, declaration, copies, rollups, today)

@@ -37,7 +37,6 @@ from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.schema.stores import find_capability
-from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.table_list import check_tables, table_exists
 from timebeam.transforms.care.delete_log import interrupted_logs, used_s, write_done
@@ -258,9 +257,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
       UsageError: they make no sense together, or are not those of the token.
       BigtableError: a table is missing.
     """
-    layout, target = readable_of(options), target_of(options)
-    if isinstance(layout, DeclaredTables):
-        layout = dataclasses.replace(layout, apart=True)  # points are in tables per day too
+    layout, target = readable_of(options, apart=True), target_of(options)
     if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep_days":
         options.keep_days = []  # of the settings file: it is for runs without a metric
     if options.series and find_archive(layout) is not None:

@@ -10,34 +10,21 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.pipelines.options.storing import hidden_points
-from timebeam.pipelines.options.values import create_command, declaration_of, layout_of, target_of
+from timebeam.pipelines.options.values import create_command, store_of, target_of
 from timebeam.schema.core.contract import ReadableLayout
 from timebeam.schema.core.reading import Finding, Scan, Severity
 from timebeam.schema.core.rows import WHOLE_TABLE, Row
-from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.transforms.bigtable.table_list import check_tables, recent_table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.parallel import ParallelReader
 
 
-def _layout_of(options: argparse.Namespace, target: Target) -> ReadableLayout:
-    """The layout to verify; of declared tables with their tables per day.
-
-    Raises:
-      UsageError: a value is out of its range, or a declaration is wrong.
-    """
-    if options.layout != DECLARED:
-        return layout_of(options)
-    layout = DeclaredTables(declaration_of(options, reading=True))
-    return layout.with_existing(functools.partial(recent_table_names, target))
-
-
 def run(options: argparse.Namespace) -> int:
     """Lists what is wrong; exit code 1 if there is damage."""
     target = target_of(options)
-    layout = _layout_of(options, target)
+    layout = store_of(options, reading=True)
+    layout = layout.with_existing(functools.partial(recent_table_names, target))  # tables per day
     check_tables(target, layout.tables(), create_command(options))
     findings: list[Finding] = []
     if options.output == "json":

@@ -10,15 +10,15 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 
-from timebeam.pipelines.options.parameters import DECLARED, UsageError
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.stored import UNPROVED, read_rows, settings_table, use_stored
 from timebeam.pipelines.options.storing import forget, settings_of, store_again, store_new
 from timebeam.pipelines.options.values import (
     create_command,
-    declaration_of,
     layout_of,
     opentsdb_of,
     read_config,
+    store_of,
     tables_of,
     target_of,
 )
@@ -26,7 +26,6 @@ from timebeam.pipelines.tables.check import audit_aloud
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.series.series_limits import counts_table
 from timebeam.schema.stores import find_opentsdb
-from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.create_tables import create_tables, set_max_age, show_rules
 from timebeam.transforms.bigtable.table_list import check_tables
@@ -88,7 +87,7 @@ def _adopt(options: argparse.Namespace) -> int:
         raise UsageError("adopt needs the layout of the tables: --layout")
     target = target_of(options)
     use_stored(options, replaces=True)
-    layout = DeclaredTables(declaration_of(options)) if options.layout == DECLARED else layout_of(options)
+    layout = store_of(options)
     stored = read_rows(target, settings_table(options.table_prefix).name).get(options.layout)
     try:
         check_tables(target, layout.tables(), create_command(options))

@@ -32,7 +32,6 @@ from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.filled_tables import day_of, day_piece, is_of_day, tables_within
 from timebeam.schema.stores.declared.model import COLUMN, DayTables, Declaration, TableLayout
 from timebeam.schema.stores.declared.read_records import ReadPlan, folded_text, plan
-from timebeam.schema.stores.declared.write_records import tables
 
 NAME = "table"
 
@@ -76,7 +75,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         """See `ReadableLayout.tables`; those with points first."""
         readable = {layout.table for layout in self._readable()}
         specs = [
-            dataclasses.replace(spec, holds_points=spec.name in readable) for spec in tables(self.declaration)
+            dataclasses.replace(spec, holds_points=spec.name in readable) for spec in self.declaration.specs
         ]
         return sorted(specs, key=lambda spec: not spec.holds_points)
 

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from timebeam.schema.bits.times import Span, span_of
+from timebeam.schema.core.rows import ARRIVAL, TableSpec
 from timebeam.schema.stores.declared.columns import Column, MapColumns, SeriesColumn, TimeQualifier
 from timebeam.schema.stores.declared.parts.digest_parts import Salt
 from timebeam.schema.stores.declared.parts.key_part import Field, KeyPart
@@ -200,6 +201,44 @@ class TableLayout:
         return self.points is not None and self.points.placeholder_of(metric) is not None
 
     @property
+    def stamps(self) -> str:
+        """What the cell timestamps of the table are; see `TableSpec.cell_time`."""
+        event = self.event[0] if self.event else ""
+        return {
+            CellTime.EVENT: f"{event}, the time in the record",
+            CellTime.ARRIVAL: ARRIVAL,
+            CellTime.REVISION: f"{event}, the time in the record, with the revision as milliseconds",
+            CellTime.ZERO: "",
+        }[self.cell_time]
+
+    def contradiction(self, declared: TableLayout) -> str:
+        """The option in which a declared layout contradicts this one, that of the table; empty if none.
+
+        Columns can be added and left out, and a salt can get later entries of `since`: rows stay readable.
+        """
+        for option in ("separator", "event", "cell_time", "revision", "family", "map", "series"):
+            if getattr(self, option) != getattr(declared, option):
+                return "event_time" if option == "event" else option
+        earlier = self.salt.since if self.salt else ()
+        later = declared.salt.since if declared.salt else ()
+        if self._key_without_since != declared._key_without_since or later[: len(earlier)] != earlier:
+            return "key"
+        by_field = {column.field: column for column in self.columns}
+        by_qualifier = {column.qualifier: column for column in self.columns}
+        for column in declared.columns:
+            if {by_field.get(column.field, column), by_qualifier.get(column.qualifier, column)} != {column}:
+                return f"column {column.field}"
+        return ""
+
+    @property
+    def _key_without_since(self) -> list[KeyPart]:
+        salt = self.salt
+        return [
+            dataclasses.replace(salt, since=()) if salt is not None and key_part is salt else key_part
+            for key_part in self.key
+        ]
+
+    @property
     def stored(self) -> frozenset[str]:
         """Fields whose values are in the key or in qualifiers: what keeps two records apart."""
         names = {name for key_part in self.key for name in key_part.tells}
@@ -264,6 +303,19 @@ class Declaration:
     def all_layouts(self) -> tuple[TableLayout, ...]:
         """The layouts of records, and those of rollups."""
         return (*self.layouts, *(rollup.target for rollup in self.rollups))
+
+    @property
+    def specs(self) -> Sequence[TableSpec]:
+        """The tables, those of rollups too, without those that a job makes day by day."""
+        return [
+            TableSpec(
+                layout.table,
+                {layout.family: layout.max_versions},
+                holds_points=True,
+                cell_time=layout.stamps,
+            )
+            for layout in self.all_layouts
+        ]
 
     def with_prefix(self, prefix: str) -> Declaration:
         """The same with a prefix before the names of all tables."""

@@ -8,7 +8,6 @@ writes the same cells, and which of two values of a cell is read does not depend
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import repeat
 
 import numpy as np
@@ -19,7 +18,7 @@ from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.declared import cell_values
 from timebeam.schema.stores.declared.columns import Column, Encoding, MapColumns, SeriesColumn, TimeQualifier
 from timebeam.schema.stores.declared.keys import keys_of
@@ -186,30 +185,6 @@ def _field_names(
             refusals.add(i, Reason.SERIES_NOT_STORABLE, f"{field} {(text or '')[:80]!r} {problem}")
         names.append(name)
     return names
-
-
-def tables(declaration: Declaration) -> Sequence[TableSpec]:
-    """The tables of a declaration, those of rollups too, without those that a job makes day by day."""
-    return [
-        TableSpec(
-            layout.table,
-            {layout.family: layout.max_versions},
-            holds_points=True,
-            cell_time=_cell_time(layout),
-        )
-        for layout in declaration.all_layouts
-    ]
-
-
-def _cell_time(layout: TableLayout) -> str:
-    """What the cell timestamps of a table are; see `TableSpec.cell_time`."""
-    event = layout.event[0] if layout.event else ""
-    return {
-        CellTime.EVENT: f"{event}, the time in the record",
-        CellTime.ARRIVAL: ARRIVAL,
-        CellTime.REVISION: f"{event}, the time in the record, with the revision as milliseconds",
-        CellTime.ZERO: "",
-    }[layout.cell_time]
 
 
 def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[Rejected]]:

@@ -8,7 +8,6 @@ readings are told apart (check 4) in `apart`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from timebeam.schema.bits.times import DAY_MS
@@ -259,31 +258,3 @@ def _warnings(layout: TableLayout, place: Location, is_rollup: bool) -> Iterator
             f"{ROW_BYTES_ADVISED // 1_000_000} MB: a "
             'smaller bucket, fewer versions, or (if records are rarer) an estimate = { interval = "1m" }',
         )
-
-
-def contradiction(stored: TableLayout, declared: TableLayout) -> str:
-    """The option in which a layout contradicts the one with which a table was written; empty if none.
-
-    Columns can be added and left out, and a salt can get later entries of `since`: rows stay readable.
-    """
-    for option in ("separator", "event", "cell_time", "revision", "family", "map", "series"):
-        if getattr(stored, option) != getattr(declared, option):
-            return "event_time" if option == "event" else option
-    earlier = stored.salt.since if stored.salt else ()
-    later = declared.salt.since if declared.salt else ()
-    if _without_since(stored) != _without_since(declared) or later[: len(earlier)] != earlier:
-        return "key"
-    by_field = {column.field: column for column in stored.columns}
-    by_qualifier = {column.qualifier: column for column in stored.columns}
-    for column in declared.columns:
-        if {by_field.get(column.field, column), by_qualifier.get(column.qualifier, column)} != {column}:
-            return f"column {column.field}"
-    return ""
-
-
-def _without_since(layout: TableLayout) -> list[KeyPart]:
-    salt = layout.salt
-    return [
-        dataclasses.replace(salt, since=()) if salt is not None and key_part is salt else key_part
-        for key_part in layout.key
-    ]

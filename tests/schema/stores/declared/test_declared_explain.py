@@ -14,7 +14,6 @@ from timebeam.schema.stores.declared.language.explain_layout import (
     heat,
 )
 from timebeam.schema.stores.declared.language.loader import load
-from timebeam.schema.stores.declared.write_records import tables
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples/tables"
 
@@ -56,7 +55,7 @@ def test_warnings_and_their_absence() -> None:
 
 def test_create_commands_make_the_tables_of_the_declaration() -> None:
     declaration = load((EXAMPLES / "garden_month.toml").read_text(), "t")
-    for layout, spec in zip(declaration.layouts, tables(declaration), strict=True):
+    for layout, spec in zip(declaration.layouts, declaration.specs, strict=True):
         ((family, versions),) = spec.families.items()
         cbt, gcloud = create_commands(layout)
         assert cbt == f"cbt createtable {spec.name} families={family}:maxversions={versions}"

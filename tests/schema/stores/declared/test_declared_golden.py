@@ -15,7 +15,7 @@ from timebeam.schema.stores.declared.filled_tables import day_piece, is_expired,
 from timebeam.schema.stores.declared.language.loader import load
 from timebeam.schema.stores.declared.model import Declaration, TableLayout
 from timebeam.schema.stores.declared.records import read_json
-from timebeam.schema.stores.declared.write_records import rows, tables
+from timebeam.schema.stores.declared.write_records import rows
 
 ROOT = Path(__file__).resolve().parents[4]
 GOLDEN = json.loads((ROOT / "tests/golden/tables/patterns.json").read_text())
@@ -148,7 +148,7 @@ def test_an_older_message_never_replaces_a_newer_value() -> None:
         for cell in row.cells:
             cells[cell.qualifier] = max(cells.get(cell.qualifier, (-1, b"")), (cell.timestamp_ms, cell.value))
     assert cells[b"CPU/x"][1] == b"1"
-    assert tables(declaration)[1] == TableSpec("CURRENT_METRIC", {"METRIC": 1}, holds_points=True)
+    assert declaration.specs[1] == TableSpec("CURRENT_METRIC", {"METRIC": 1}, holds_points=True)
 
 
 def test_day_tables() -> None:
