@@ -18,8 +18,9 @@ from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Row
-from timebeam.schema.series.search_series import CachedUidNames, SeriesQuery, listed
+from timebeam.schema.series.search_series import SeriesQuery, listed
 from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, meta_table
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.opentsdb.sync_meta import COUNTERS, MetaSyncJob, SyncMeta
 from timebeam.transforms.read.find_series import orphans, remove
 from timebeam.transforms.read.table_reader import TableReader
@@ -104,7 +105,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> MetaSync:
 
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     """Lists what has no points, on standard error, and removes it if that is wanted; (found, removed)."""
-    names = CachedUidNames(job.layout.options, job.layout.uid_table, TableReader(job.target))
+    names = UidDirectory(job.layout.options, job.layout.uid_table, TableReader(job.target))
     orphan_count = removed = 0
     rows = orphans(job.target, job.layout)
     for batch in batched(rows, _ROWS_AT_ONCE):
@@ -119,7 +120,7 @@ def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     return orphan_count, removed
 
 
-def _lines(job: MetaSyncJob, rows: Sequence[Row], names: CachedUidNames) -> Iterable[str]:
+def _lines(job: MetaSyncJob, rows: Sequence[Row], names: UidDirectory) -> Iterable[str]:
     """One for each of these series: its TSUID, its name as far as it has one, and whether it was edited."""
     entries = listed([row._replace(cells=()) for row in rows], names, SeriesQuery("*", {}))
     series = {entry.tsuid: str(entry.series) for entry in entries if not isinstance(entry, tuple)}

@@ -42,7 +42,7 @@ from timebeam.schema.archive.view import Archivable, ArchiveView
 from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Cell, Deletion, Row, StoredLayout
 from timebeam.schema.stores import LAYOUTS, find_capability
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.reader import scan_keys

@@ -26,8 +26,7 @@ from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.stores import as_opentsdb, find_capability, find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
-from timebeam.schema.stores.opentsdb.uids.uid_table import names_from
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names, names_from
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target

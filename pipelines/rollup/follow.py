@@ -28,8 +28,8 @@ from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
 from timebeam.schema.core.contract import HourMarks
 from timebeam.schema.core.rows import Cell, Deletion
-from timebeam.schema.series.search_series import CachedUidNames
 from timebeam.schema.stores import as_opentsdb, capability
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.flow.metrics import counted
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import (
@@ -330,7 +330,7 @@ class FollowedRollup(AnyJob):
     def _hours_by_name(self, days: Iterable[DueDay]) -> dict[str, int]:
         """The number of hours of each metric, by name."""
         layout = as_opentsdb(self.rounds.rollup.work.layout, "UID tables")
-        names = CachedUidNames(layout.options, layout.uid_table, TableReader(self.target))
+        names = UidDirectory(layout.options, layout.uid_table, TableReader(self.target))
         hours = collections.Counter[str]()
         for day in days:
             uid = "metrics", day.day.metric

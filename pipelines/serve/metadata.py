@@ -32,8 +32,7 @@ from timebeam.schema.stores.opentsdb.meta_documents import (
     meta_table,
 )
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
-from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names, look_up_shown
 from timebeam.transforms.read.find_series import from_meta
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from timebeam.schema.stores import MissingCapabilityError, find_opentsdb
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.schema.stores.opentsdb.keys import SPAN_S
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.copy.attached_cells import (
     CarryAttached,

@@ -26,7 +26,7 @@ from timebeam.schema.stores.opentsdb.trees.tree_cells import Content
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, misplaced
-from timebeam.transforms.opentsdb.tree_series import UidNames, find_series
+from timebeam.transforms.opentsdb.tree_series import DescribedUids, find_series
 from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
 from timebeam.transforms.read.table_reader import TableReader, read_rows
 
@@ -129,7 +129,7 @@ def _create(options: argparse.Namespace) -> list[dict[str, Any]]:
 def _show(options: argparse.Namespace) -> int:
     layout, target, table = places_of(options)
     trees, complete = stored_trees(table, options.tree)
-    names = UidNames(layout, TableReader(target))
+    names = DescribedUids(layout, TableReader(target))
     contents = [table.content(tree.tree_id) for tree in trees]
     shown = [
         ShownTree(tree, content, _series_of(content, names))
@@ -168,7 +168,7 @@ def _write(options: argparse.Namespace, shown: Sequence[ShownTree]) -> None:
     print(f"wrote {path}")
 
 
-def _series_of(content: Content, names: UidNames) -> Mapping[str, TreeSeries]:
+def _series_of(content: Content, names: DescribedUids) -> Mapping[str, TreeSeries]:
     """The series of the leaves and failures of a tree, as far as their UIDs have names."""
     tsuids = [leaf.tsuid for _, branch in content.root.walk() for leaf in branch.leaves]
     shown_tsuids = [*dict.fromkeys([*tsuids, *content.collisions, *content.not_matched])]

@@ -8,16 +8,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.bits.bounded import LruCache, batched
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Reader
 from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb import meta_documents
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
-from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 
 _AT_ONCE = 2_000
-_KNOWN = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,62 +87,8 @@ def fixed_start(pattern: str) -> str:
     return pattern.partition("*")[0]
 
 
-class CachedUidNames:
-    """Names of UIDs, read once and cached.
-
-    Args:
-      table: name of the UID table.
-    """
-
-    def __init__(self, options: OpenTsdbOptions, table: str, reader: Reader) -> None:
-        self._options, self._table, self._reader = options, table, reader
-        self._cached: LruCache[UidPair, str] = LruCache(_KNOWN)
-
-    def series(self, tsuids: Iterable[bytes]) -> dict[bytes, Series | str]:
-        """The series of each TSUID, or why it has none; reads all UIDs together."""
-        series: dict[bytes, Series | str] = {}
-        pairs: dict[bytes, Sequence[UidPair]] = {}
-        for tsuid in tsuids:
-            try:
-                pairs[tsuid] = tsuid_pairs(self._options, tsuid)
-            except ValueError as error:
-                series[tsuid] = str(error)
-        name_of = self.resolve(pair for uids in pairs.values() for pair in uids)
-        for tsuid, uids in pairs.items():
-            nameless = [pair for pair in uids if pair not in name_of]
-            if nameless:
-                series[tsuid] = why_nameless(nameless[0])
-            else:
-                metric, *tags = [name_of[pair] for pair in uids]
-                series[tsuid] = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
-        return series
-
-    def resolve(self, uids: Iterable[UidPair]) -> dict[UidPair, str]:
-        """The names of the UIDs that have one."""
-        names: dict[UidPair, str] = {}
-        missing: list[UidPair] = []
-        for pair in set(uids):
-            name = self._cached.get(pair)
-            if name is None:
-                missing.append(pair)
-            else:
-                names[pair] = name
-        rows = self._reader.rows(self._table, sorted({uid for _, uid in missing})) if missing else {}
-        for kind, uid in missing:
-            for cell in rows[uid].cells if uid in rows else ():
-                if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                    name = self._options.names.shown(uid_table.name_text(cell.value))
-                    names[kind, uid] = self._cached[kind, uid] = name
-        return names
-
-
-def why_nameless(pair: UidPair) -> str:
-    """What is wrong with a UID that has no name."""
-    return f"UID {pair[1].hex()} of kind {pair[0]} has no name"
-
-
 def listed(
-    rows: Iterable[Row], names: CachedUidNames, query: SeriesQuery
+    rows: Iterable[Row], names: UidDirectory, query: SeriesQuery
 ) -> Iterator[Listed | tuple[bytes, str]]:
     """The series of rows whose keys are TSUIDs; or (key, why) for a row that cannot be read.
 
@@ -157,7 +100,7 @@ def listed(
 
 
 def _listed(
-    rows: Sequence[Row], names: CachedUidNames, query: SeriesQuery
+    rows: Sequence[Row], names: UidDirectory, query: SeriesQuery
 ) -> Iterator[Listed | tuple[bytes, str]]:
     series_of = names.series(row.key for row in rows)
     for row in rows:

@@ -15,9 +15,8 @@ from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.writing import Name
-from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
@@ -130,7 +129,7 @@ class Store:
     def series(self, key: bytes) -> Series:
         """The series of a row, by the reverse mappings."""
         names = self.names()
-        metric, *tags = [names[pair] for pair in select.row_names(self.layout.options, key)]
+        metric, *tags = [names[pair] for pair in parse_key(self.layout.options, key).uids]
         return Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
 
     def points(self) -> dict[Series, dict[int, int | float]]:
@@ -143,7 +142,7 @@ class Store:
         for row in self.rows():
             if annotation_cells.is_global(self.layout.options, row.key):
                 continue
-            metric, *tags = [names[pair] for pair in select.row_names(self.layout.options, row.key)]
+            metric, *tags = [names[pair] for pair in parse_key(self.layout.options, row.key).uids]
             series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
             decoded = decode_row(self.layout, row, series)
             assert not decoded.damage

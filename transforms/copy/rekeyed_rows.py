@@ -22,7 +22,6 @@ from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, KeyRange, Row
 from timebeam.schema.core.writing import Name, SeriesKey
-from timebeam.schema.series.search_series import CachedUidNames, why_nameless
 from timebeam.schema.stores.opentsdb.keys import (
     is_of_series,
     row_key,
@@ -38,6 +37,7 @@ from timebeam.schema.stores.opentsdb.trees.tree_cells import (
     leaf_tsuid,
     read_leaf,
 )
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why_nameless
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import refused_row
@@ -151,7 +151,7 @@ class Translator:
         """Opens the UID tables."""
         job = self._job
         self._keys.open()
-        self._names = CachedUidNames(job.source.options, job.source.uid_table, TableReader(job.target))
+        self._names = UidDirectory(job.source.options, job.source.uid_table, TableReader(job.target))
         self._uids = UidTable(job.target, job.sink, _NO_NEW_UIDS if job.dry_run else job.uids.policy)
 
     def translated(

@@ -175,9 +175,9 @@ class SeriesKeys:
             uids |= self._table.unassignable(unknown.difference(stored))
         candidates: dict[Series, SeriesKey | None] = {}
         for series, series_names in names_by_series.items():
-            known = [uids.get(name) for name in series_names]
-            if not any(isinstance(uid, RefusedError) for uid in known):
-                is_named = None not in known
+            series_uids = [uids.get(name) for name in series_names]
+            if not any(isinstance(uid, RefusedError) for uid in series_uids):
+                is_named = None not in series_uids
                 candidates[series] = self._layout.series_key(series, uids) if is_named else None  # type: ignore[arg-type]
         return self._limiter.refusals(self._cache.limits, candidates, batch)
 

@@ -138,8 +138,8 @@ class SeriesLimiter:
             return
         state.merged_s = time.monotonic()
         pending, state.changed = state.changed, {}
-        others = {key: state.counts.get(key) for key in (*rows, series_limits.ALL_ROW)}
-        pending |= {key: count for key, count in others.items() if count is not None}
+        remembered = {key: state.counts.get(key) for key in (*rows, series_limits.ALL_ROW)}
+        pending |= {key: count for key, count in remembered.items() if count is not None}
         for _ in range(_TRIES):
             if not pending or self._dry_run:
                 break

@@ -13,7 +13,6 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from google.api_core import exceptions
 
-from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import (
     NO_CELL,
@@ -32,10 +31,10 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores import MissingCapabilityError, as_opentsdb
-from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
-from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
 from timebeam.transforms.bigtable.target import Target
@@ -224,7 +223,6 @@ def _applicable(
     return AnnotationState(None, stored.timestamp_ms - 1), ordered[first:], refused
 
 
-_KNOWN_TSUIDS = 100_000
 _HELD_EDITS = 2_000
 
 
@@ -273,11 +271,12 @@ class _AddressFn(beam.DoFn):
     def __init__(self, target: Target, layout: OpenTsdb, uids: UidOptions, *, dry_run: bool) -> None:
         self._target, self._layout = target, layout
         self._keys = SeriesKeys(target, layout, uids, dry_run=dry_run)
-        self._sound_tsuids: LruCache[bytes, bool] = LruCache(_KNOWN_TSUIDS)
 
     def setup(self) -> None:
         """Opens the UID table and the cache of the process."""
         self._keys.open()
+        reader = TableReader(self._target)
+        self._names = UidDirectory(self._layout.options, self._layout.uid_table, reader)
 
     def process(
         self, edits: Sequence[AnnotationEdit]
@@ -318,21 +317,12 @@ class _AddressFn(beam.DoFn):
 
     def _unknown(self, tsuids: Iterable[bytes]) -> dict[bytes, RefusedError]:
         """The TSUIDs with a UID without a name: no query could find their annotations."""
-        names_by_tsuid = {
-            tsuid: select.row_names(self._layout.options, cells.place(self._layout.options, tsuid, 1).key)
-            for tsuid in tsuids
-            if self._sound_tsuids.get(tsuid) is None
-        }
-        if not names_by_tsuid:
-            return {}
-        pairs = {pair for names in names_by_tsuid.values() for pair in names}
-        named = uid_table.named_uids(self._layout.uid_table, pairs, TableReader(self._target))
+        pairs_of = {tsuid: tsuid_pairs(self._layout.options, tsuid) for tsuid in tsuids}
+        named = self._names.resolve(pair for pairs in pairs_of.values() for pair in pairs)
         unknown = {}
-        for tsuid, names in names_by_tsuid.items():
-            lost = next((pair for pair in names if pair not in named), None)
-            if lost is None:
-                self._sound_tsuids[tsuid] = True
-            else:
+        for tsuid, pairs in pairs_of.items():
+            lost = next((pair for pair in pairs if pair not in named), None)
+            if lost is not None:
                 why = (
                     f"tsuid {tsuid.hex().upper()}: UID {lost[1].hex().upper()} of kind {lost[0]} has no name"
                 )

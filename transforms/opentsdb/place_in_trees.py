@@ -32,7 +32,7 @@ from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import TallyCounters, work_done
 from timebeam.transforms.ingest.write import write_batch
-from timebeam.transforms.opentsdb.tree_series import UidNames, read_tsuids
+from timebeam.transforms.opentsdb.tree_series import DescribedUids, read_tsuids
 from timebeam.transforms.opentsdb.tree_table import (
     BranchEntry,
     ColumnValue,
@@ -155,11 +155,11 @@ class _PlaceFn(beam.DoFn):
 
     def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
-        self._names: UidNames | None = None
+        self._names: DescribedUids | None = None
         self._branches: set[tuple[int, tuple[str, ...]]] = set()
 
     def setup(self) -> None:
-        self._names = UidNames(self._job.layout, TableReader(self._job.target))
+        self._names = DescribedUids(self._job.layout, TableReader(self._job.target))
 
     def start_bundle(self) -> None:
         self._branches = set()

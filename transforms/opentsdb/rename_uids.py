@@ -124,10 +124,10 @@ def tables_of_rollups(target: Target, layout: OpenTsdb) -> Iterator[str]:
     longer = tuple(
         name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != layout.uid_table
     )
-    known = {layout.data_table, layout.uid_table, meta_table(prefix).name, tree_table(prefix).name}
-    known |= {prefix + "timebeam", touched_table(layout).name, counts_table(prefix).name}
+    other_tables = {layout.data_table, layout.uid_table, meta_table(prefix).name, tree_table(prefix).name}
+    other_tables |= {prefix + "timebeam", touched_table(layout).name, counts_table(prefix).name}
     for name in names:
-        if name not in known and not name.startswith(longer):
+        if name not in other_tables and not name.startswith(longer):
             yield name
 
 
@@ -141,13 +141,13 @@ def _leaves(target: Target, table: str) -> Iterator[bytes]:
 
 
 def apply_changes(target: Target, table: str, changes: Iterable[UidChange]) -> list[UidChange]:
-    """Makes changes one after the other, until a cell is no longer what it was; those that were made."""
-    made = []
+    """Makes changes one after the other, until a cell is no longer what it was; those that were applied."""
+    applied = []
     for change in changes:
         if not replace_cells(target, table, [Replacement(*change)])[0]:
             break
-        made.append(change)
-    return made
+        applied.append(change)
+    return applied
 
 
 def uid_to_merge(maps: UidMaps, layout: OpenTsdb, kind: str, text: str) -> bytes:
@@ -193,10 +193,10 @@ def rename(
     """
     changes = rename_changes(target, layout, kind, old, new, now_ms)
     if not dry_run:
-        made = apply_changes(target, layout.uid_table, changes)
-        if len(made) < len(changes):
-            if len(made) == 1 and made[0].old is None:
-                created = made[0]  # must not stay beside a third name
+        applied = apply_changes(target, layout.uid_table, changes)
+        if len(applied) < len(changes):
+            if len(applied) == 1 and applied[0].old is None:
+                created = applied[0]  # must not stay beside a third name
                 apply_changes(target, layout.uid_table, [UidChange(created.key, created.new, created.old)])
             raise NameChangeError(
                 f"{kind} {old!r} was changed by another program meanwhile: see `timebeam names list {kind} "

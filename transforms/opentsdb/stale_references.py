@@ -21,17 +21,17 @@ from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import Cell, Row, stored_bytes
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
-from timebeam.schema.series.search_series import CachedUidNames
 from timebeam.schema.stores import find_capability, find_opentsdb
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.opentsdb.tree_series import UidNames
+from timebeam.transforms.opentsdb.tree_series import DescribedUids
 from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
 from timebeam.transforms.read.find_series import metric_keys
 from timebeam.transforms.read.table_reader import TableReader, scan_rows
@@ -74,7 +74,7 @@ def _stale_metadata(target: Target, layout: OpenTsdb, question: Question, reader
     for key in metric_keys(target, layout, uid):
         with contextlib.suppress(ValueError):  # not the key of a series
             living.add(tsuid_of_key(layout.options, key)[0])
-    names = CachedUidNames(layout.options, layout.uid_table, reader)
+    names = UidDirectory(layout.options, layout.uid_table, reader)
 
     def is_stale(tsuid: bytes) -> bool:
         if not tsuid.startswith(uid) or tsuid in living:
@@ -104,7 +104,7 @@ def misplaced(target: Target, layout: OpenTsdb, tree: Tree) -> Iterator[Row]:
 
     Memory for one tree's branches. Rows that cannot be read stay.
     """
-    names = UidNames(layout, TableReader(target))
+    names = DescribedUids(layout, TableReader(target))
     table = TreeTable(target, layout.options.table_prefix).name
     rows = scan_rows(target, Scan(table, [tree_cells.tree_range(tree.tree_id)]))
     bare: dict[bytes, Row] = {}

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
 
-from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Cell, KeyRange, Row
 from timebeam.schema.stores.opentsdb import meta_documents
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_row
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table, series_row, uid_rows
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why_nameless
 from timebeam.transforms.bigtable.compare_and_set import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import META_NAMESPACE, SkipLog, TallyCounters, work_done
 from timebeam.transforms.read.chunks import RangesFn
-from timebeam.transforms.read.table_reader import read_rows, scan_rows
+from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -158,7 +158,6 @@ class ReadSeriesFn(beam.DoFn):
             yield row.key, latest_ms, len(read_row(row.cells).elements)
 
 
-_NAMES = 1_000_000
 _ROWS_AT_ONCE = 2_000
 
 
@@ -191,37 +190,26 @@ class _StoreSeriesFn(BufferedDoFn[tuple[bytes, SeriesExtent]]):
 
     def __init__(self, job: MetaSyncJob) -> None:
         self._job = job
-        self._named: LruCache[UidPair, bool] = LruCache(_NAMES)
 
     def setup(self) -> None:
-        self._named = LruCache(_NAMES)
+        layout = self._job.layout
+        self._names = UidDirectory(layout.options, layout.uid_table, TableReader(self._job.target))
 
     def handle(self, elements: list[tuple[bytes, SeriesExtent]]) -> Iterator[tuple[UidPair, int]]:
         job, extents, skips = self._job, dict(elements), SkipLog(COUNTERS)
         pairs = {tsuid: tsuid_pairs(job.layout.options, tsuid) for tsuid in extents}
-        nameless = self._nameless({pair for series_pairs in pairs.values() for pair in series_pairs})
+        names = self._names.resolve(pair for series_pairs in pairs.values() for pair in series_pairs)
         for tsuid, series_pairs in pairs.items():
-            for kind, uid in nameless.intersection(series_pairs):
-                why = f"series {tsuid.hex().upper()}: UID {uid.hex()} of kind {kind} has no name"
-                skips.skip("series_skipped", why)
+            nameless = next((pair for pair in series_pairs if pair not in names), None)
+            if nameless is not None:
+                skips.skip("series_skipped", f"series {tsuid.hex().upper()}: {why_nameless(nameless)}")
                 extents.pop(tsuid)
-                break
         COUNTERS.count("series", len(extents))
         COUNTERS.count("points", sum(extent.points for extent in extents.values()))
         self._write(extents, skips)
         for tsuid, extent in extents.items():
             for pair in pairs[tsuid]:
                 yield pair, extent.first_s
-
-    def _nameless(self, pairs: set[UidPair]) -> set[UidPair]:
-        """The UIDs without a name."""
-        new = {pair for pair in pairs if not self._named.get(pair)}
-        rows = read_rows(self._job.target, self._job.layout.uid_table, sorted({uid for _, uid in new}))
-        for kind, uid in new:
-            cells = rows[uid].cells if uid in rows else ()
-            if any((cell.family, cell.qualifier) == (meta_documents.FAMILY, kind.encode()) for cell in cells):
-                self._named[kind, uid] = True
-        return {pair for pair in new if not self._named.get(pair)}
 
     def _write(self, extents: Mapping[bytes, SeriesExtent], skips: SkipLog) -> None:
         """Creates the rows of these series, and corrects their counters."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Reader
@@ -17,13 +17,13 @@ from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, read_uid
 from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidRows
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
-_CACHED_UIDS = 1_000_000
 _PRINTED = re.compile(r"([^{}\s]+)\{([^{}]*)\}")
 
 
@@ -54,17 +54,17 @@ def read_tsuids(target: Target, layout: OpenTsdb, table: str, within: KeyRange) 
         last = tsuid
 
 
-class UidNames:
-    """Names of UIDs, from a bounded cache or the UID table. Not for threads."""
+class DescribedUids(UidRows[Uid | RefusedError]):
+    """Names and custom fields of UIDs, or why they have none, and the series of TSUIDs. Not for threads."""
 
     def __init__(self, layout: OpenTsdb, reader: Reader) -> None:
-        self._layout, self._reader = layout, reader
-        self._cache: LruCache[UidPair, Uid | RefusedError] = LruCache(_CACHED_UIDS)
+        super().__init__(layout.uid_table, reader, functools.partial(read_uid, layout.options.names))
+        self._layout = layout
 
     def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RefusedError]:
         """The series of each TSUID, or why it has none; reads all UIDs together."""
         pairs = [self._pairs(tsuid) for tsuid in tsuids]
-        uids = self.uids(
+        uids = self.resolve(
             {
                 pair
                 for series_pairs in pairs
@@ -78,17 +78,6 @@ class UidNames:
             else _series(tsuid, [uids[pair] for pair in series_pairs])
             for tsuid, series_pairs in zip(tsuids, pairs, strict=True)
         ]
-
-    def uids(self, pairs: set[UidPair]) -> dict[UidPair, Uid | RefusedError]:
-        uids = {pair: cached for pair in pairs if (cached := self._cache.get(pair)) is not None}
-        missing = sorted(pairs.difference(uids))
-        keys = sorted({uid for _, uid in missing})
-        rows = self._reader.rows(self._layout.uid_table, keys) if keys else {}
-        for kind, uid in missing:
-            self._cache[kind, uid] = uids[kind, uid] = read_uid(
-                self._layout.options.names, rows.get(uid), kind, uid
-            )
-        return uids
 
     def _pairs(self, tsuid: bytes) -> Sequence[UidPair] | RefusedError:
         try:
@@ -123,7 +112,7 @@ def find_series(
     if len(words) == 1 and re.fullmatch(r"(?:[0-9a-fA-F]{2})+", words[0]):
         if reader is None:
             raise RefusedError(Reason.BAD_SYNTAX, "a TSUID needs the UID table: give metric tag=value ...")
-        (tree_series,) = UidNames(layout, reader).series([bytes.fromhex(words[0])])
+        (tree_series,) = DescribedUids(layout, reader).series([bytes.fromhex(words[0])])
         if isinstance(tree_series, RefusedError):
             raise tree_series
         return tree_series, []
@@ -158,7 +147,7 @@ def _with_uids(layout: OpenTsdb, series: Series, reader: Reader | None) -> tuple
     missing = [name for name in names if name not in uids]
     described: dict[Name, Uid] = {name: Uid(name.text) for name in names}
     if reader:
-        uid_by_pair = UidNames(layout, reader).uids({(name.kind, uid) for name, uid in uids.items()})
+        uid_by_pair = DescribedUids(layout, reader).resolve({(name.kind, uid) for name, uid in uids.items()})
         for name, uid in uids.items():
             described_uid = uid_by_pair[name.kind, uid]
             if isinstance(described_uid, RefusedError):

@@ -22,11 +22,11 @@ from timebeam.schema.query.answer import (
 )
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig
-from timebeam.schema.series.search_series import CachedUidNames
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.answer_rollups import find_points, find_rolled_up
 from timebeam.transforms.query.budget import Meter, metered
@@ -57,7 +57,7 @@ def series_of_tsuids(layout: OpenTsdb, texts: Iterable[str], reader: Reader) -> 
       ValueError: one is no TSUID, or has a UID without a name.
     """
     pairs_of = {tsuid: tsuid_pairs(layout.options, tsuid) for tsuid in map(_tsuid, texts)}
-    names = CachedUidNames(layout.options, layout.uid_table, reader).resolve(
+    names = UidDirectory(layout.options, layout.uid_table, reader).resolve(
         pair for pairs in pairs_of.values() for pair in pairs
     )
     series: dict[bytes, Series] = {}

@@ -24,7 +24,7 @@ from timebeam.schema.stores.opentsdb.columns.annotation_cells import is_annotati
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.schema.stores.opentsdb.key_ranges import Wanted, key_ranges
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_table import SeriesResolver
+from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -20,7 +20,7 @@ from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.bits.times import HOUR_S
 from timebeam.schema.core.option import Option, OptionKind, values_of
 from timebeam.schema.core.writing import SeriesKey
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names, Overflow
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names, Overflow
 
 
 class Decimals(enum.StrEnum):

@@ -57,8 +57,8 @@ from timebeam.schema.stores.opentsdb.keys import (
     OpenTsdbOptions,
 )
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names, Overflow
 from timebeam.schema.stores.opentsdb.uids.uid_maps import UidMaps
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names, Overflow
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; in a compacted row the newest of these; not the time "

@@ -29,10 +29,10 @@ from timebeam.schema.stores.opentsdb.key_ranges import (
     of_tsuids,
     tag_pairs,
 )
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
-from timebeam.schema.stores.opentsdb.uids.uid_table import SeriesResolver
+from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -63,15 +63,6 @@ def scan(
     else:
         ranges = key_ranges(options, wanted, [(b"", bases_s)], leading)
     return Scan(table, ranges, keys.key_pattern(wanted.tags))
-
-
-def row_names(options: OpenTsdbOptions, key: bytes) -> list[UidPair]:
-    """The (kind, UID) pairs in the key of a data row: the metric, then tag keys and values.
-
-    Raises:
-      ValueError: the key is not one of a data row.
-    """
-    return keys.parse_key(options, key).uids
 
 
 def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> Series:

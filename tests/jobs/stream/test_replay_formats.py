@@ -15,8 +15,8 @@ from tests.support.inputs.samples import Form, forms
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from tests.support.stored import Store
 from timebeam.schema.formats import AUTO, FORMATS, Message, message_format
-from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
+from timebeam.schema.stores.opentsdb.keys import parse_key
 
 PUBLISHED_MS = 1_767_225_600_000
 CREATE = "--auto_create_metrics"
@@ -52,7 +52,7 @@ def content(store: Store) -> set[tuple[object, ...]]:
             found.add((key, *cell))
             continue
         base = key[options.salt_width + 3 :][:4]
-        found.add((base, *(names[pair] for pair in select.row_names(options, key)), *cell))
+        found.add((base, *(names[pair] for pair in parse_key(options, key).uids), *cell))
     return found
 
 

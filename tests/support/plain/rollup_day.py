@@ -18,7 +18,8 @@ from tests.support.commands import Ran, ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.stored import Store
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores.opentsdb import keys, select
+from timebeam.schema.stores.opentsdb import keys
+from timebeam.schema.stores.opentsdb.keys import parse_key
 
 DAY = 1_772_236_800  # 2026-02-28, the last day of its month
 
@@ -151,7 +152,7 @@ def stored(store: Store, tables: Iterable[str]) -> Numbers:
 
     @functools.cache
     def parsed(key: bytes) -> tuple[Series, int]:
-        metric, *tags = [names[pair] for pair in select.row_names(store.layout.options, key)]
+        metric, *tags = [names[pair] for pair in parse_key(store.layout.options, key).uids]
         series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
         return series, keys.parse_key(store.layout.options, key).base_s
 

@@ -19,7 +19,7 @@ from timebeam.schema.stores.opentsdb.meta_documents import QUALIFIERS
 from timebeam.schema.stores.opentsdb.trees.definitions import Rule, RuleType, Tree
 from timebeam.schema.stores.opentsdb.trees.tree_cells import ROOT, hex_text
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 
 def read_uid(form: Names, row: Row | None, kind: str, uid: bytes) -> Uid | RefusedError:

@@ -15,7 +15,7 @@ from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 _NEARLY_EXHAUSTED = 0.8
 _GROWTH_DAYS = 30

@@ -1,4 +1,8 @@
-"""Names: those that OpenTSDB accepts, and the UID table, which maps them to UIDs and back; series of rows.
+"""Names: those that OpenTSDB accepts, how others are stored, and the UID table, which maps names to UIDs.
+
+A TSD allows letters, digits and `-_./`. Names of Prometheus and OpenTelemetry have colons, blanks and more.
+Escaped, as Prometheus' own adapter for OpenTSDB did: `_` is `__`, `:` is `_.`, any other byte of UTF-8 `_XX`.
+Whether names are escaped is stored with the tables: an old `disk_ab` only looks escaped.
 
 Format: docs/spec/opentsdb.md §1.3 (core/Tags.validateString and checkMetricAndTags) and §5.1. The table
 also holds the counters:
@@ -13,29 +17,135 @@ also holds the counters:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
+import hashlib
 import itertools
+import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import (
-    AmbiguousNameError,
-    ArchiveRead,
     ColumnRange,
-    Finding,
     Reader,
     Scan,
-    Selected,
     prefix_range,
-    row_findings,
 )
-from timebeam.schema.core.rows import KEY_BYTES, Row
+from timebeam.schema.core.rows import KEY_BYTES
 from timebeam.schema.core.writing import Name
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
 
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")
+_ILLEGAL = re.compile(rb"[^a-zA-Z0-9\-./]")
+_ESCAPE = re.compile(r"_(_|\.|[0-9A-F]{2})")
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9\-_./]")
+REPLACEMENT = "_"
+
+
+class Names(enum.StrEnum):
+    """What happens to names that OpenTSDB does not allow."""
+
+    REFUSE = "refuse"
+    ESCAPE = "escape"
+    """Every name of the tables is escaped, also legal ones with `_`; queries undo it."""
+    REPLACE = "replace"
+    """Each illegal character becomes `_`: different names may become equal."""
+
+    def stored(self, name: str) -> str:
+        """A name as it is stored.
+
+        >>> Names.ESCAPE.stored("http:requests_total"), Names.REPLACE.stored("http:requests_total")
+        ('http_.requests__total', 'http_requests_total')
+        """
+        if self is Names.ESCAPE:
+            return _ILLEGAL.sub(_escaped, name.encode()).decode()
+        return _NOT_PLAIN.sub(REPLACEMENT, name) if self is Names.REPLACE else name
+
+    def shown(self, stored: str) -> str:
+        """The name that is stored so; a name that no escaping gives is itself.
+
+        >>> Names.ESCAPE.shown("http_.requests__total"), Names.ESCAPE.shown("disk_ab")
+        ('http:requests_total', 'disk_ab')
+        """
+        if self is not Names.ESCAPE or "_" not in stored:
+            return stored
+        try:
+            name = b"".join(map(_unescaped, _ESCAPE.split(stored)[::2], [*_ESCAPE.split(stored)[1::2], ""]))
+            text = name.decode()
+        except UnicodeError:
+            return stored
+        return text if self.stored(text) == stored else stored
+
+    def stores(self, stored: str) -> bool:
+        """Whether a name is stored so."""
+        return self.stored(self.shown(stored)) == stored
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    byte = match[0]
+    return {b"_": b"__", b":": b"_."}.get(byte) or b"_%02X" % byte[0]
+
+
+def _unescaped(plain: str, escape: str) -> bytes:
+    """The bytes of plain characters and of the escape behind them."""
+    raw = {"": b"", "_": b"_", ".": b":"}.get(escape)
+    return plain.encode() + (bytes.fromhex(escape) if raw is None else raw)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Overflow:
+    """Which tags a series loses that has more than `max_tags`; a tag with their hash keeps series apart.
+
+    Attributes:
+      tag: key of the tag with the hash.
+      drop: keys of the tags that are dropped; if empty, all but those of `keep` are.
+      keep: keys of the tags that stay.
+    """
+
+    tag: str
+    drop: frozenset[str] = frozenset()
+    keep: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, tag: str, drop: str, keep: str) -> Overflow | None:
+        """From the options `overflow_tag`, `drop_tags` and `keep_tags` (a,b,...); None if all are empty.
+
+        Raises:
+          ValueError: they contradict each other, or one is missing.
+        """
+        dropped, remaining = (frozenset(filter(None, text.split(","))) for text in (drop, keep))
+        if not (tag or dropped or remaining):
+            return None
+        if not tag:
+            raise ValueError(
+                "drop_tags and keep_tags alone would make different series equal: give overflow_tag, the key "
+                "of a tag for a hash of the dropped tags"
+            )
+        if bool(dropped) == bool(remaining):
+            raise ValueError("overflow_tag needs either drop_tags or keep_tags")
+        if tag in dropped | remaining:
+            raise ValueError(f"overflow_tag {tag} must not be in drop_tags or keep_tags")
+        return cls(tag, dropped, remaining)
+
+    def reduced(self, series: Series) -> Series:
+        """The series without the tags that are dropped, with the tag of their hash if there are any.
+
+        The hash is 64 bits of BLAKE2b of the dropped tags alone, in hex. A tag of the series itself with the
+        key of the hash is dropped, too.
+        """
+        dropped = [
+            (key, value)
+            for key, value in series.tags
+            if key == self.tag or (key in self.drop if self.drop else key not in self.keep)
+        ]
+        if not dropped:
+            return series
+        tags = dict(series.tags)
+        for key, _ in dropped:
+            del tags[key]
+        tags[self.tag] = hashlib.blake2b(json.dumps(dropped).encode(), digest_size=8).hexdigest()
+        return Series.of(series.metric, tags, dict(series.resources))
 
 
 def refuse_series(series: Series, max_tags: int, form: Names = Names.REFUSE) -> RefusedError | None:
@@ -165,18 +275,6 @@ def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, byt
     return uid_of
 
 
-def named_uids(table: str, pairs: Iterable[UidPair], reader: Reader) -> set[UidPair]:
-    """Those of some UIDs that have a name."""
-    distinct = set(pairs)
-    rows = reader.rows(table, sorted({uid for _, uid in distinct}))
-    return {
-        (kind, uid)
-        for kind, uid in distinct
-        for cell in (rows[uid].cells if uid in rows else ())
-        if (cell.family, cell.qualifier) == (NAME_FAMILY, kind.encode())
-    }
-
-
 def metric_uids(form: Names, table: str, reader: Reader) -> dict[str, bytes]:
     """The UID of every metric, by name, sorted."""
     return dict(sorted(names_from(form, table, "metrics", "", reader)))
@@ -195,109 +293,3 @@ def names_from(form: Names, table: str, kind: str, start: str, reader: Reader) -
     for row in reader.scan(Scan(table, [prefix_range(first)], columns=column)):
         if row.key != COUNTER_ROW:
             yield form.shown(name_text(row.key)), row.cells[0].value
-
-
-class SeriesResolver:
-    """Finds the series of rows; the name of each UID is read once.
-
-    Args:
-      table: name of the UID table.
-      refuse_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
-      refuse_ambiguous: see `Selection`.
-    """
-
-    def __init__(
-        self,
-        options: OpenTsdbOptions,
-        table: str,
-        reader: Reader,
-        *,
-        refuse_lost: bool,
-        refuse_ambiguous: Callable[[Series], bool] | None = None,
-    ) -> None:
-        self._options = options
-        self._table, self._reader, self._refuse_lost = table, reader, refuse_lost
-        self._name_of: dict[UidPair, str] = {}
-        self._lost: set[UidPair] = set()
-        self._tag_of: dict[bytes, tuple[str, str]] = {}
-        self._series: dict[bytes, Series | None] = {}
-        self._refuse_ambiguous, self._is_ambiguous = refuse_ambiguous, False
-        self._uid_of: dict[tuple[str, str], bytes] = {}
-
-    def selected(
-        self, batch: Sequence[tuple[Row, bytes, ArchiveRead | None]]
-    ) -> Iterator[Selected | Finding]:
-        """Rows with their series.
-
-        Args:
-          batch: rows, each with its TSUID and `Selected.archived`.
-        """
-        self._find({tsuid for _, tsuid, _ in batch}.difference(self._series))
-        for row, tsuid, archived in batch:
-            series = self._series[tsuid]
-            if series is not None:
-                yield Selected(row, series, archived)
-                continue
-            uids = tsuid_pairs(self._options, tsuid)
-            kind, uid = next(pair for pair in uids if pair in self._lost)
-            yield from row_findings(row, archived, f"UID {uid.hex()} of kind {kind} has no name")
-
-    def _find(self, tsuids: Collection[bytes]) -> None:
-        """Finds the series of new TSUIDs; None for one that is refused."""
-        tags_at, key_width = self._options.uid_width_metric, self._options.uid_width_tagk
-        width = key_width + self._options.uid_width_tagv
-        tags_of = {
-            tsuid: [tsuid[start : start + width] for start in range(tags_at, len(tsuid), width)]
-            for tsuid in tsuids
-        }
-        new_tags = set[bytes]().union(*tags_of.values()).difference(self._tag_of)
-        uids = {("metrics", metric) for metric in {tsuid[:tags_at] for tsuid in tsuids}}
-        uids.update(("tagk", tag[:key_width]) for tag in new_tags)
-        uids.update(("tagv", tag[key_width:]) for tag in new_tags)
-        self._read(uids.difference(self._name_of))
-        for tag in new_tags:
-            self._tag_of[tag] = self._name_of["tagk", tag[:key_width]], self._name_of["tagv", tag[key_width:]]
-        tag_of = self._tag_of.__getitem__
-        for tsuid, tags in tags_of.items():
-            metric = self._name_of["metrics", tsuid[:tags_at]]
-            pairs = tuple(sorted(map(tag_of, tags)))  # shared by all series, which saves most of the time
-            is_distinct = len(dict(pairs)) == len(pairs)
-            self._is_ambiguous |= not is_distinct
-            self._series[tsuid] = (
-                Series(metric, pairs) if is_distinct else Series.of(metric, dict(map(tag_of, tags)))
-            )
-        if self._refuse_ambiguous is not None and self._is_ambiguous:
-            self._check_names(self._refuse_ambiguous)
-        if self._refuse_lost and self._lost:
-            for tsuid in tsuids:
-                if not self._lost.isdisjoint(tsuid_pairs(self._options, tsuid)):
-                    self._series[tsuid] = None
-
-    def _check_names(self, refuse: Callable[[Series], bool]) -> None:
-        """Raises AmbiguousNameError if two TSUIDs have the names of a series to refuse."""
-        tsuid_of: dict[Series, bytes] = {}
-        for tsuid, series in self._series.items():
-            if (
-                series is not None
-                and (other := tsuid_of.setdefault(series, tsuid)) != tsuid
-                and refuse(series)
-            ):
-                raise AmbiguousNameError.of(series, (other, tsuid))
-
-    def _read(self, uids: Collection[UidPair]) -> None:
-        columns = {(NAME_FAMILY, kind.encode()): kind for kind in KINDS}
-        names = {
-            (kind, key): name_text(cell.value)
-            for key, row in self._reader.rows(self._table, sorted({uid for _, uid in uids})).items()
-            for cell in row.cells
-            if (kind := columns.get(cell[:2])) is not None
-        }
-        for pair in uids:
-            name = names.get(pair)
-            if name is None:
-                self._lost.add(pair)
-                self._name_of[pair] = f"unknown-uid-{pair[1].hex()}"
-            else:
-                shown = self._name_of[pair] = self._options.names.shown(name)
-                kind, uid = pair
-                self._is_ambiguous |= self._uid_of.setdefault((kind, shown), uid) != uid

@@ -17,7 +17,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.writing import Packing, RowFragment, SeriesKey
 from timebeam.schema.formats import Message, message_format
-from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.keys import parse_key
 
 Cells = dict[tuple[bytes, bytes], bytes]
 
@@ -191,7 +191,7 @@ def decoded(case: Case) -> tuple[dict[tuple[Series, int], Number], int]:
     points, skipped = {}, 0
     for key, row in rows.items():
         try:
-            metric, *tags = [texts[name] for name in select.row_names(layout.options, key)]
+            metric, *tags = [texts[name] for name in parse_key(layout.options, key).uids]
         except ValueError:
             assert key.startswith(bytes(3))  # the row of global annotations, which has no series
             continue

@@ -16,7 +16,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.writing import Name, SeriesKey
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags, Wanted
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.uids import uid_table
 
@@ -56,7 +56,7 @@ def test_a_key_is_read_back(metric: bytes, tags: dict[bytes, bytes], base_s: int
     assert (parts.salt + parts.metric, parts.metric, parts.base_s) == (series.head, metric, base_s)
     assert parts.tags == tuple(sorted(tags.items()))
     assert parts.tsuid == metric + b"".join(key + value for key, value in sorted(tags.items()))
-    named = select.row_names(options, key)
+    named = parse_key(options, key).uids
     assert named == [("metrics", metric)] + [
         pair for tag, value in sorted(tags.items()) for pair in (("tagk", tag), ("tagv", value))
     ]

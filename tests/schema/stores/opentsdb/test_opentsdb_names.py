@@ -14,7 +14,7 @@ from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.schema.stores.opentsdb.uids.escaped_names import Names
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from tests.schema.stores.opentsdb.unit_vectors import unhex, vectors
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.core.writing import Packing, SeriesKey
-from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_column, read_row
 from timebeam.schema.stores.opentsdb.columns.pack_rows import packed_rows
+from timebeam.schema.stores.opentsdb.keys import parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 Facts = dict[str, Any]
@@ -93,13 +93,13 @@ def test_annotations_are_no_points(given: Facts, expect: Facts) -> None:
     assert read_column(unhex(expect["qualifier_hex"]), b"{}") is None
     layout = OpenTsdb()
     if given["tsuid_hex"]:
-        assert select.row_names(layout.options, unhex(expect["row_key_hex"]))[0] == (
+        assert parse_key(layout.options, unhex(expect["row_key_hex"])).uids[0] == (
             "metrics",
             unhex(given["tsuid_hex"])[:3],
         )
     else:
         with pytest.raises(ValueError, match="row key"):
-            select.row_names(layout.options, unhex(expect["row_key_hex"]))
+            parse_key(layout.options, unhex(expect["row_key_hex"]))
 
 
 def fragment(point: Facts, arrival_ms: int, packing: Packing) -> tuple[bytes, bytes]:

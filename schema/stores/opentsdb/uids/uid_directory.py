@@ -1,0 +1,196 @@
+"""What UIDs mean: their names and series, from one bounded cache, else from the rows of the UID table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import (
+    AmbiguousNameError,
+    ArchiveRead,
+    Finding,
+    Reader,
+    Selected,
+    row_findings,
+)
+from timebeam.schema.core.rows import Row
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
+from timebeam.schema.stores.opentsdb.uids import uid_table
+
+_CACHED = 1_000_000
+
+Meaning = TypeVar("Meaning")
+
+
+class UidRows(Generic[Meaning]):
+    """What the UID table says of UIDs, each read once and cached. Not for threads.
+
+    Args:
+      table: name of the UID table.
+      meaning: what a row says of the UID that is its key, of one kind; None is asked for again. A UID without
+        a row has None in its place.
+    """
+
+    def __init__(
+        self, table: str, reader: Reader, meaning: Callable[[Row | None, str, bytes], Meaning | None]
+    ) -> None:
+        self._table, self._reader, self._meaning = table, reader, meaning
+        self._cached: LruCache[UidPair, Meaning] = LruCache(_CACHED)
+
+    def resolve(self, uids: Iterable[UidPair]) -> dict[UidPair, Meaning]:
+        """What is known of UIDs; reads the rows of all that are not cached together."""
+        meanings: dict[UidPair, Meaning] = {}
+        missing: list[UidPair] = []
+        for pair in set(uids):
+            cached = self._cached.get(pair)
+            if cached is None:
+                missing.append(pair)
+            else:
+                meanings[pair] = cached
+        rows = self._reader.rows(self._table, sorted({uid for _, uid in missing})) if missing else {}
+        for pair in missing:
+            kind, uid = pair
+            new = self._meaning(rows.get(uid), kind, uid)
+            if new is not None:
+                meanings[pair] = self._cached[pair] = new
+        return meanings
+
+
+class UidDirectory(UidRows[str]):
+    """The names of UIDs, as they are shown, and the series of TSUIDs."""
+
+    def __init__(self, options: OpenTsdbOptions, table: str, reader: Reader) -> None:
+        super().__init__(table, reader, self._name)
+        self._options = options
+
+    def series(self, tsuids: Iterable[bytes]) -> dict[bytes, Series | str]:
+        """The series of each TSUID, or why it has none; reads all UIDs together."""
+        series: dict[bytes, Series | str] = {}
+        pairs: dict[bytes, Sequence[UidPair]] = {}
+        for tsuid in tsuids:
+            try:
+                pairs[tsuid] = tsuid_pairs(self._options, tsuid)
+            except ValueError as error:
+                series[tsuid] = str(error)
+        name_of = self.resolve(pair for uids in pairs.values() for pair in uids)
+        for tsuid, uids in pairs.items():
+            nameless = [pair for pair in uids if pair not in name_of]
+            if nameless:
+                series[tsuid] = why_nameless(nameless[0])
+            else:
+                metric, *tags = [name_of[pair] for pair in uids]
+                series[tsuid] = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
+        return series
+
+    def _name(self, row: Row | None, kind: str, _: bytes) -> str | None:
+        for cell in row.cells if row else ():
+            if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
+                return self._options.names.shown(uid_table.name_text(cell.value))
+        return None
+
+
+def why_nameless(pair: UidPair) -> str:
+    """What is wrong with a UID that has no name."""
+    return f"UID {pair[1].hex()} of kind {pair[0]} has no name"
+
+
+class SeriesResolver:
+    """Finds the series of rows; the name of each UID is read once.
+
+    Args:
+      table: name of the UID table.
+      refuse_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
+      refuse_ambiguous: see `Selection`.
+    """
+
+    def __init__(
+        self,
+        options: OpenTsdbOptions,
+        table: str,
+        reader: Reader,
+        *,
+        refuse_lost: bool,
+        refuse_ambiguous: Callable[[Series], bool] | None = None,
+    ) -> None:
+        self._options, self._refuse_lost = options, refuse_lost
+        self._names = UidDirectory(options, table, reader)
+        self._name_of: dict[UidPair, str] = {}
+        self._lost: set[UidPair] = set()
+        self._tag_of: dict[bytes, tuple[str, str]] = {}
+        self._series: dict[bytes, Series | None] = {}
+        self._refuse_ambiguous, self._is_ambiguous = refuse_ambiguous, False
+        self._uid_of: dict[tuple[str, str], bytes] = {}
+
+    def selected(
+        self, batch: Sequence[tuple[Row, bytes, ArchiveRead | None]]
+    ) -> Iterator[Selected | Finding]:
+        """Rows with their series.
+
+        Args:
+          batch: rows, each with its TSUID and `Selected.archived`.
+        """
+        self._find({tsuid for _, tsuid, _ in batch}.difference(self._series))
+        for row, tsuid, archived in batch:
+            series = self._series[tsuid]
+            if series is not None:
+                yield Selected(row, series, archived)
+                continue
+            uids = tsuid_pairs(self._options, tsuid)
+            kind, uid = next(pair for pair in uids if pair in self._lost)
+            yield from row_findings(row, archived, f"UID {uid.hex()} of kind {kind} has no name")
+
+    def _find(self, tsuids: Collection[bytes]) -> None:
+        """Finds the series of new TSUIDs; None for one that is refused."""
+        tags_at, key_width = self._options.uid_width_metric, self._options.uid_width_tagk
+        width = key_width + self._options.uid_width_tagv
+        tags_of = {
+            tsuid: [tsuid[start : start + width] for start in range(tags_at, len(tsuid), width)]
+            for tsuid in tsuids
+        }
+        new_tags = set[bytes]().union(*tags_of.values()).difference(self._tag_of)
+        uids = {("metrics", metric) for metric in {tsuid[:tags_at] for tsuid in tsuids}}
+        uids.update(("tagk", tag[:key_width]) for tag in new_tags)
+        uids.update(("tagv", tag[key_width:]) for tag in new_tags)
+        self._read(uids.difference(self._name_of))
+        for tag in new_tags:
+            self._tag_of[tag] = self._name_of["tagk", tag[:key_width]], self._name_of["tagv", tag[key_width:]]
+        tag_of = self._tag_of.__getitem__
+        for tsuid, tags in tags_of.items():
+            metric = self._name_of["metrics", tsuid[:tags_at]]
+            pairs = tuple(sorted(map(tag_of, tags)))  # shared by all series, which saves most of the time
+            is_distinct = len(dict(pairs)) == len(pairs)
+            self._is_ambiguous |= not is_distinct
+            self._series[tsuid] = (
+                Series(metric, pairs) if is_distinct else Series.of(metric, dict(map(tag_of, tags)))
+            )
+        if self._refuse_ambiguous is not None and self._is_ambiguous:
+            self._check_names(self._refuse_ambiguous)
+        if self._refuse_lost and self._lost:
+            for tsuid in tsuids:
+                if not self._lost.isdisjoint(tsuid_pairs(self._options, tsuid)):
+                    self._series[tsuid] = None
+
+    def _check_names(self, refuse: Callable[[Series], bool]) -> None:
+        """Raises AmbiguousNameError if two TSUIDs have the names of a series to refuse."""
+        tsuid_of: dict[Series, bytes] = {}
+        for tsuid, series in self._series.items():
+            if (
+                series is not None
+                and (other := tsuid_of.setdefault(series, tsuid)) != tsuid
+                and refuse(series)
+            ):
+                raise AmbiguousNameError.of(series, (other, tsuid))
+
+    def _read(self, uids: Collection[UidPair]) -> None:
+        names = self._names.resolve(uids)
+        for pair in uids:
+            name = names.get(pair)
+            if name is None:
+                self._lost.add(pair)
+                self._name_of[pair] = f"unknown-uid-{pair[1].hex()}"
+            else:
+                self._name_of[pair] = name
+                kind, uid = pair
+                self._is_ambiguous |= self._uid_of.setdefault((kind, name), uid) != uid
