@@ -1,11 +1,14 @@
-"""Message formats by name: they turn bytes into points in columns and refused records."""
+"""Message formats by name: they turn bytes into points in columns and refused records.
+
+Each is imported when it is asked for: who only needs names imports no reader of Parquet or Avro.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from timebeam.schema.formats.avro.avro_format import Avro
 from timebeam.schema.formats.base import (
     NAN_OPTION,
     Framing,
@@ -16,30 +19,48 @@ from timebeam.schema.formats.base import (
     Point,
     member,
 )
-from timebeam.schema.formats.heroic.json_format import HeroicJson
-from timebeam.schema.formats.heroic.proto_format import HeroicProto
-from timebeam.schema.formats.influx.influx_format import Influx
-from timebeam.schema.formats.influx.telegraf_json import TelegrafJson
-from timebeam.schema.formats.kairosdb.json_format import KairosDbJson
-from timebeam.schema.formats.kairosdb.text_format import KairosDbText
-from timebeam.schema.formats.opentsdb.annotation_edits import OpenTsdbAnnotations
-from timebeam.schema.formats.opentsdb.histogram_records import OpenTsdbHistogram
-from timebeam.schema.formats.opentsdb.json_format import OpenTsdbJson
-from timebeam.schema.formats.opentsdb.text_format import OpenTsdbText
-from timebeam.schema.formats.otlp.otlp_format import Otlp
-from timebeam.schema.formats.parquet.parquet_format import Parquet
-from timebeam.schema.formats.prometheus.remote_write import RemoteWrite
 
 AUTO = "auto"
 """In the place of a format: the attributes and the content of each message choose among formats."""
 
-FORMATS: dict[str, type[MessageFormat]] = {
-    cls.name: cls
-    for cls in (
-        *(OpenTsdbJson, OpenTsdbText, OpenTsdbHistogram, OpenTsdbAnnotations, Influx, Avro),
-        *(HeroicJson, HeroicProto, KairosDbJson, KairosDbText, Otlp, RemoteWrite, TelegrafJson, Parquet),
-    )
+_CLASSES = {
+    "opentsdb-json": ("opentsdb.json_format", "OpenTsdbJson"),
+    "opentsdb-text": ("opentsdb.text_format", "OpenTsdbText"),
+    "opentsdb-histogram": ("opentsdb.histogram_records", "OpenTsdbHistogram"),
+    "opentsdb-annotations": ("opentsdb.annotation_edits", "OpenTsdbAnnotations"),
+    "influx": ("influx.influx_format", "Influx"),
+    "avro": ("avro.avro_format", "Avro"),
+    "heroic-json": ("heroic.json_format", "HeroicJson"),
+    "heroic-proto": ("heroic.proto_format", "HeroicProto"),
+    "kairosdb-json": ("kairosdb.json_format", "KairosDbJson"),
+    "kairosdb-text": ("kairosdb.text_format", "KairosDbText"),
+    "otlp": ("otlp.otlp_format", "Otlp"),
+    "prometheus-remote-write": ("prometheus.remote_write", "RemoteWrite"),
+    "telegraf-json": ("influx.telegraf_json", "TelegrafJson"),
+    "parquet": ("parquet.parquet_format", "Parquet"),
 }
+"""By the name of a format its module and its class."""
+
+
+class _Formats(Mapping[str, type[MessageFormat]]):
+    """The classes of the formats by name."""
+
+    def __getitem__(self, name: str) -> type[MessageFormat]:
+        module, class_name = _CLASSES[name]
+        found: type[MessageFormat] = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in _CLASSES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+FORMATS = _Formats()
 
 
 def message_format(name: str, options: Mapping[str, Any] | None = None) -> MessageFormat:
@@ -48,7 +69,7 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     Raises:
       ValueError: no format has this name, or the value of an option is wrong.
     """
-    if name not in FORMATS:
+    if name not in _CLASSES:
         raise ValueError(f"unknown message format {name!r}: choose one of {', '.join(sorted(FORMATS))}")
     message_format = FORMATS[name].from_options(options or {})
     if nan := (options or {}).get(NAN_OPTION.name):
