@@ -14,7 +14,7 @@ from timebeam.pipelines.options.parameters import (
     names,
 )
 from timebeam.schema.formats import AUTO, FORMATS, Framing, MessageFormat, message_format
-from timebeam.schema.formats.base import RecordEncoding
+from timebeam.schema.formats.record_fields import RecordEncoding
 from timebeam.schema.stores import LAYOUTS
 
 RECORDS = "records"

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timebeam.pipelines.serve.writes.protocols import PROTOCOLS
-from timebeam.schema.formats.rules import short
+from timebeam.schema.bits.reasons import short
 from timebeam.schema.stores.opentsdb.http.request import ApiError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

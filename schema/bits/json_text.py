@@ -296,3 +296,19 @@ def scalar(raw: msgspec.Raw) -> tuple[str | None, bool]:
         text: str = msgspec.json.decode(raw)
         return text, True
     return (None if written == "null" else written), False
+
+
+def line_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+    """(start, end) of the lines that hold more than blanks, without newlines; `start` is that of the text."""
+    for line in text.split(b"\n"):
+        if line.strip():
+            yield start, start + len(line)
+        start += len(line) + 1
+
+
+def record_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+    """(start, end) of the records of a JSON text: a document over several lines, or its lines."""
+    if is_document(text):
+        yield start, start + len(text)
+    else:
+        yield from line_spans(text, start)

@@ -8,6 +8,7 @@ their format, which decides.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import repeat
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
+from timebeam.schema.bits.reasons import Reason, RefusedError, short
 
 WINDOW = 24
 """Bytes read from the start of a number; longer numbers go to the slow path."""
@@ -259,3 +261,28 @@ def _any_byte(marks: Bools) -> Bools:
 
 def _is_digit(view: Bytes) -> Bools:
     return (view - np.uint8(48)) < 10
+
+
+_HUGE = 1 << 1024
+
+
+def integer(text: str) -> int:
+    """An integer in digits; one of more than 400, beyond any double, is one that is beyond it too.
+
+    Python itself reads at most 4,300 digits.
+    """
+    if len(text) <= 400:
+        return int(text)
+    return -_HUGE if text.startswith("-") else _HUGE
+
+
+def finite(text: str) -> float:
+    """The double in a string that is known to be a number.
+
+    Raises:
+      RefusedError: it is NaN, infinite, or beyond the greatest double.
+    """
+    number = float(text)
+    if not math.isfinite(number):
+        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {short(text)}")
+    return number

@@ -61,3 +61,16 @@ class RefusedError(ValueError):
     def __reduce__(self) -> tuple[type[RefusedError], tuple[Reason, str]]:
         """Pickles both arguments, since an exception pickles only its message."""
         return RefusedError, (self.reason, self.message)
+
+
+def short(text: str) -> str:
+    """At most 40 characters of a string, for error messages."""
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def shown(value: object, size: int = 40) -> str:
+    """The first characters of a value of a message, for errors; JSON nests deeper than Python writes out."""
+    try:
+        return str(value)[:size]
+    except RecursionError:
+        return "nested values"

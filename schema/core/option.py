@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import TypeVar
+
+E = TypeVar("E", bound=enum.Enum)
 
 
 class OptionKind(enum.Enum):
@@ -47,3 +50,16 @@ class Option:
 def values_of(members: type[enum.Enum]) -> tuple[str, ...]:
     """The values of an enum, as choices."""
     return tuple(str(member.value) for member in members)
+
+
+def member(choices: type[E], option: str, value: str) -> E:
+    """The member of an enum with the value of an option.
+
+    Raises:
+      ValueError: no member has it.
+    """
+    try:
+        return choices(value)
+    except ValueError:
+        names = ", ".join(str(choice.value) for choice in choices)
+        raise ValueError(f"{option} must be one of {names}, not {value!r}") from None

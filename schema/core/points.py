@@ -16,12 +16,19 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s, Kind
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.rejections import (
     Origins,
     Rejected,
     Stage,
 )
+
+FIRST_MILLISECOND = 1 << 32
+"""Timestamps are milliseconds from this one on, else seconds (core/Const.SECOND_MASK)."""
+
+LAST_MILLISECOND = (1 << 32) * 1000 - 1
+"""The last millisecond whose base time fits 32 bits of seconds: 2106-02-07T06:28:15.999Z. OpenTSDB
+takes up to 9999999999999 and wraps the base time; those are refused here."""
 
 
 def source_checksum(source: str) -> int:
@@ -52,6 +59,16 @@ class Series(NamedTuple):
     def __str__(self) -> str:
         pairs = [f"{key}={value}" for key, value in self.tags + self.resources]
         return self.metric + "{" + ",".join(pairs) + "}"
+
+
+def add_tag(tags: dict[str, str], key: str, value: str) -> None:
+    """Adds a tag; equal tags count once (core/Tags.parse).
+
+    Raises:
+      RefusedError: DUPLICATE_TAG; the key already has another value.
+    """
+    if tags.setdefault(key, value) != value:
+        raise RefusedError(Reason.DUPLICATE_TAG, f"duplicate tag: {key}={tags[key]} and {key}={value}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,16 +9,8 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from timebeam.schema.formats.base import (
-    NAN_OPTION,
-    Framing,
-    Message,
-    MessageFormat,
-    Nan,
-    Parsed,
-    Point,
-    member,
-)
+from timebeam.schema.core.option import member
+from timebeam.schema.formats.base import NAN_OPTION, Framing, Message, MessageFormat, Nan, Parsed, Point
 
 AUTO = "auto"
 """In the place of a format: the attributes and the content of each message choose among formats."""
@@ -42,7 +34,7 @@ _CLASSES = {
 """By the name of a format its module and its class."""
 
 
-class _Formats(Mapping[str, type[MessageFormat]]):
+class _FormatClasses(Mapping[str, type[MessageFormat]]):
     """The classes of the formats by name."""
 
     def __getitem__(self, name: str) -> type[MessageFormat]:
@@ -60,7 +52,7 @@ class _Formats(Mapping[str, type[MessageFormat]]):
         return len(_CLASSES)
 
 
-FORMATS = _Formats()
+FORMATS = _FormatClasses()
 
 
 def message_format(name: str, options: Mapping[str, Any] | None = None) -> MessageFormat:

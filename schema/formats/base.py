@@ -9,12 +9,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
-import re
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,11 +22,9 @@ from timebeam.schema.bits.meter import NoRoomError, metered
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import concatenate, join
-from timebeam.schema.core.option import Option, OptionKind, values_of
+from timebeam.schema.core.option import Option, values_of
 from timebeam.schema.core.points import HistogramBytes, PointBatch, Series
 from timebeam.schema.core.rejections import Envelope, Joined, Records, Rejected, Stage
-
-E = TypeVar("E", bound=enum.Enum)
 
 
 class Point(NamedTuple):
@@ -51,6 +48,8 @@ class Message:
       envelope: of a Pub/Sub message; else None.
       records: the records of `text` to read, as in `Rejected`: formats whose refusals list records read no
         others. Empty for all.
+      refused_at_most: after so many refused records the message is read no further: TooManyRefusedError. None
+        for no limit.
     """
 
     text: bytes
@@ -59,6 +58,7 @@ class Message:
     offset: int = 0
     envelope: Envelope | None = None
     records: Records = ()
+    refused_at_most: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,21 +90,8 @@ class Framing(enum.Enum):
     NONE = "not at all: the format is one of messages"
 
 
-class RecordEncoding(enum.StrEnum):
-    """How records of named fields are written."""
-
-    JSON = "json"
-    CSV = "csv"
-    AVRO = "avro"
-
-    @property
-    def framing(self) -> Framing:
-        """How files are cut."""
-        return Framing.AVRO if self is RecordEncoding.AVRO else Framing.LINES
-
-
 class TooManyRefusedError(Exception):
-    """A message has more refused records than `rules.refused_at_most` allows; `rejected` are the first."""
+    """A message has more refused records than `Message.refused_at_most` allows; `rejected` are the first."""
 
     def __init__(self, rejected: Sequence[Rejected]) -> None:
         super().__init__(f"more than {len(rejected)} records are refused")
@@ -277,85 +264,11 @@ def separated(parsed: Parsed, joined: Joined) -> Parsed:
     )
 
 
-_ENTRY = re.compile(r"(metric|timestamp|value|tags|tag:[^=:]+)(:?=)(.+)")
-
-
-class FieldSource(NamedTuple):
-    """A field that holds a string, or a constant string."""
-
-    text: str
-    constant: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RecordFields:
-    """The fields of a record that hold the parts of a point.
-
-    Attributes:
-      timestamp, value: fields with a number, or with an array of numbers.
-      tags: a field with a map of tags; empty if there is none.
-      tag: (tag key, source of its value) for tags with a field of their own.
-    """
-
-    metric: FieldSource
-    timestamp: str
-    value: str
-    tags: str
-    tag: tuple[tuple[str, FieldSource], ...]
-
-    @classmethod
-    def of(cls, text: str, option: str) -> RecordFields:
-        """Parses entries such as `metric=name`, `metric:=constant`, `tag:host=field`, separated by commas.
-
-        Args:
-          option: the name of the option, for messages.
-
-        Raises:
-          ValueError: an entry is malformed, duplicate or missing.
-        """
-        sources: dict[str, FieldSource] = {}
-        for entry in text.split(","):
-            match = _ENTRY.fullmatch(entry.strip())
-            if not match or (match[2] == ":=" and match[1] in ("timestamp", "value", "tags")):
-                raise ValueError(
-                    f"{option}: {entry!r} is not one of metric=FIELD, metric:=TEXT, timestamp=FIELD, "
-                    "value=FIELD, tags=FIELD, tag:KEY=FIELD, tag:KEY:=TEXT"
-                )
-            if match[1] in sources:
-                raise ValueError(f"{option}: duplicate {match[1]}")
-            sources[match[1]] = FieldSource(match[3], match[2] == ":=")
-        missing = {"metric", "timestamp", "value"} - sources.keys()
-        if missing:
-            raise ValueError(f"{option} lacks {', '.join(sorted(missing))}")
-        tags = sources.get("tags")
-        return cls(
-            sources["metric"],
-            sources["timestamp"].text,
-            sources["value"].text,
-            tags.text if tags else "",
-            tuple((key[4:], source) for key, source in sources.items() if key.startswith("tag:")),
-        )
-
-    def names(self) -> set[str]:
-        """The fields that a record must have."""
-        field_names = {source.text for _, source in (("", self.metric), *self.tag) if not source.constant}
-        return (field_names | {self.timestamp, self.value, self.tags}) - {""}
-
-
-def line_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
-    """(start, end) of the lines that hold more than blanks, without newlines; `start` is that of the text."""
-    for line in text.split(b"\n"):
-        if line.strip():
-            yield start, start + len(line)
-        start += len(line) + 1
-
-
-def record_spans(text: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
-    """(start, end) of the records of a JSON text: a document over several lines, or its lines."""
-    if is_document(text):
-        yield start, start + len(text)
-    else:
-        yield from line_spans(text, start)
+def joined_message(messages: Sequence[Message]) -> Message:
+    """The texts of messages of one source, joined by newlines, for spans in them; see `joined_of`."""
+    text = b"\n".join([message.text for message in messages])
+    first = messages[0] if messages else Message(b"", 0)
+    return Message(text, 0, first.source, refused_at_most=first.refused_at_most)
 
 
 def joined_of(messages: Sequence[Message]) -> Joined:
@@ -366,19 +279,6 @@ def joined_of(messages: Sequence[Message]) -> Joined:
     offsets = np.fromiter((message.offset for message in messages), np.int64, n)
     envelopes = [message.envelope for message in messages]
     return Joined(np.cumsum(lengths) - lengths, arrivals, envelopes, offsets)
-
-
-def member(choices: type[E], option: str, value: str) -> E:
-    """The member of an enum with the value of an option.
-
-    Raises:
-      ValueError: no member has it.
-    """
-    try:
-        return choices(value)
-    except ValueError:
-        names = ", ".join(str(choice.value) for choice in choices)
-        raise ValueError(f"{option} must be one of {names}, not {value!r}") from None
 
 
 class Nan(enum.StrEnum):
@@ -397,25 +297,3 @@ NAN_OPTION = Option(
 
 NOT_FINITE = "not_finite"
 """The kind of `Parsed.skipped` for points that are NaN or infinite."""
-
-HISTOGRAM_ID = 42
-"""The id of SimpleHistogram in the configuration that OpenTSDB's documentation gives."""
-
-HISTOGRAM_ID_OPTION = Option(
-    "histogram_id",
-    "opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config",
-    OptionKind.WHOLE,
-    HISTOGRAM_ID,
-)
-
-
-def checked_histogram_id(options: Mapping[str, Any]) -> int:
-    """The value of `--histogram_id`.
-
-    Raises:
-      ValueError: it is not the value of a byte.
-    """
-    number = int(options.get("histogram_id", HISTOGRAM_ID))
-    if not 0 <= number <= 255:
-        raise ValueError(f"histogram_id must be from 0 to 255, not {number}")
-    return number

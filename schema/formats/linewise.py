@@ -26,10 +26,19 @@ from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.meter import NoRoomError, charge_json
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import concatenate
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined, Origins
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point, joined_of, separated
-from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
+from timebeam.schema.formats.base import (
+    Framing,
+    Message,
+    MessageFormat,
+    Parsed,
+    Point,
+    joined_message,
+    joined_of,
+    separated,
+)
+from timebeam.schema.formats.refusals import Refusals
 
 _AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
 
@@ -149,7 +158,7 @@ class LinewiseFormat(MessageFormat):
     def _parse_joined(self, messages: Sequence[Message]) -> Parsed:
         """The records of messages whose lines are records."""
         joined = joined_of(messages)
-        text = Message(b"\n".join([message.text for message in messages]), 0, messages[0].source)
+        text = joined_message(messages)
         return separated(self._read_lines(text, *number_text.lines(text.text), joined), joined)
 
     def _read_lines(

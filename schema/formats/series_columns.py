@@ -19,9 +19,8 @@ from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.histograms import Histogram, SeriesPoint, encode
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.points import Series, add_tag
 from timebeam.schema.core.rejections import Spans
-from timebeam.schema.formats.rules import add_tag
 
 Outcome = Series | RefusedError
 """What the bytes of a series stand for."""

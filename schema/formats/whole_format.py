@@ -18,7 +18,7 @@ from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.meter import metered
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.wire_fields import PADDING, DamagedMessagesError
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined, Origins, Rejected, grouped, is_listed, records_of
 from timebeam.schema.formats.base import (
     NOT_FINITE,
@@ -26,10 +26,11 @@ from timebeam.schema.formats.base import (
     Message,
     MessageFormat,
     Parsed,
+    joined_message,
     joined_of,
     separated,
 )
-from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals
+from timebeam.schema.formats.refusals import Refusals
 from timebeam.schema.formats.series_columns import Refusal, Samples, SeriesCache
 
 
@@ -114,23 +115,22 @@ class WholeFormat(MessageFormat):
     def _parse_together(self, plain: Sequence[Message]) -> Parsed:
         """What unpacked messages hold, without those that are damaged."""
         refused: list[Rejected] = []
-        source = plain[0].source if plain else ""
         while True:  # once, and once more for each level of a message that can be damaged
             joined = joined_of(plain)
-            text = b"\n".join([message.text for message in plain])
+            text = joined_message(plain)
             ends = joined.starts + [len(message.text) for message in plain]
             skipped: Counter[str] = Counter()
             self._histogram_counts = 0, 0
             try:
                 with metered():
-                    samples = self.samples(text + PADDING, joined.starts, ends.astype(np.int64), skipped)
+                    samples = self.samples(text.text + PADDING, joined.starts, ends.astype(np.int64), skipped)
                 break
             except DamagedMessagesError as error:
                 damaged = set((np.searchsorted(joined.starts, error.positions, "right") - 1).tolist())
                 why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
                 refused = [*refused, *(_refused(plain[number], why) for number in sorted(damaged))]
                 plain = [message for number, message in enumerate(plain) if number not in damaged]
-        parsed = self._parsed(Message(text, 0, source), samples, joined, plain, skipped)
+        parsed = self._parsed(text, samples, joined, plain, skipped)
         return Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped, self._histogram_counts)
 
     def _parsed(

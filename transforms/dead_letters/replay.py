@@ -19,13 +19,13 @@ from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import GlobalWindow
 
 from timebeam.schema.bits.compression import DamagedError, TruncatedError, content
+from timebeam.schema.bits.json_text import line_spans
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.contract import RefusedRows
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import ARRIVAL, Row
 from timebeam.schema.formats import Message
-from timebeam.schema.formats.base import line_spans
-from timebeam.schema.formats.rules import Refusals
+from timebeam.schema.formats.refusals import Refusals
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import (
     LINE_BYTES,

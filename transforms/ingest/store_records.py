@@ -18,7 +18,8 @@ from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Framing, Message
-from timebeam.schema.formats.base import RecordEncoding, joined_of
+from timebeam.schema.formats.base import joined_of
+from timebeam.schema.formats.record_fields import RecordEncoding
 from timebeam.schema.stores.declared.model import Declaration
 from timebeam.schema.stores.declared.records import (
     Read,

@@ -129,8 +129,8 @@ def choose_format(message: Message, formats: Sequence[tuple[str, MessageFormat]]
         named = _with(message, "format", name)
         content = list(form.parse_all([named]))
         if any(len(parsed.batch) or parsed.annotations for parsed in content):
-            origin = (named.text, named.arrival_ms, named.source, named.offset, named.envelope)
-            read = ReadMessage(*origin, named.records, name, content)
+            origin = (named.text, named.arrival_ms, named.source, named.offset, named.envelope, named.records)
+            read = ReadMessage(*origin, form=name, content=content)
             if not any(parsed.rejected for parsed in content):
                 return read
             partly = partly or read

@@ -25,7 +25,6 @@ from timebeam.schema.core.rejections import Envelope, Rejected, Stage
 from timebeam.schema.formats import Message, MessageFormat, Parsed
 from timebeam.schema.formats.base import TooManyRefusedError
 from timebeam.schema.formats.prometheus.remote_write import RemoteWrite
-from timebeam.schema.formats.rules import refused_at_most
 from timebeam.transforms.input.messages import FormatKey, Formats
 from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
 
@@ -115,7 +114,7 @@ def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: For
     The number of a body takes the place of its arrival, by which points and refusals are told apart.
     """
     messages = [
-        Message(body, number, envelope=Envelope("", number, attributes))
+        Message(body, number, envelope=Envelope("", number, attributes), refused_at_most=LISTED_REFUSALS)
         for number, (body, attributes) in enumerate(bodies)
     ]
     contents = [BodyContent() for _ in bodies]
@@ -144,21 +143,16 @@ def _read(group: list[Message], form: MessageFormat, contents: list[BodyContent]
     """
     if len(group) > 1 and form.name != RemoteWrite.name:
         with contextlib.suppress(TooManyRefusedError):
-            _count(_parsed(group, form), group[0].arrival_ms, contents)
+            _count(list(form.parse_all(group)), group[0].arrival_ms, contents)
             return
     for message in group:
         content = contents[message.arrival_ms]
         if content.is_unread:
             continue
         try:
-            _count(_parsed([message], form), message.arrival_ms, contents)
+            _count(list(form.parse_all([message])), message.arrival_ms, contents)
         except TooManyRefusedError as error:
             content.stop(error)
-
-
-def _parsed(group: list[Message], form: MessageFormat) -> list[Parsed]:
-    with refused_at_most(LISTED_REFUSALS):
-        return list(form.parse_all(group))
 
 
 def _count(parts: list[Parsed], number: int, contents: list[BodyContent]) -> None:

@@ -14,24 +14,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.json_text import line_spans
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.option import Option, OptionKind, values_of
+from timebeam.schema.core.option import Option, OptionKind, member, values_of
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats.avro.avro_points import AvroGatherer, default_fields
 from timebeam.schema.formats.avro.container import EarlyEndError, read_records, too_long, unpack
 from timebeam.schema.formats.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
-from timebeam.schema.formats.base import (
-    NAN_OPTION,
-    Framing,
-    Message,
-    MessageFormat,
-    Parsed,
-    RecordFields,
-    line_spans,
-    member,
-)
-from timebeam.schema.formats.rules import Refusals, refusal
+from timebeam.schema.formats.base import NAN_OPTION, Framing, Message, MessageFormat, Parsed
+from timebeam.schema.formats.record_fields import RecordFields
+from timebeam.schema.formats.refusals import Refusals, refusal
 
 _SCHEMAS = 16  # cached schemas of containers
 

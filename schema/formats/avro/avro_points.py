@@ -15,11 +15,12 @@ import numpy as np
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.bits.meter import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
 from timebeam.schema.bits.number_text import number_columns
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.bits.reasons import Reason, RefusedError, shown
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series, add_tag
 from timebeam.schema.core.rejections import Origins
-from timebeam.schema.formats.base import NOT_FINITE, Message, Parsed, RecordFields
-from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, Refusals, add_tag, shown
+from timebeam.schema.formats.base import NOT_FINITE, Message, Parsed
+from timebeam.schema.formats.record_fields import RecordFields
+from timebeam.schema.formats.refusals import Refusals
 
 _POINT = RecordFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags", "avro_fields")
 _POINT_BATCH = RecordFields.of("metric=metric,timestamp=timestamps,value=values,tags=tags", "avro_fields")

@@ -17,10 +17,11 @@ import re
 from typing import Any, NamedTuple
 
 from timebeam.schema.bits.json_text import JsonPairs, check_string, members_of
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.number_text import integer
+from timebeam.schema.bits.reasons import Reason, RefusedError, shown
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.heroic.gathering import Value, check_number, check_time, distribution, series_of
-from timebeam.schema.formats.rules import RefusedPoints, integer, shown
+from timebeam.schema.formats.refusals import RefusedPoints
 
 _VERSION = re.compile(r"([12])\.[0-9]+\.[0-9]+")
 

@@ -21,11 +21,19 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.bits.reasons import Reason, RefusedError, shown
+from timebeam.schema.core.points import LAST_MILLISECOND, PointBatch, Series, add_tag
 from timebeam.schema.core.rejections import Joined, Origins, Rejected
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, joined_of, separated
-from timebeam.schema.formats.rules import LAST_MILLISECOND, Refusals, add_tag, shown
+from timebeam.schema.formats.base import (
+    Framing,
+    Message,
+    MessageFormat,
+    Parsed,
+    joined_message,
+    joined_of,
+    separated,
+)
+from timebeam.schema.formats.refusals import Refusals
 
 Value = int | float | bytes
 """A number, or the bytes of a distribution."""
@@ -230,9 +238,10 @@ class HeroicFormat(MessageFormat):
             yield Parsed(PointBatch.of([], 0), damaged)
             return
         joined = joined_of(plain)
-        text = b"\n".join([message.text for message in plain])
+        whole = joined_message(plain)
+        text = whole.text
         self._charge(text)
-        points = HeroicGatherer(Message(text, 0, plain[0].source), joined, separator=self.separator)
+        points = HeroicGatherer(whole, joined, separator=self.separator)
         for message, start in zip(plain, joined.starts.tolist(), strict=True):
             self.read(text, start, start + len(message.text), points)
         parsed = separated(points.finish(), joined)

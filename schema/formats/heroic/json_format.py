@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from timebeam.schema.bits.json_text import has_strings
+from timebeam.schema.bits.json_text import has_strings, record_spans
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import Framing, record_spans
+from timebeam.schema.core.points import LAST_MILLISECOND, Series
+from timebeam.schema.formats.base import Framing
 from timebeam.schema.formats.heroic.document import read_document, version_of
 from timebeam.schema.formats.heroic.gathering import HeroicFormat, HeroicGatherer, Value
-from timebeam.schema.formats.rules import LAST_MILLISECOND
 
 _Texts = dict[str, str] | None
 _Number = int | float

@@ -20,10 +20,10 @@ from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.option import Option, values_of
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.option import Option, member, values_of
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series
 from timebeam.schema.core.rejections import Joined
-from timebeam.schema.formats.base import Message, Parsed, Point, member
+from timebeam.schema.formats.base import Message, Parsed, Point
 from timebeam.schema.formats.influx.line import (
     PER_SECOND,
     Booleans,
@@ -37,7 +37,7 @@ from timebeam.schema.formats.influx.line import (
 )
 from timebeam.schema.formats.influx.long_records import joined_lines
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat, PointColumns
-from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, RefusedPoints
+from timebeam.schema.formats.refusals import RefusedPoints
 
 METRIC = "{measurement}.{field}"
 """The default template for the metric of a field."""

@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from timebeam.schema.bits import number_text
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag, integer, short
+from timebeam.schema.bits.number_text import integer
+from timebeam.schema.bits.reasons import Reason, RefusedError, short
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 
 
 class Precision(enum.StrEnum):

@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from timebeam.schema.bits.meter import charge_series, text_bytes
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RefusedError, short, shown
 from timebeam.schema.core.option import Option, values_of
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
 from timebeam.schema.formats.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
 from timebeam.schema.formats.influx.line import Booleans, Precision, parse_time
 from timebeam.schema.formats.linewise import LineRecord
-from timebeam.schema.formats.rules import RefusedPoints, short, shown
+from timebeam.schema.formats.refusals import RefusedPoints
 
 _OPTIONS = (
     METRIC_OPTION,

@@ -18,16 +18,16 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
-from timebeam.schema.bits.json_text import DECODER, elements, has_strings
+from timebeam.schema.bits.json_text import DECODER, elements, has_strings, record_spans
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.bits.number_text import number_columns
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.batches import concatenate
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, record_spans
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.formats.kairosdb.metric import TTL_OPTION, Ttl, Value, read_metric, ttl_option
-from timebeam.schema.formats.rules import Refusals
+from timebeam.schema.formats.refusals import Refusals
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Pair = tuple[Long, Long | float]

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.option import Option, values_of
+from timebeam.schema.bits.number_text import finite, integer
+from timebeam.schema.bits.reasons import Reason, RefusedError, short
+from timebeam.schema.core.option import Option, member, values_of
 from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import member
-from timebeam.schema.formats.rules import RefusedPoints, finite, integer, short
+from timebeam.schema.formats.refusals import RefusedPoints
 
 _LONG = re.compile(r"-?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.schema.bits import number_text
 from timebeam.schema.bits.arrays import Bytes, Int64s
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RefusedError, short
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
 from timebeam.schema.formats.kairosdb.metric import (
@@ -29,7 +29,6 @@ from timebeam.schema.formats.kairosdb.metric import (
     ttl_option,
 )
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
-from timebeam.schema.formats.rules import short
 
 FIRST_MILLISECOND = 3_000_000_000
 """Times of `put` are in ms from this one on, else in seconds."""

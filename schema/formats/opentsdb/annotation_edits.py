@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of
+from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of, record_spans
 from timebeam.schema.bits.meter import charge_json
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RefusedError, shown
 from timebeam.schema.core.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, record_spans
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.formats.opentsdb.json_format import tags_of, values
-from timebeam.schema.formats.rules import Refusals, parse_time, shown
+from timebeam.schema.formats.opentsdb.text_format import parse_time
+from timebeam.schema.formats.refusals import Refusals
 
 _KEYS = frozenset(
     ("tsuid", "metric", "tags", "startTime", "endTime", "description", "notes", "custom", "method")

@@ -22,26 +22,23 @@ from typing import Any, Self
 import numpy as np
 
 from timebeam.schema.bits.json_text import JsonPairs, members_of
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.number_text import finite
+from timebeam.schema.bits.reasons import Reason, RefusedError, short
 from timebeam.schema.core.histograms import (
+    HISTOGRAM_ID,
+    HISTOGRAM_ID_OPTION,
     Bounds,
     Histogram,
     NotASimpleHistogramError,
+    checked_histogram_id,
     decode,
     encode,
 )
 from timebeam.schema.core.points import HistogramBytes, Series
-from timebeam.schema.formats.base import (
-    HISTOGRAM_ID,
-    HISTOGRAM_ID_OPTION,
-    Framing,
-    Point,
-    checked_histogram_id,
-)
+from timebeam.schema.formats.base import Framing, Point
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat
 from timebeam.schema.formats.opentsdb.json_format import metric_and_time, tags_of, values
-from timebeam.schema.formats.opentsdb.text_format import tags_of_words
-from timebeam.schema.formats.rules import finite, parse_time, short
+from timebeam.schema.formats.opentsdb.text_format import parse_time, tags_of_words
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -25,10 +25,10 @@ from timebeam.schema.bits.json_text import (
     members_of,
 )
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.points import LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.formats.base import Framing, Point
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places
-from timebeam.schema.formats.rules import LAST_MILLISECOND, add_tag, parse_time, parse_value
+from timebeam.schema.formats.opentsdb.text_format import parse_time, parse_value
 
 T = TypeVar("T")
 

@@ -7,20 +7,83 @@ Text is read as UTF-8 (a TSD's telnet port reads ISO-8859-1, its importer the pl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from timebeam.schema.bits import number_text
 from timebeam.schema.bits.arrays import Bytes, Int64s
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.points import Series
+from timebeam.schema.bits.number_text import finite, integer
+from timebeam.schema.bits.reasons import Reason, RefusedError, short
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.formats.base import Point
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places
-from timebeam.schema.formats.rules import add_tag, parse_time, parse_value
 
 _PUT = number_text.word(b"put \0\0\0\0")
 _FOUR_BYTES = 0xFFFFFFFF
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_SECONDS_AND_THOUSANDTHS = re.compile(r"[0-9]{1,10}\.[0-9]{3}")
+
+
+def parse_value(text: str) -> int | float:
+    """The number in a string: an integer if it has none of `.`, `e`, `E`, else a double.
+
+    Java's `1.5f`, `0x1.8p1` and surrounding blanks, which a TSD accepts in decimals, are refused.
+
+    Raises:
+      RefusedError: EMPTY_VALUE, BAD_NUMBER (also NaN and infinities), NUMBER_OUT_OF_RANGE.
+    """
+    if not text:
+        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
+    if _INTEGER.fullmatch(text):
+        value = integer(text)
+        if not -(1 << 63) <= value < 1 << 63:
+            raise RefusedError(
+                Reason.NUMBER_OUT_OF_RANGE,
+                f"integer {short(text)} needs more than 64 bits: send it as a decimal, or scale it",
+            )
+        return value
+    if not _DECIMAL.fullmatch(text):
+        raise RefusedError(Reason.BAD_NUMBER, f"Unable to parse value to a number: {short(text)!r}")
+    return finite(text)
+
+
+def parse_time(text: str, *, dotted: bool = False) -> tuple[int, bool]:
+    """(time in ms, whether it was given in ms) of a timestamp.
+
+    >>> parse_time("1356998400"), parse_time("1356998400500"), parse_time("1356998400.500", dotted=True)
+    ((1356998400000, False), (1356998400500, True), (1356998400500, True))
+
+    Args:
+      text: seconds or, from `FIRST_MILLISECOND` on, milliseconds.
+      dotted: also accept seconds with exactly three decimals, as telnet `put` does. (For another number of
+        decimals a TSD stores a wrong time; here it is refused.)
+
+    Raises:
+      RefusedError: BAD_TIMESTAMP (no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.
+    """
+    if dotted and _SECONDS_AND_THOUSANDTHS.fullmatch(text):
+        text = text.replace(".", "")
+    if not _INTEGER.fullmatch(text):
+        raise RefusedError(
+            Reason.BAD_TIMESTAMP,
+            f"Invalid timestamp {short(text)!r}: give seconds or milliseconds since 1970 as an integer",
+        )
+    number = integer(text)
+    if number <= 0:
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
+    if number < FIRST_MILLISECOND:
+        return number * 1000, False
+    if number > LAST_MILLISECOND:
+        raise RefusedError(
+            Reason.TIMESTAMP_OUT_OF_RANGE,
+            f"bad timestamp {short(text)}: the last that the row key can hold is {LAST_MILLISECOND} ms",
+        )
+    return number, True
 
 
 class OpenTsdbText(LineFormat):

@@ -18,7 +18,7 @@ import struct
 
 from timebeam.schema.bits.meter import charge_fields
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, field_contents, varint
-from timebeam.schema.formats.rules import add_tag
+from timebeam.schema.core.points import add_tag
 
 _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
 _STRING, _BOOL, _INT, _DOUBLE = 1 << 3 | BYTES, 2 << 3 | VARINT, 3 << 3 | VARINT, 4 << 3 | FIXED64

@@ -16,8 +16,7 @@ import msgspec
 
 from timebeam.schema.bits.meter import charge_json
 from timebeam.schema.bits.protobuf import FIXED64, VARINT, encoded_bytes, encoded_varint
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.formats.rules import shown
+from timebeam.schema.bits.reasons import Reason, RefusedError, shown
 
 _64_BITS = (1 << 64) - 1
 

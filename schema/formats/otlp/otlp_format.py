@@ -39,17 +39,15 @@ from timebeam.schema.bits.wire_fields import (
     scan,
     varints,
 )
+from timebeam.schema.core.histograms import (
+    HISTOGRAM_ID,
+    HISTOGRAM_ID_OPTION,
+    checked_histogram_id,
+)
 from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Spans
-from timebeam.schema.formats.base import (
-    HISTOGRAM_ID,
-    HISTOGRAM_ID_OPTION,
-    NAN_OPTION,
-    Framing,
-    Message,
-    checked_histogram_id,
-)
+from timebeam.schema.formats.base import NAN_OPTION, Framing, Message
 from timebeam.schema.formats.otlp.attributes import read_attributes
 from timebeam.schema.formats.otlp.data_points import KINDS, OPENTSDB, PARTS, MetricKind, Reader
 from timebeam.schema.formats.otlp.json_requests import encoded_request

@@ -24,12 +24,10 @@ from timebeam.schema.core.rejections import Origins, Records, Rejected, Stage, g
 from timebeam.schema.formats.base import (
     NAN_OPTION,
     NOT_FINITE,
-    FieldSource,
     Framing,
     Message,
     MessageFormat,
     Parsed,
-    RecordFields,
     joined_of,
 )
 from timebeam.schema.formats.parquet.arrow_stream import read_stream
@@ -43,6 +41,7 @@ from timebeam.schema.formats.parquet.read_columns import (
     values_of,
 )
 from timebeam.schema.formats.parquet.row_groups import RowGroups
+from timebeam.schema.formats.record_fields import FieldSource, RecordFields
 
 BATCH_ROWS = 1 << 16
 MOST_ROWS = 1 << 21

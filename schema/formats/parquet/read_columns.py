@@ -16,10 +16,9 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.meter import charge_series
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import RecordFields
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.formats.parquet.parquet_columns import KINDS
-from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
+from timebeam.schema.formats.record_fields import RecordFields
 
 _MOST_TAGS = 256  # in a map of tags
 _MOST_MAP_CELLS = 1 << 25  # rows of a message, times the most tags of one: 8 bytes each

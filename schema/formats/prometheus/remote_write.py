@@ -46,12 +46,11 @@ from timebeam.schema.bits.wire_fields import (
     scan,
     varints,
 )
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.core.rejections import Spans
 from timebeam.schema.formats.base import NAN_OPTION, Framing
 from timebeam.schema.formats.prometheus.native_histogram import read_histogram
 from timebeam.schema.formats.prometheus.plain_series import SERIES_1, plain_requests, plain_series
-from timebeam.schema.formats.rules import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 from timebeam.schema.formats.series_columns import (
     Outcome,
     SampleGatherer,

@@ -14,7 +14,7 @@ from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message
 from timebeam.schema.formats.opentsdb.json_format import OpenTsdbJson
-from timebeam.schema.formats.rules import parse_value
+from timebeam.schema.formats.opentsdb.text_format import parse_value
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import repaired
