@@ -36,8 +36,14 @@ from timebeam.transforms.bigtable.retry import StoppedError
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget, Meter
-from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
-from timebeam.transforms.query.query_annotations import global_annotations, series_annotations
+from timebeam.transforms.query.evaluate import (
+    Evaluated,
+    evaluate,
+    evaluate_histograms,
+    global_annotations,
+    question_of_tsuids,
+    series_annotations,
+)
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
 

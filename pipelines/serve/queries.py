@@ -37,8 +37,13 @@ from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery, che
 from timebeam.schema.stores.opentsdb.http.uri_query import metric_sub_query, uri_query
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.query.budget import MeteredReader
-from timebeam.transforms.query.evaluate import Evaluated, evaluate, evaluate_histograms, question_of_tsuids
-from timebeam.transforms.query.query_annotations import global_annotations
+from timebeam.transforms.query.evaluate import (
+    Evaluated,
+    evaluate,
+    evaluate_histograms,
+    global_annotations,
+    question_of_tsuids,
+)
 from timebeam.transforms.read.parallel import ParallelReader
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from timebeam.schema.bits.regex import PatternError, compiled
 from timebeam.schema.bits.times import ends_before
 from timebeam.schema.core.points import Series
+from timebeam.schema.core.reading import Selection
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
 from timebeam.schema.query.numbers import RateOptions
@@ -211,6 +212,18 @@ class Question:
         """The points that the answer is made of."""
         return QueryRange.of(self.downsampling, self.start_ms, self.end_ms)
 
+    def selection(self, first_ms: int, until_ms: int) -> Selection:
+        """What is read in [first_ms, until_ms) of the points that it asks for; see `passes`."""
+        return Selection(
+            self.metric,
+            self.tags,
+            first_ms,
+            until_ms - 1,
+            self.explicit_tags,
+            self.tsuids,
+            self.passes,
+        )
+
     @property
     def filled_count(self) -> int:
         """About how many intervals each series is filled to; 0 without a fill."""
@@ -220,9 +233,10 @@ class Question:
         return (self.range.until_ms - self.range.first_ms) // how.interval_ms
 
     @property
-    def filters_by_name(self) -> bool:
-        """Whether there is more to pass than `tags`, which a layout looks for by itself."""
-        return bool(self.series is not None or self.matches or self.explicit_tags or self._by_name)
+    def passing(self) -> Callable[[Series], bool] | None:
+        """`passes`, if more is asked than `tags`, which a layout looks for by itself; else None."""
+        asks_more = self.series is not None or self.matches or self.explicit_tags or self._by_name
+        return self.passes if asks_more else None
 
     def passes(self, series: Series) -> bool:
         """Whether a series of the metric that has `tags` passes everything else."""

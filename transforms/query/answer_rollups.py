@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +40,7 @@ from timebeam.schema.stores.opentsdb.rollup_tables import columns_of, decode_rol
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
-from timebeam.transforms.query.read_points import find_series, selection_of
+from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def find_points(
     """
     span = SourceSpan(question.range.first_ms, question.range.until_ms)
     series, damage, skipped = find_series(
-        target, layout, selection_of(question, *span), _passes(question), meter, question.downsampling
+        target, layout, question.selection(*span), question.passing, meter, question.downsampling
     )
     return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)], skipped > 0)
 
@@ -243,13 +243,13 @@ class _RollupQuery:
     def _rows(self, source: RollupSource, damage: list[str]) -> Iterator[tuple[Row, Series]]:
         """The rows of a rollup table, each with its series, or group, as a query names it."""
         layout, config, question = self.layout, self.config, self.question
-        table, passes = _table(layout, source), _passes(question)
+        table, passes = _table(layout, source), question.passing
 
         def asked_for(stored: Series) -> bool:
             series = _named(config, source, stored)
             return series is not None and question.passes(series)
 
-        selection = selection_of(question, source.first_ms, source.until_ms)
+        selection = question.selection(source.first_ms, source.until_ms)
         selection = dataclasses.replace(selection, refuse_ambiguous=asked_for)
         if source.group is not None:
             tags = {**question.tags, config.agg_tag_key: frozenset((source.aggregator.upper(),))}
@@ -288,7 +288,7 @@ class _RollupQuery:
         missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
         for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
             raw_series, unread, _ = find_series(
-                self.target, self.layout, selection_of(question, *span), _passes(question), self.meter
+                self.target, self.layout, question.selection(*span), question.passing, self.meter
             )
             damage += unread
             for raw in raw_series:
@@ -339,11 +339,6 @@ def _row_rollups(
     is_complete = has.all(axis=0)
     rollups = Partials(starts_s[is_complete] * 1000, numbers[:, is_complete])
     return rollups, starts_s[~is_complete] * 1000, decoded.damage
-
-
-def _passes(question: Question) -> Callable[[Series], bool] | None:
-    """What is asked of the names of a series; None for nothing."""
-    return question.passes if question.filters_by_name else None
 
 
 def _table(layout: OpenTsdb, source: RollupSource) -> str:

@@ -1,4 +1,4 @@
-"""Evaluates a question over the tables of a layout; TSUIDs of series, and series of TSUIDs."""
+"""Evaluates a question over the tables of a layout; annotations and histograms, beside points; TSUIDs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.histograms import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Reader
+from timebeam.schema.core.reading import ColumnRange, Finding, Reader
+from timebeam.schema.core.rows import Row
 from timebeam.schema.query.aggregate import never_stops
 from timebeam.schema.query.answer import (
     QuerySeries,
@@ -18,19 +20,25 @@ from timebeam.schema.query.answer import (
     annotated,
     answer,
     answer_histograms,
+    by_start,
     check_percentiles,
 )
+from timebeam.schema.query.downsample import first_whole_ms
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig
 from timebeam.schema.stores import find_opentsdb
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
+from timebeam.schema.stores.opentsdb.columns.annotation_cells import offset_ms
+from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
+from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.schema.stores.opentsdb.key_ranges import key_of_tsuid
-from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
+from timebeam.schema.stores.opentsdb.keys import parse_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.answer_rollups import find_points, find_rolled_up
 from timebeam.transforms.query.budget import Meter, metered
-from timebeam.transforms.query.query_annotations import find_histograms, series_annotations
 from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:
@@ -276,3 +284,117 @@ def _annotated(
                 of_groups.setdefault(key, []).extend(of_series)
         notes = of_groups
     return annotated(results, notes), [*damage, *unread]
+
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
+
+
+def series_annotations(
+    target: Target, layout: OpenTsdb, question: Question, meter: Meter | None = None
+) -> tuple[dict[Series, list[Annotation]], list[str]]:
+    """(the annotations that start in the range of a question, by series; a line for each unreadable one).
+
+    A series that has annotations only elsewhere in the hours of the range has an empty list.
+
+    Args:
+      meter: counts what is read; what it raises goes through.
+
+    Raises:
+      UnknownNameError: a name is in no table.
+    """
+    damage: list[str] = []
+    by_series: dict[Series, list[Annotation]] = {}
+    within, reader = question.range, metered(TableReader(target), meter)
+    selection = question.selection(within.first_ms, within.until_ms)
+    for selected in select.select(layout, layout.data_table, selection, reader, cells.COLUMNS):
+        if isinstance(selected, Finding):
+            damage.append(f"row {selected.key.hex()}: {selected.text}")
+        elif question.passes(selected.series) and (notes := _notes(layout, selected.row, damage)):
+            shown = [note for note in notes if question.start_ms <= note.start_ms <= question.end_ms]
+            by_series.setdefault(selected.series, []).extend(shown)
+    return by_series, damage
+
+
+def global_annotations(
+    target: Target, layout: OpenTsdb, start_ms: int, end_ms: int, meter: Meter | None = None
+) -> tuple[list[Annotation] | None, list[str]]:
+    """(the global annotations that start and end in a range, sorted; a line for each unreadable one).
+
+    None if a TSD shows no list: meta/Annotation.getGlobalAnnotations compares with whole seconds, whatever
+    the unit of the annotation, and of those that it finds only what starts in the range is shown.
+    """
+    damage: list[str] = []
+    reader = metered(TableReader(target), meter)
+    notes = [
+        note
+        for row in reader.scan(cells.global_scan(layout.options, layout.data_table, start_ms, end_ms))
+        if cells.is_global(layout.options, row.key)
+        for note in _notes(layout, row, damage)
+        if note.start >= start_ms // 1000 and note.end <= end_ms // 1000
+    ]
+    shown = by_start(note for note in notes if start_ms <= note.start_ms <= end_ms)
+    return shown if notes else None, damage
+
+
+def _notes(layout: OpenTsdb, row: Row, damage: list[str]) -> Sequence[Annotation]:
+    stored = list(cells.read_annotations(layout.options, row))
+    damage += [f"row {row.key.hex()}: {one.damage}" for one in stored if one.note is None]
+    return [one.note for one in stored if one.note is not None]
+
+
+_HISTOGRAM_COLUMNS = ColumnRange(FAMILY, b"\x06", b"\x07")
+"""A range of columns with all histograms, and the points of seconds 96 to 111."""
+
+_BUCKET_POINTS = 4  # memory of a bucket, about 150 bytes, in points
+
+
+def find_histograms(
+    target: Target, layout: OpenTsdb, question: Question, meter: Meter | None = None
+) -> tuple[dict[Series, dict[int, Histogram]], list[str]]:
+    """(histograms of a question by series and time in ms, a line for each unreadable one).
+
+    Args:
+      meter: counts what is read, a histogram and each of its buckets as `_BUCKET_POINTS`; what it raises
+        goes through.
+
+    Raises:
+      UnknownNameError: a name is in no table.
+    """
+    damage: list[str] = []
+    by_series: dict[Series, dict[int, Histogram]] = {}
+    first_ms, until_ms = _span_ms(question)
+    selection, reader = question.selection(first_ms, until_ms), metered(TableReader(target), meter)
+    for selected in select.select(layout, layout.data_table, selection, reader, _HISTOGRAM_COLUMNS):
+        if isinstance(selected, Finding):
+            damage.append(f"row {selected.key.hex()}: {selected.text}")
+            continue
+        if not question.passes(selected.series):
+            continue
+        base_ms = parse_key(layout.options, selected.row.key).base_s * 1000
+        for cell in sorted(selected.row.cells, key=lambda cell: (cell.timestamp_ms, cell.qualifier)):
+            if not is_histogram(cell.qualifier):
+                continue
+            time_ms = base_ms + offset_ms(cell.qualifier)
+            if not first_ms <= time_ms < until_ms:
+                continue
+            try:
+                histogram = decode(cell.value)
+                if meter is not None:
+                    meter.add_points(_BUCKET_POINTS * (1 + len(histogram.buckets)))
+                by_series.setdefault(selected.series, {})[time_ms] = histogram
+            except NotASimpleHistogramError as error:
+                codec = cell.value[:1].hex() or "none"
+                text = f"histogram {cell.qualifier.hex()} of codec {codec} is not a SimpleHistogram: {error}"
+                damage.append(f"row {selected.row.key.hex()}: {text}")
+    return {series: times for series, times in by_series.items() if times}, damage
+
+
+def _span_ms(question: Question) -> tuple[int, int]:
+    """(first time in ms, where the times end) of the histograms that the answer is made of."""
+    how, within = question.downsampling, question.range
+    if how is None:
+        return question.start_ms, question.end_ms + 1
+    if how.interval_ms is None:
+        return within.start_ms, within.end_ms
+    return first_whole_ms(how, within), within.until_ms

@@ -20,7 +20,6 @@ from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import Values
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.schema.query.partials import Intervals
-from timebeam.schema.query.question import Question
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
@@ -77,19 +76,6 @@ def read_decoded(
         if keys is not None:
             keys.update([(each.series, (each.row.table, each.row.key)) for each in rows])
         yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
-
-
-def selection_of(question: Question, first_ms: int, until_ms: int) -> Selection:
-    """The selection of what a question reads in [first_ms, until_ms), its filters by name aside."""
-    return Selection(
-        question.metric,
-        question.tags,
-        first_ms,
-        until_ms - 1,
-        question.explicit_tags,
-        question.tsuids,
-        question.passes,
-    )
 
 
 def find_series(
