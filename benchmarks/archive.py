@@ -58,8 +58,8 @@ from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.care.archive_hours import seal_metric
-from timebeam.transforms.care.closed_rows import SealJob
+from timebeam.transforms.care.archive_hours import archive_metric
+from timebeam.transforms.care.closed_rows import ArchiveJob
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader, scan_table
@@ -222,8 +222,8 @@ def seal(layout: OpenTsdb) -> int:
     """Seals all rows; the number of points."""
     leases = Leases(TARGET, settings_table(layout.options.table_prefix), "seal")
     end_s = START_S + archive_keys.BLOCK_S
-    job = SealJob(TARGET, layout, 0, end_s, int(time.time() * 1e6), leases, True, 0)
-    return sum(tally.points_read for tally in seal_metric(job, b"\0\0\1"))
+    job = ArchiveJob(TARGET, layout, 0, end_s, int(time.time() * 1e6), leases, True, 0)
+    return sum(tally.points_read for tally in archive_metric(job, b"\0\0\1"))
 
 
 def peak_mib(batch: PointBatch) -> float:

@@ -25,8 +25,8 @@ from timebeam.schema.bits.times import HOUR_MS, parse_duration, utc_text
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.care.archive_graph import COUNTERS, SealRows
-from timebeam.transforms.care.closed_rows import SealJob
+from timebeam.transforms.care.archive_hours import COUNTERS, ArchiveRows
+from timebeam.transforms.care.closed_rows import ArchiveJob
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.query.read_points import why_nothing
 
@@ -40,7 +40,7 @@ class Seal(Job):
       settings: the table of the stored settings.
     """
 
-    work: SealJob
+    work: ArchiveJob
     older_than: str
     settings: str
 
@@ -60,7 +60,7 @@ class Seal(Job):
         return self
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        root | SealRows(self.work)
+        root | ArchiveRows(self.work)
         return ()
 
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
@@ -136,7 +136,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
     if start_s >= end_s:
         raise UsageError(f"--start {options.start} is not before the end, --older_than {options.older_than}")
     settings = settings_table(options.table_prefix)
-    work = SealJob(
+    work = ArchiveJob(
         target_of(options),
         layout,
         start_s,

@@ -1,5 +1,5 @@
-"""The archive of layout `opentsdb`: closed hours in long rows of compressed columns.
+"""The archive of a store: closed hours in long rows of compressed columns (docs/spec/archive.md).
 
-Format: docs/spec/archive.md. `keys` holds the row keys, `columns` the compressed columns, `parts` the
-cells, `rows` the rows.
+`keys` holds the row keys, `pcodec_columns` the compressed columns, `archive_cell` the cells, `archive_rows`
+the rows, `view` what a store reads of them.
 """

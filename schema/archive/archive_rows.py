@@ -37,7 +37,7 @@ PARTS = ColumnRange(FAMILY, b"", b"")
 """The columns with points."""
 
 _QUALIFIER = struct.Struct(">H")
-_SEALED = struct.Struct(">q")
+_WRITTEN = struct.Struct(">q")
 
 
 def archive_table(prefix: str) -> TableSpec:
@@ -217,18 +217,18 @@ def remove_points(heads: SeriesHeads, row: Row, deleted: DeleteRange) -> RowDele
     return RowDeletion(row._replace(cells=new, deleted=deletions(old)), old, count)
 
 
-def replacing_row(row: Row | None, new: Row, sealed_ms: int) -> tuple[Cell | None, Row]:
+def replacing_row(row: Row | None, new: Row, written_ms: int) -> tuple[Cell | None, Row]:
     """(the cell that says when the row was written, which guards it; the mutation that replaces the row).
 
     Args:
       row: as it was read; None if it does not exist.
-      sealed_ms: the time of the mutation.
+      written_ms: the time of the mutation.
     """
     guard = seal_cell(row)
     if guard is not None:  # two writes never have the same time
-        sealed_ms = max(sealed_ms, guard.timestamp_ms + 1)
+        written_ms = max(written_ms, guard.timestamp_ms + 1)
     stale = [Deletion(FAMILY, cell.qualifier) for cell in (row.cells if row else ()) if cell.family == FAMILY]
-    seal = Cell(SEAL_FAMILY, SEAL, sealed_ms, _SEALED.pack(sealed_ms))
+    seal = Cell(SEAL_FAMILY, SEAL, written_ms, _WRITTEN.pack(written_ms))
     return guard, new._replace(cells=[*new.cells, seal], deleted=stale)
 
 

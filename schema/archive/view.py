@@ -332,7 +332,7 @@ class ArchiveView(abc.ABC, Generic[P]):
             [numbers[number] for number in rest.outside],
         )
 
-    def sealable(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
+    def closed_cells(self, row: Row) -> tuple[Sequence[Cell], Int64s]:
         """(the cells of a data row that can be archived, int64[n] a time of each, as in `times_ms`)."""
         cells = self.numbers(row)
         return cells, self.times_ms(row._replace(cells=cells))

@@ -1,4 +1,4 @@
-"""Seals closed hours: merges data rows into the archive, and deletes them once it is shown to have them.
+"""Archives closed hours: merges data rows into the archive, and deletes them once it is shown to have them.
 
 A few rows at a time, by metric and block, in this order; docs/spec/archive.md ยง4 says why:
 
@@ -8,7 +8,7 @@ A few rows at a time, by metric and block, in this order; docs/spec/archive.md ย
 | read again | the data rows, if archive rows change: `timebeam delete` may have been there |
 | write | archive rows that change, each by compare-and-set |
 | verify | the archive rows are read again; each point is compared by value |
-| delete | the columns that were read, up to the version that was read, if `SealJob.delete_source` |
+| delete | the columns that were read, up to the version that was read, if `ArchiveJob.delete_source` |
 
 A run that ends at any point leaves every point in at least one table, and can be repeated.
 """
@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
+import apache_beam as beam
 import numpy as np
+from apache_beam.pvalue import PCollection
 
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
@@ -31,25 +34,28 @@ from timebeam.schema.core.contract import SeriesHeads
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ColumnRange, Selected
 from timebeam.schema.core.removal import deletions
-from timebeam.schema.core.rows import Row
+from timebeam.schema.core.rows import WHOLE_TABLE, Row
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.care.closed_rows import (
-    Sealable,
-    SealJob,
+    ArchiveJob,
+    ClosedRow,
     buffered,
     by_series,
     marked_hours,
     read_closed,
-    select_sealable,
+    select_closed,
 )
-from timebeam.transforms.read.table_reader import read_rows
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.read.chunks import Chunk
+from timebeam.transforms.read.table_reader import TableReader, read_rows
+from timebeam.transforms.rollup.chunk_points import give_back_memory
 
 _ATTEMPTS = 5
 
 
-class SealTally(NamedTuple):
+class ArchiveTally(NamedTuple):
     """Result of a seal.
 
     Attributes:
@@ -79,10 +85,13 @@ class VerifyError(RuntimeError):
     """The archive does not hold what was written into it; nothing was deleted."""
 
 
-def seal_metric(job: SealJob, metric: bytes, check: Callable[[], None] | None = None) -> Iterator[SealTally]:
-    """Seals the rows of a metric, given as in `ArchiveView.metric_keys`; yields a tally for every few rows.
+def archive_metric(
+    job: ArchiveJob, metric: bytes, check: Callable[[], None] | None = None
+) -> Iterator[ArchiveTally]:
+    """Archives the rows of a metric; yields a tally for every few rows.
 
     Args:
+      metric: as in `ArchiveView.metric_keys`.
       check: called before each request that deletes from the data table.
 
     Raises:
@@ -92,22 +101,22 @@ def seal_metric(job: SealJob, metric: bytes, check: Callable[[], None] | None = 
     marked_s = marked_hours(job, metric)
     for entries in buffered(read_closed(job, metric, marked_s)):
         busy = sum(entry.is_busy for entry in entries)
-        yield SealTally(rows_read=len(entries), rows_busy=busy)
+        yield ArchiveTally(rows_read=len(entries), rows_busy=busy)
         for some in by_series([entry for entry in entries if entry.row.cells]):
-            yield _seal(job, some, marked_s, check)
+            yield _archive(job, some, marked_s, check)
 
 
-def _seal(
-    job: SealJob, entries: Sequence[Sealable], marked_s: Int64s, check: Callable[[], None] | None
-) -> SealTally:
-    """Seals data rows of one block that nobody writes to."""
-    sealable, batch, damaged = _readable(job.layout, entries)
-    tally = SealTally(rows_damaged=damaged, points_read=len(batch))
+def _archive(
+    job: ArchiveJob, entries: Sequence[ClosedRow], marked_s: Int64s, check: Callable[[], None] | None
+) -> ArchiveTally:
+    """Archives data rows of one block that nobody writes to."""
+    closed, batch, damaged = _readable(job.layout, entries)
+    tally = ArchiveTally(rows_damaged=damaged, points_read=len(batch))
     if job.dry_run or not len(batch):
         return tally
-    code_of = _codes(job, sealable, batch)
-    keys_of = [_archive_keys(entry, code_of) for entry in sealable]
-    row_series = {key: entry.name for entry, keys in zip(sealable, keys_of, strict=True) for key in keys}
+    code_of = _codes(job, closed, batch)
+    keys_of = [_archive_keys(entry, code_of) for entry in closed]
+    row_series = {key: entry.name for entry, keys in zip(closed, keys_of, strict=True) for key in keys}
     written: list[Row] = []
     for attempt in itertools.count(1):
         stored = read_rows(job.target, job.archive.table, sorted(row_series))
@@ -116,8 +125,8 @@ def _seal(
             break
         # Points that were deleted since they were read must not be written: a deletion replaces the archive
         # rows after it has changed the data rows, so either it is seen here, or nothing is written.
-        sealable, batch, _ = _readable(job.layout, _read_again(job, sealable, marked_s))
-        keys_of = [_archive_keys(entry, code_of) for entry in sealable]
+        closed, batch, _ = _readable(job.layout, _read_again(job, closed, marked_s))
+        keys_of = [_archive_keys(entry, code_of) for entry in closed]
         changes = list(_changes(job, batch, row_series, stored))
         written = _write(job, changes)
         tally = tally._replace(rows_written=tally.rows_written + len(changes))
@@ -131,21 +140,21 @@ def _seal(
         points_archived=sum(archive_rows.count_points(row) for row in stored.values()),
         bytes_archived=sum(len(cell.value) for row in stored.values() for cell in row.cells),
     )
-    return _delete(job, sealable, keys_of, stored, tally, check) if job.delete_source else tally
+    return _delete(job, closed, keys_of, stored, tally, check) if job.delete_source else tally
 
 
-def _read_again(job: SealJob, entries: Sequence[Sealable], marked_s: Int64s) -> Iterator[Sealable]:
-    """Reads the rows again and selects the cells that can be sealed now."""
+def _read_again(job: ArchiveJob, entries: Sequence[ClosedRow], marked_s: Int64s) -> Iterator[ClosedRow]:
+    """Reads the rows again and selects the cells that can be archived now."""
     table = job.archive.data_table
     keys_of: dict[ColumnRange | None, list[bytes]] = {}
     for entry in entries:
         keys_of.setdefault(entry.columns, []).append(entry.row.key)
     for columns, keys in keys_of.items():
         for row in read_rows(job.target, table, keys, columns).values():
-            yield select_sealable(job, row, columns, marked_s)
+            yield select_closed(job, row, columns, marked_s)
 
 
-def _readable(layout: Archivable, entries: Iterable[Sealable]) -> tuple[list[Sealable], PointBatch, int]:
+def _readable(layout: Archivable, entries: Iterable[ClosedRow]) -> tuple[list[ClosedRow], PointBatch, int]:
     """(the rows that can be read in full, their points, the number of the others)."""
     entries = [entry for entry in entries if entry.row.cells]
     decoded = layout.decode_rows([Selected(entry.row, entry.name) for entry in entries])
@@ -156,7 +165,7 @@ def _readable(layout: Archivable, entries: Iterable[Sealable]) -> tuple[list[Sea
     return entries, decoded.batch, len(bad)
 
 
-def _codes(job: SealJob, entries: Sequence[Sealable], batch: PointBatch) -> dict[SeriesKey, int]:
+def _codes(job: ArchiveJob, entries: Sequence[ClosedRow], batch: PointBatch) -> dict[SeriesKey, int]:
     """The span code of each series; chosen for those that have none."""
     table = job.archive.table
     points = np.bincount(batch.index, minlength=len(batch.series)).tolist()
@@ -187,7 +196,7 @@ def _codes(job: SealJob, entries: Sequence[Sealable], batch: PointBatch) -> dict
     return code_of
 
 
-def _archive_keys(entry: Sealable, code_of: Mapping[SeriesKey, int]) -> set[bytes]:
+def _archive_keys(entry: ClosedRow, code_of: Mapping[SeriesKey, int]) -> set[bytes]:
     """The keys of the archive rows with the points of a data row."""
     code = code_of[entry.series]
     spans = distinct(entry.times_ms // (archive_keys.SPANS_S[code] * 1000)).tolist()
@@ -202,7 +211,7 @@ class _Change(NamedTuple):
 
 
 def _changes(
-    job: SealJob,
+    job: ArchiveJob,
     batch: PointBatch,
     row_series: Mapping[bytes, Series],
     stored: Mapping[bytes, Row],
@@ -274,7 +283,7 @@ def _check_written(table: str, written: Sequence[Row], stored: Mapping[bytes, Ro
             )
 
 
-def _write(job: SealJob, changes: Sequence[_Change]) -> list[Row]:
+def _write(job: ArchiveJob, changes: Sequence[_Change]) -> list[Row]:
     """Writes archive rows that no other program has changed since they were read; the rows."""
     replacements, rows = [], []
     for change in changes:
@@ -287,13 +296,13 @@ def _write(job: SealJob, changes: Sequence[_Change]) -> list[Row]:
 
 
 def _delete(
-    job: SealJob,
-    entries: Sequence[Sealable],
+    job: ArchiveJob,
+    entries: Sequence[ClosedRow],
     keys_of: Sequence[set[bytes]],
     stored: Mapping[bytes, Row],
-    tally: SealTally,
+    tally: ArchiveTally,
     check: Callable[[], None] | None,
-) -> SealTally:
+) -> ArchiveTally:
     """Deletes the cells that were read, in rows whose archive rows have not changed for `reader_ms`.
 
     Args:
@@ -309,3 +318,57 @@ def _delete(
     deleted = (row._replace(cells=(), deleted=deletions(row.cells)) for row in emptied)
     write_all(job.target, job.archive.data_table, deleted, check)
     return tally._replace(rows_deleted=len(emptied), rows_waiting=len(entries) - len(emptied))
+
+
+COUNTERS = metrics.TallyCounters("timebeam-seal", ArchiveTally)
+
+
+class ArchiveRows(beam.PTransform):  # type: ignore[type-arg]
+    """Archives the rows of a job: a pipeline in, the tally of each few rows out."""
+
+    def __init__(self, job: ArchiveJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, root: beam.Pipeline) -> PCollection[ArchiveTally]:
+        return (
+            root
+            | "Once" >> beam.Create([None], reshuffle=False)
+            | "Metrics" >> beam.ParDo(_MetricsFn(self._job)).with_output_types(Chunk)
+            | "SpreadMetrics" >> beam.Reshuffle()
+            | "Seal" >> beam.ParDo(_ArchiveFn(self._job)).with_output_types(ArchiveTally)
+        )
+
+
+class _MetricsFn(beam.DoFn):
+    """Anything in; a chunk for each metric out."""
+
+    def __init__(self, job: ArchiveJob) -> None:
+        self._job = job
+
+    def process(self, _: object) -> Iterator[Chunk]:
+        job = self._job
+        metric_keys = job.archive.metric_keys(TableReader(job.target))
+        yield from metrics.planned(
+            Chunk((name,), (uid,), job.start_s, job.end_s, WHOLE_TABLE) for name, uid in metric_keys.items()
+        )
+
+
+class _ArchiveFn(beam.DoFn):
+    """`Chunk` in; `ArchiveTally` out."""
+
+    def __init__(self, job: ArchiveJob) -> None:
+        self._job = job
+
+    def setup(self) -> None:
+        """Limits the memory that the process keeps."""
+        give_back_memory()
+
+    def process(self, chunk: Chunk) -> Iterator[ArchiveTally]:
+        job = self._job
+        leased = nullcontext() if job.dry_run else job.leases.lease(chunk.uids, job.start_s, job.end_s)
+        with leased as lease:
+            for tally in archive_metric(job, chunk.uids[0], None if lease is None else lease.check):
+                COUNTERS.add(tally)
+                yield tally
+        metrics.work_done()

@@ -28,22 +28,24 @@ from timebeam.transforms.read.table_reader import TableReader, memory_of
 from timebeam.transforms.rollup.changed_hours import read_days
 
 BUFFER_BYTES = 64 << 20
-"""Approximate memory of the data rows that are read before any is sealed."""
+"""Approximate memory of the data rows that are read before any is archived."""
 SERIES_AT_ONCE, BYTES_AT_ONCE = 100, 8 << 20
-"""Most series, and approximate bytes of data rows, that are sealed together: an hour of a series may go into
-an archive row of 20,000 points, and decoded points take several times the memory of their rows."""
+"""Most series, and approximate bytes of data rows, that are archived together.
+
+An hour of a series may go into an archive row of 20,000 points, and decoded points take several times the
+memory of their rows."""
 _BLOCK_MS = BLOCK_S * 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SealJob:
-    """Which hours are sealed, and how.
+class ArchiveJob:
+    """Which hours are archived, and how.
 
     Attributes:
       start_s, end_s: rows whose hours lie in [start_s, end_s), both whole hours, in seconds.
       quiet_ms: rows with a cell of this time or later are left, and those of hours that a writer has marked
         since then: their cells may be older, if files are ingested.
-      delete_source: whether sealed points are deleted from the data table.
+      delete_source: whether archived points are deleted from the data table.
       reader_ms: how long an archive row must not have changed before its points are deleted from the data
         table: longer than any read takes.
       leases: of this run.
@@ -68,12 +70,12 @@ class SealJob:
         return self.layout.archive_view
 
 
-class Sealable(NamedTuple):
-    """A data row that can be sealed, with the cells that hold points of its closed hours.
+class ClosedRow(NamedTuple):
+    """A data row that can be archived, with the cells that hold points of its closed hours.
 
     Attributes:
       columns: the columns that were read; None for all.
-      times_ms: the times of the cells, as in `ArchiveView.sealable`.
+      times_ms: the times of the cells, as in `ArchiveView.times_ms`.
       is_busy: whether cells stay in the data table because the row was written or marked lately.
     """
 
@@ -89,23 +91,23 @@ class Sealable(NamedTuple):
         return Series(f"{self.series.head.hex()} {self.series.tail.hex()}", ())
 
 
-def read_closed(job: SealJob, metric: bytes, marked_s: Int64s) -> Iterator[Sealable]:
+def read_closed(job: ArchiveJob, metric: bytes, marked_s: Int64s) -> Iterator[ClosedRow]:
     """The data rows of a metric with points of closed hours."""
     reader = TableReader(job.target)
     for scan in job.archive.closed(metric, job.start_s * 1000, job.end_s * 1000, reader):
         for row in reader.scan(scan):
             with contextlib.suppress(ValueError):  # `timebeam check` reports it
-                yield select_sealable(job, row, scan.columns, marked_s)
+                yield select_closed(job, row, scan.columns, marked_s)
 
 
-def select_sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_s: Int64s) -> Sealable:
-    """Selects the cells of a data row that can be sealed.
+def select_closed(job: ArchiveJob, row: Row, columns: ColumnRange | None, marked_s: Int64s) -> ClosedRow:
+    """Selects the cells of a data row that can be archived.
 
     Raises:
       ValueError: the key is not that of a data row.
     """
     series = job.archive.data_row(row.key).series
-    cells, times_ms = job.archive.sealable(row)
+    cells, times_ms = job.archive.closed_cells(row)
     is_taken = (times_ms >= job.start_s * 1000) & (times_ms < job.end_s * 1000)
     is_busy = any(cell.timestamp_ms >= job.quiet_ms for cell in row.cells)
     if is_busy:
@@ -116,15 +118,15 @@ def select_sealable(job: SealJob, row: Row, columns: ColumnRange | None, marked_
         is_taken &= ~is_marked
     if not is_taken.all():
         cells, times_ms = list(itertools.compress(cells, is_taken.tolist())), times_ms[is_taken]
-    return Sealable(row._replace(cells=cells), columns, series, times_ms, is_busy)
+    return ClosedRow(row._replace(cells=cells), columns, series, times_ms, is_busy)
 
 
-def by_series(entries: Sequence[Sealable]) -> Iterator[list[Sealable]]:
+def by_series(entries: Sequence[ClosedRow]) -> Iterator[list[ClosedRow]]:
     """The rows of up to `SERIES_AT_ONCE` series at a time, of about `BYTES_AT_ONCE`."""
-    by_series: dict[SeriesKey, list[Sealable]] = {}
+    by_series: dict[SeriesKey, list[ClosedRow]] = {}
     for entry in entries:
         by_series.setdefault(entry.series, []).append(entry)
-    some: list[Sealable] = []
+    some: list[ClosedRow] = []
     series_count = size = 0
     for of_series in by_series.values():
         series_count += 1
@@ -141,7 +143,7 @@ def by_series(entries: Sequence[Sealable]) -> Iterator[list[Sealable]]:
         yield some
 
 
-def marked_hours(job: SealJob, metric: bytes) -> Int64s:
+def marked_hours(job: ArchiveJob, metric: bytes) -> Int64s:
     """The starts, in s, of the hours of a metric that writers have marked since `quiet_ms`."""
     marked_s = []
     with contextlib.suppress(NotFound):  # without rollups there is no table of marks
@@ -155,9 +157,9 @@ def marked_hours(job: SealJob, metric: bytes) -> Int64s:
     return np.array(marked_s, np.int64)
 
 
-def buffered(entries: Iterable[Sealable]) -> Iterator[list[Sealable]]:
+def buffered(entries: Iterable[ClosedRow]) -> Iterator[list[ClosedRow]]:
     """Rows in lists of one block and about `BUFFER_BYTES`: many hours of few series, or few of many."""
-    buffer: list[Sealable] = []
+    buffer: list[ClosedRow] = []
     size, block = 0, -1
     for entry in entries:
         entry_block = int(entry.times_ms[0]) // _BLOCK_MS if len(entry.times_ms) else block

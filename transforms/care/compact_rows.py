@@ -158,18 +158,18 @@ class _CompactFn(beam.DoFn):
         options = job.layout.options
         wanted, bases_s = Wanted(chunk.uids), range(chunk.start_s, chunk.end_s, SPAN_S)
         scan = select.scan(options, job.layout.data_table, wanted, bases_s, job.layout.leading)
-        sealed = _sealed_keys(job, chunk)
+        archived = _archive_keys(job, chunk)
         for row in within(ParallelReader(job.target), job.layout, chunk.keys).scan(scan):
             if not _is_within(job, row, chunk):
                 continue
-            is_sealed = sealed and _is_sealed(job, row.key, sealed)
-            mutation = None if is_sealed else compact_row(row, job.form, job.settled_ms)
+            is_archived = archived and _is_archived(job, row.key, archived)
+            mutation = None if is_archived else compact_row(row, job.form, job.settled_ms)
             _count(row, mutation)
             if mutation is not None:
                 yield mutation
 
 
-def _sealed_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:
+def _archive_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:
     """The keys of the archive rows of a chunk.
 
     Their data rows are not compacted: an old value in one of them would get the arrival of the newest point,
@@ -183,10 +183,10 @@ def _sealed_keys(job: CompactJob, chunk: Chunk) -> set[bytes]:
     return {row.key for row in TableReader(job.target).scan(scan)}
 
 
-def _is_sealed(job: CompactJob, key: bytes, sealed: set[bytes]) -> bool:
+def _is_archived(job: CompactJob, key: bytes, archived: set[bytes]) -> bool:
     """Whether the hour of a data row is in one of these archive rows."""
     row = job.layout.archive_view.data_row(key)
-    return any(archive_key(row.series, row.start_ms // 1000, code) in sealed for code in SPANS_S)
+    return any(archive_key(row.series, row.start_ms // 1000, code) in archived for code in SPANS_S)
 
 
 def _is_within(job: CompactJob, row: Row, chunk: Chunk) -> bool:

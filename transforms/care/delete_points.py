@@ -33,11 +33,11 @@ from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annot
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.reader import common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.care.delete_archived import SealedRemovals
 from timebeam.transforms.care.delete_log import logged_rows, write_begun, write_done
 from timebeam.transforms.care.leases import Leases, RangeLease
 from timebeam.transforms.care.removals import (
     COUNTERS,
+    ArchiveDeletions,
     PendingRemovals,
     count_removal,
 )
@@ -246,7 +246,7 @@ class _AgainFn(beam.DoFn):
         archive = find_archive(job.layout)
         if archive is not None:
             none = DeleteRange(0, -1, 0)  # a later step deletes the remaining points
-            sealed = SealedRemovals(job.target, archive, none)
+            archived = ArchiveDeletions(job.target, archive, none)
             keys = (
                 key
                 for log in job.interrupted
@@ -254,7 +254,7 @@ class _AgainFn(beam.DoFn):
                 if table == archive.data_table
             )
             for batch in batched(keys, _ROWS_AT_ONCE):
-                sealed.carry_out([Row(archive.data_table, key, ()) for key in batch])
+                archived.carry_out([Row(archive.data_table, key, ()) for key in batch])
         yield may_delete
 
 
@@ -288,9 +288,9 @@ class _DeleteFn(beam.DoFn):
         if may_delete:
             job, task = self._job, self._job.tasks[chunk.number]
             marker = job.marker if task.marks else None
-            sealed = _sealed_removals(job, task)
+            archived = _archive_deletions(job, task)
             with _lease(job, task.question) as lease:
-                pending = PendingRemovals(job.target, job.log, marker, task.rule, sealed, lease.check)
+                pending = PendingRemovals(job.target, job.log, marker, task.rule, archived, lease.check)
                 for removal, series in _removals(self._job, chunk):
                     pending.add(removal, series)
                 pending.flush()
@@ -384,13 +384,13 @@ def _row_removals(job: DeleteJob, selected: Selected, deleted: DeleteRange) -> I
             yield removal
 
 
-def _sealed_removals(job: DeleteJob, task: DeleteTask) -> SealedRemovals | None:
+def _archive_deletions(job: DeleteJob, task: DeleteTask) -> ArchiveDeletions | None:
     """What deletes from the archive; None without one, and for rollups and annotations alone."""
     archive = find_archive(job.layout)
     if archive is None or task.rolled is not None or not job.points:
         return None
     deleted = DeleteRange(task.question.start_ms, task.question.end_ms, job.newest_ms)
-    return SealedRemovals(job.target, archive, deleted)
+    return ArchiveDeletions(job.target, archive, deleted)
 
 
 def _rollup_removals(

@@ -1,29 +1,44 @@
-"""Deletions of points of rows: each logged, its hours marked, carried out, and counted by table."""
+"""Deletions of points of rows: each logged, its hours marked, carried out in both tables, counted by table.
+
+A deletion deletes from the data table first, then from the archive: `ArchiveDeletions` says why.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from apache_beam.metrics import Metrics
 from apache_beam.runners.runner import PipelineResult
 
+from timebeam.schema.archive import archive_rows
+from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive.keys import BLOCK_S, LAST_S
+from timebeam.schema.archive.view import ArchiveView
+from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import RowDeletion
+from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import MUTATIONS, Row
+from timebeam.schema.core.writing import SeriesKey
+from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.mutate import mutate_rows, requests
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.care.delete_archived import SealedRemovals
 from timebeam.transforms.care.delete_log import write_rows
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import marked
+from timebeam.transforms.read.table_reader import read_rows
 from timebeam.transforms.rollup.changed_hours import TouchedMarker
 
 NAMESPACE = "timebeam-delete"
 """The namespace of this job's counters."""
 
 _ROWS_AT_ONCE, _MUTATIONS_AT_ONCE, _BYTES_AT_ONCE = 5_000, 50_000, 4 << 20
+_ARCHIVE_ROWS_AT_ONCE = 200  # a row can have megabytes
+_ATTEMPTS = 20
 
 
 class DeleteFigures(NamedTuple):
@@ -80,7 +95,7 @@ class PendingRemovals:
       log: how the names of the log's files begin.
       marker: marks changed hours for the next rollup; None if rollups stay.
       rule: what they are counted under.
-      sealed: deletes from the archive what is deleted from the data table; None if there is no archive.
+      archived: deletes from the archive what is deleted from the data table; None if there is no archive.
       check: called before each request that changes rows.
 
     Attributes:
@@ -93,11 +108,11 @@ class PendingRemovals:
         log: str,
         marker: TouchedMarker | None,
         rule: str,
-        sealed: SealedRemovals | None,
+        archived: ArchiveDeletions | None,
         check: Callable[[], None] | None = None,
     ) -> None:
         self._target, self._log, self._marker, self._rule = target, log, marker, rule
-        self._sealed, self._check = sealed, check
+        self._archive, self._check = archived, check
         self._removals: list[tuple[RowDeletion, Series]] = []
         self._mutations = self._bytes = self.refused = 0
 
@@ -131,8 +146,8 @@ class PendingRemovals:
 
     def _changed_rows(self, removal: RowDeletion) -> Sequence[Row]:
         """Data rows that tell the hours of a removal."""
-        if self._sealed is not None and self._sealed.is_of_archive(removal):
-            return self._sealed.hour_rows(removal)
+        if self._archive is not None and self._archive.is_of_archive(removal):
+            return self._archive.hour_rows(removal)
         return (removal.mutation._replace(cells=removal.old, deleted=()),)
 
     def _mutate(self) -> None:
@@ -141,15 +156,15 @@ class PendingRemovals:
         pieces = (
             piece
             for removal, _ in self._removals
-            if not (self._sealed and self._sealed.is_of_archive(removal))
-            for piece in _pieces(removal.mutation)
+            if not (self._archive and self._archive.is_of_archive(removal))
+            for piece in _cut_mutation(removal.mutation)
         )
         for table, of_table in itertools.groupby(pieces, lambda piece: piece.table):
             for request in requests(of_table):
                 errors = mutate_rows(self._target, table, request, self._check)
                 refused |= {request[number].key for number, _ in errors}
-        if self._sealed is not None:  # after the data rows: see its module
-            self._sealed.carry_out([removal.mutation for removal, _ in self._removals])
+        if self._archive is not None:  # after the data rows: see its module
+            self._archive.carry_out([removal.mutation for removal, _ in self._removals])
         for removal, _ in self._removals:
             if removal.mutation.key in refused:
                 COUNTERS.count("refused")
@@ -158,9 +173,114 @@ class PendingRemovals:
                 count_removal(removal, self._rule)
 
 
-def _pieces(mutation: Row) -> Iterator[Row]:
+def _cut_mutation(mutation: Row) -> Iterator[Row]:
     """A mutation in pieces that a request takes; the new cells are in the first, with what they replace."""
     first = MUTATIONS - len(mutation.cells)
     yield mutation._replace(deleted=mutation.deleted[:first])
     for start in range(first, len(mutation.deleted), MUTATIONS):
         yield mutation._replace(cells=(), deleted=mutation.deleted[start : start + MUTATIONS])
+
+
+class ArchiveDeletions(NamedTuple):
+    """The part of a deletion that is in the archive: each row by compare-and-set.
+
+    `timebeam seal` may hold points in memory that it read before they were deleted. So a deletion first
+    deletes from the data table. Then it replaces the archive row of each series and span that it has deleted
+    from, without these points. If the row holds none of them, or does not exist, only its cell `seal`
+    changes. A seal reads that cell before the points that it writes, and writes only if the cell is still the
+    same (docs/spec/archive.md §4).
+    """
+
+    target: Target
+    archive: ArchiveView[Any]
+    deleted: DeleteRange
+
+    def is_of_archive(self, removal: RowDeletion) -> bool:
+        """Whether a removal is of a row of the archive."""
+        return removal.mutation.table == self.archive.table
+
+    def hour_rows(self, removal: RowDeletion) -> list[Row]:
+        """Data rows without cells, of the hours that the removal from a row of the archive changes."""
+        key, deleted = archive_keys.parse_key(self.archive.heads, removal.mutation.key), self.deleted
+        start_s = max(key.base_s, floor_to(deleted.first_ms // 1000, HOUR_S))
+        end_s = min(key.end_s, deleted.last_ms // 1000 + 1)
+        return [self.archive.row_at(key.series, base_s) for base_s in range(start_s, end_s, HOUR_S)]
+
+    def carry_out(self, rows: Sequence[Row]) -> None:
+        """Deletes the points from the archive rows of the series and spans of some rows.
+
+        Args:
+          rows: of the data table, that points were deleted from before; and of the archive.
+
+        Raises:
+          RuntimeError: other programs keep changing a row.
+          GoogleAPICallError: rows could not be changed; others may have been.
+        """
+        for keys in batched(self._archive_keys(rows), _ARCHIVE_ROWS_AT_ONCE):
+            self._rewrite(keys)
+
+    def _rewrite(self, pending: Sequence[bytes]) -> None:
+        """Rewrites rows of the archive; see `carry_out`."""
+        for _ in range(_ATTEMPTS):
+            if not pending:
+                return
+            stored = read_rows(self.target, self.archive.table, pending)
+            replacements = [self._replacement(key, stored.get(key)) for key in pending]
+            done = replace_cells(self.target, self.archive.table, replacements)
+            pending = [key for key, is_done in zip(pending, done, strict=True) if not is_done]
+        raise RuntimeError(
+            f"table {self.archive.table}, row {pending[0].hex()}: other programs keep changing it: "
+            "run the same command again"
+        )
+
+    def _archive_keys(self, rows: Sequence[Row]) -> list[bytes]:
+        """The keys of the archive rows of some rows.
+
+        A series without a span in a block is left out: no seal has written rows of it, and one that is at
+        work reads its points again after it has chosen the span.
+        """
+        table = self.archive.table
+        places = [place for row in rows if row.table != table for place in self._places(row.key)]
+        blocks = [archive_rows.span_row(table, series, start_s, 1).key for series, start_s, _ in places]
+        codes = {
+            key: cell.value[0]
+            for key, row in read_rows(self.target, table, sorted(set(blocks))).items()
+            for cell in row.cells
+            if cell.qualifier == archive_rows.SPAN
+        }
+        keys = {row.key for row in rows if row.table == table}
+        for block, (series, start_s, end_s) in zip(blocks, places, strict=True):
+            if block in codes:
+                spans = _cut_at_spans(start_s, end_s, archive_keys.SPANS_S[codes[block]])
+                keys |= {archive_keys.archive_key(series, span_s, codes[block]) for span_s, _ in spans}
+        return sorted(keys)
+
+    def _places(self, key: bytes) -> Iterator[tuple[SeriesKey, int, int]]:
+        """(series, start, end in s) of the deleted time of a data row, for each block that it overlaps."""
+        with contextlib.suppress(ValueError):  # a seal skips such a row too
+            series, start_ms, end_ms = self.archive.data_row(key)
+            first_ms, last_ms, _ = self.deleted
+            if first_ms <= last_ms:
+                start_ms, end_ms = max(start_ms, first_ms), min(end_ms, last_ms + 1)
+            start_s, end_s = max(0, start_ms // 1000), min(-(-end_ms // 1000), LAST_S + 1)
+            for block_s, block_end_s in _cut_at_spans(start_s, end_s, BLOCK_S):
+                yield series, block_s, block_end_s
+
+    def _replacement(self, key: bytes, row: Row | None) -> Replacement:
+        """Replaces a row as it was read; a damaged one keeps its cells."""
+        removal = None
+        if row is not None:
+            with contextlib.suppress(ValueError):
+                removal = archive_rows.remove_points(self.archive.heads, row, self.deleted)
+        new = Row(self.archive.table, key, removal.mutation.cells if removal else ())
+        guard, changed = archive_rows.replacing_row(row, new, int(time.time() * 1000))
+        *cells, seal = changed.cells
+        return Replacement(key, guard, seal, cells, changed.deleted if removal else ())
+
+
+def _cut_at_spans(start_s: int, end_s: int, span_s: int) -> Iterator[tuple[int, int]]:
+    """Cuts a period at the starts of spans: [start, end) of each piece."""
+    while start_s < end_s:
+        next_s = start_s - start_s % span_s + span_s
+        yield start_s, min(next_s, end_s)
+        start_s = next_s

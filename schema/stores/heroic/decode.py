@@ -149,17 +149,17 @@ class SeriesTable:
 
 
 def data_findings(
-    rows: Iterable[Row], table: SeriesTable, name: str, form: KeyForm, sealed: Set[Series]
+    rows: Iterable[Row], table: SeriesTable, name: str, form: KeyForm, archived: Set[Series]
 ) -> Iterator[Finding]:
     """Data rows that do not decode or that no query finds, and series without points.
 
     Args:
       name: of the series table.
-      sealed: the series that have rows in the archive.
+      archived: the series that have rows in the archive.
     """
     names = table.names(form)
     keys = {entry.series: key for key, entry in table.series.items()}
-    unseen = set(keys) - sealed
+    unseen = set(keys) - archived
     for row in rows:
         try:
             row_key = form.parse(row.key)

@@ -183,18 +183,18 @@ def _row_damage(cells: Sequence[Cell], foreign: Bools, good: Bools, spec: RowSpe
 
 
 def findings(
-    tables: Tables, spec: RowSpec, read: Callable[[str], Iterable[Row]], sealed: Set[SeriesKey]
+    tables: Tables, spec: RowSpec, read: Callable[[str], Iterable[Row]], archived: Set[SeriesKey]
 ) -> Iterator[Finding]:
     """See `Layout.audit`. Names are kept in memory; data rows and index rows are read side by side.
 
     Args:
-      sealed: series with rows in the archive, whose data rows may be deleted.
+      archived: series with rows in the archive, whose data rows may be deleted.
     """
     names = _IndexedNames(read(tables.strings))
     for row, entry in _side_by_side(read(tables.data), read(tables.row_keys)):
         if row is None:
             assert entry is not None
-            yield from _of_lone_entry(entry, sealed)
+            yield from _of_lone_entry(entry, archived)
             continue
         try:
             key = parse_key(row.key)
@@ -252,14 +252,14 @@ def _side_by_side(data: Iterable[Row], entries: Iterable[Row]) -> Iterator[tuple
             row, entry = next(data_rows, None), next(index_rows, None)
 
 
-def _of_lone_entry(entry: Row, sealed: Set[SeriesKey]) -> Iterator[Finding]:
+def _of_lone_entry(entry: Row, archived: Set[SeriesKey]) -> Iterator[Finding]:
     """The finding for an entry of `row_keys` without a data row."""
     try:
         parse_key(entry.key)
     except ValueError as error:
         yield _damage(entry, str(error))
         return
-    if keys.series_key_of(entry.key) in sealed:
+    if keys.series_key_of(entry.key) in archived:
         return
     yield Finding(
         Severity.NOTE,

@@ -38,13 +38,12 @@ from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.care import archive_hours, closed_rows
 from timebeam.transforms.care import delete_points as delete_module
-from timebeam.transforms.care.archive_hours import SealTally, VerifyError, seal_metric
-from timebeam.transforms.care.closed_rows import SealJob
-from timebeam.transforms.care.delete_archived import SealedRemovals
+from timebeam.transforms.care.archive_hours import ArchiveTally, VerifyError, archive_metric
+from timebeam.transforms.care.closed_rows import ArchiveJob
 from timebeam.transforms.care.delete_log import interrupted_logs
 from timebeam.transforms.care.delete_points import DeleteChunk, DeleteJob, DeleteTask
 from timebeam.transforms.care.leases import Leases
-from timebeam.transforms.care.removals import PendingRemovals
+from timebeam.transforms.care.removals import ArchiveDeletions, PendingRemovals
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.table_reader import TableReader, scan_table
@@ -118,8 +117,8 @@ def put(
             write_all(store.target, row.table, [row])
 
 
-def job_of(store: Store, **changes: Any) -> SealJob:
-    job = SealJob(
+def job_of(store: Store, **changes: Any) -> ArchiveJob:
+    job = ArchiveJob(
         store.target,
         store.layout,
         0,
@@ -132,9 +131,9 @@ def job_of(store: Store, **changes: Any) -> SealJob:
     return dataclasses.replace(job, **changes)
 
 
-def seal(store: Store, **changes: Any) -> SealTally:
-    tallies = list(seal_metric(job_of(store, **changes), METRIC if store.layout.uids else b"m"))
-    return SealTally(*map(sum, zip(*tallies, strict=True))) if tallies else SealTally()
+def seal(store: Store, **changes: Any) -> ArchiveTally:
+    tallies = list(archive_metric(job_of(store, **changes), METRIC if store.layout.uids else b"m"))
+    return ArchiveTally(*map(sum, zip(*tallies, strict=True))) if tallies else ArchiveTally()
 
 
 def read(store: Store, start_ms: int = 0, end_ms: int = NOW_S * 1000) -> Points:
@@ -219,7 +218,7 @@ def test_sealed_points_are_read_as_before_with_and_without_their_source(store: S
     assert store.rows() == []
     assert archive(store) == before
     check_reads(store, points)
-    assert seal(store, delete_source=True) == SealTally()
+    assert seal(store, delete_source=True) == ArchiveTally()
 
 
 def test_archive_rows_of_few_series_are_in_memory_together(
@@ -323,7 +322,7 @@ def test_what_is_written_between_read_and_deletion_stays(
     late: Points = {series("a"): {at: 1.25, at + 1: 2}}
     delete = archive_hours._delete
 
-    def late_delete(*args: Any) -> SealTally:
+    def late_delete(*args: Any) -> ArchiveTally:
         put(store, late, ARRIVAL_MS + 1, Packing.POINTS)
         return delete(*args)
 
@@ -629,7 +628,7 @@ def deletion(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int
 
 def carry_out(job: DeleteJob) -> None:
     """Deletes as `timebeam delete` does."""
-    sealed = delete_module._sealed_removals(job, job.tasks[0])
+    sealed = delete_module._archive_deletions(job, job.tasks[0])
     pending = PendingRemovals(job.target, job.log, None, "", sealed)
     for removal, of_series in [*delete_module._removals(job, DeleteChunk(0, WHOLE_TABLE))]:
         pending.add(removal, of_series)
@@ -651,7 +650,7 @@ def delete_after_kill(store: Store, host: str, monkeypatch: pytest.MonkeyPatch) 
     with tempfile.TemporaryDirectory() as folder:
         job = deletion(store, host, 0, NOW_S * 1000, NOW_S * 1000, f"{folder}/log")
         with monkeypatch.context() as patch, contextlib.suppress(KilledError):
-            patch.setattr(SealedRemovals, "carry_out", killed)
+            patch.setattr(ArchiveDeletions, "carry_out", killed)
             carry_out(job)
         Path(folder, "log-torn.jsonl").write_text('{"table": "t')
         delete_module._begin(job)
@@ -695,7 +694,7 @@ def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both
         monkeypatch.setattr(archive_hours, "replace_cells", write)
         command = ("delete", *store.flags, "--keep_days=30", "--unattended")
         with monkeypatch.context() as patch:
-            patch.setattr(SealedRemovals, "carry_out", killed)
+            patch.setattr(ArchiveDeletions, "carry_out", killed)
             assert timebeam(*command).code == 1
         assert [path.name[-11:] for path in tmp_path.glob("*.json")] == ["-begun.json"]
         ran = timebeam(*command)

@@ -30,8 +30,8 @@ from timebeam.schema.stores import find_capability
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import ranges_between
-from timebeam.transforms.care.archive_hours import seal_metric
-from timebeam.transforms.care.closed_rows import SealJob
+from timebeam.transforms.care.archive_hours import archive_metric
+from timebeam.transforms.care.closed_rows import ArchiveJob
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.read.table_reader import TableReader, scan_table, within
@@ -129,7 +129,7 @@ def put(
 
 
 def seal(store: Store, metric: str, *, delete_source: bool = True, days: float = 2) -> None:
-    job = SealJob(
+    job = ArchiveJob(
         store.target,
         store.layout,
         0,
@@ -141,7 +141,7 @@ def seal(store: Store, metric: str, *, delete_source: bool = True, days: float =
         clock=lambda: NOW_S + next(_TICKS) / 100,
     )
     key = uid(UIDS[metric]) if store.layout.uids else metric.encode()
-    assert sum(tally.points_archived for tally in seal_metric(job, key))
+    assert sum(tally.points_archived for tally in archive_metric(job, key))
 
 
 def gauge(start_s: int, count: int, step_s: float, seed: int) -> Values:
