@@ -207,8 +207,7 @@ def remove_points(heads: SeriesHeads, row: Row, deleted: DeleteRange) -> RowDele
     if decoded.damage:
         raise ValueError(decoded.damage[0][1])
     batch = decoded.batch
-    is_deleted = (batch.times_ms >= deleted.first_ms) & (batch.times_ms <= deleted.last_ms)
-    is_deleted &= batch.arrivals_ms <= deleted.newest_ms
+    is_deleted = deleted.takes(batch.times_ms, batch.arrivals_ms)
     count = int(np.count_nonzero(is_deleted))
     if not count:
         return None

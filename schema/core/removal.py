@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.core.rows import Cell, Deletion, Row, stored_bytes
 
 
@@ -27,6 +27,11 @@ class DeleteRange(NamedTuple):
     first_ms: int
     last_ms: int
     newest_ms: int
+
+    def takes(self, times_ms: Int64s, arrivals_ms: Int64s) -> Bools:
+        """bool[n]: which points are deleted, by their times and the timestamps of their cells."""
+        inside = (times_ms >= self.first_ms) & (times_ms <= self.last_ms)
+        return inside & (arrivals_ms <= self.newest_ms)
 
 
 class RowDeletion(NamedTuple):
@@ -74,12 +79,9 @@ def remove_cells(row: Row, times_ms: Int64s, deleted: DeleteRange) -> RowDeletio
     Args:
       times_ms: int64[n], the time of each cell's point; below 0 for a cell without one.
     """
-    inside = (times_ms >= max(0, deleted.first_ms)) & (times_ms <= deleted.last_ms)
-    old = [
-        row.cells[number]
-        for number in np.flatnonzero(inside).tolist()
-        if row.cells[number].timestamp_ms <= deleted.newest_ms
-    ]
+    arrivals_ms = np.array([cell.timestamp_ms for cell in row.cells], np.int64)
+    is_deleted = deleted.takes(times_ms, arrivals_ms) & (times_ms >= 0)
+    old = [row.cells[number] for number in np.flatnonzero(is_deleted).tolist()]
     if not old:
         return None
     return RowDeletion(row._replace(cells=(), deleted=deletions(old)), old, len(old))

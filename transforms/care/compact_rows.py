@@ -16,7 +16,7 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Cell, Row, RowMutation, stored_bytes
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb import select
-from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
+from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row
 from timebeam.schema.stores.opentsdb.key_ranges import Wanted
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, parse_key
 from timebeam.transforms.bigtable.io import REQUESTS, RowWriter

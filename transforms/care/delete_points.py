@@ -29,7 +29,8 @@ from timebeam.schema.query.question import Question
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb import select
-from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annotations, remove_rollups
+from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_annotations
+from timebeam.schema.stores.opentsdb.rollup_tables import remove_rollups
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.reader import common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import BigtableError, Target

@@ -40,11 +40,10 @@ from timebeam.schema.stores.opentsdb import audit, encode, select
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.archived import OpenTsdbArchive
 from timebeam.schema.stores.opentsdb.columns import (
-    compaction,
     decode_row,
     decode_rows,
-    delete_from_row,
     pack_rows,
+    rewrite_row,
 )
 from timebeam.schema.stores.opentsdb.columns.decode_row import winner_of
 from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags
@@ -229,7 +228,7 @@ class OpenTsdb(
         return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
 
     def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
-        return compaction.replacing_row(row, existing, packing)
+        return rewrite_row.replacing_row(row, existing, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         if self.options.archive:
@@ -284,7 +283,7 @@ class OpenTsdb(
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `RefusedRows.restore`; annotations and histograms stay cells."""
-        return compaction.restore(self, row, reader)
+        return rewrite_row.restore(self, row, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         maps = UidMaps(read(self.uid_table))
@@ -298,7 +297,7 @@ class OpenTsdb(
         if selected.row.table == self.archive_view.table:
             return remove_archived(self.options, selected.row, deleted)
         base_ms = row_keys.base_s_of(self.options, selected.row.key) * 1000
-        return delete_from_row.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
+        return rewrite_row.remove_points(selected.row, base_ms, winner_of(self.options), deleted)
 
     def decode_rows(self, selected_rows: Sequence[Selected]) -> DecodedRows:
         if any(selected.archived for selected in selected_rows):

@@ -29,7 +29,8 @@ from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.reading import ColumnRange
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import Cell
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.rollup.accumulate import numbers
 from timebeam.schema.rollup.accumulators import Buckets
 from timebeam.schema.rollup.config import RollupInterval
@@ -314,3 +315,24 @@ def _damage(cell: Cell, number: int, valid_ids: frozenset[int], row_intervals: i
     if offset >= row_intervals:
         return f"interval {offset} of a row that has {row_intervals}"
     return ""
+
+
+def remove_rollups(
+    row: Row, base_ms: int, step_ms: int, qualifier_bytes: int, deleted: DeleteRange
+) -> RowDeletion | None:
+    """The deletion of the numbers in a row of rollups or pre-aggregates; None if it has none in the range.
+
+    Docs: docs/spec/opentsdb.md §7.3. Cells of another form stay.
+
+    Args:
+      base_ms: the base time of the row, in ms.
+      step_ms: from one column to the next, in ms.
+      qualifier_bytes: 3 with an aggregation id, else 2.
+    """
+    times_ms = [
+        base_ms + (int.from_bytes(cell.qualifier[-2:], "big") >> 4) * step_ms
+        if len(cell.qualifier) == qualifier_bytes or (qualifier_bytes == 3 and b":" in cell.qualifier[:-2])
+        else -1
+        for cell in row.cells
+    ]
+    return remove_cells(row, np.array(times_ms, np.int64), deleted)

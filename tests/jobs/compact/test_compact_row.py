@@ -28,8 +28,8 @@ from tests.support.inputs.opentsdb_columns import (
 )
 from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.schema.core.writing import Packing
-from timebeam.schema.stores.opentsdb.columns import compaction
-from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
+from timebeam.schema.stores.opentsdb.columns import rewrite_row
+from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row
 
 NEVER = 1 << 40
 FORMS = st.sampled_from((Packing.COMPACTED, Packing.APPEND))
@@ -232,7 +232,7 @@ def test_a_column_has_at_most_16_kib_of_qualifier() -> None:
 
 
 def test_a_row_of_very_many_cells_is_compacted_in_several_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "COLUMNS", 500)
+    monkeypatch.setattr(rewrite_row, "COLUMNS", 500)
     row = many(510)
     held = versions(row)
     made = compact_row(row, Packing.COMPACTED, NEVER)

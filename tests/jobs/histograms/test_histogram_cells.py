@@ -18,7 +18,7 @@ from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.writing import Packing
-from timebeam.schema.stores.opentsdb.columns.compaction import compact_row
+from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row
 
 VALUES = {case.name: next(iter(case.cells))[2] for case in cases("histogram")}
 CONFIG = {

@@ -29,8 +29,9 @@ from tests.support.inputs.opentsdb_columns import (
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_annotations
 from timebeam.schema.stores.opentsdb.columns.decode_row import Winner
-from timebeam.schema.stores.opentsdb.columns.delete_from_row import remove_annotations, remove_points
+from timebeam.schema.stores.opentsdb.columns.rewrite_row import remove_points
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.transforms.care.delete_log import log_files, logged_rows
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import (
     FIRST_MILLISECOND,
@@ -23,6 +25,7 @@ from timebeam.schema.core.annotations import (
     parse_stored,
 )
 from timebeam.schema.core.reading import ColumnRange, Scan
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns.decode_row import ANNOTATION
@@ -208,3 +211,16 @@ def starts_at(value: bytes, start: int) -> bool:
         return parse_stored(value).start == start
     except NotAnAnnotationError:
         return False
+
+
+def remove_annotations(options: OpenTsdbOptions, row: Row, deleted: DeleteRange) -> RowDeletion | None:
+    """The deletion of the annotations of a row that start in the range; None if it has none.
+
+    Damaged ones start where their columns say.
+
+    Raises:
+      ValueError: the key is not that of a row of the data table.
+    """
+    starts_ms = {note.cell: note.start_ms for note in read_annotations(options, row)}
+    times_ms = [starts_ms.get(cell, -1) for cell in row.cells]
+    return remove_cells(row, np.array(times_ms, np.int64), deleted)

@@ -1,4 +1,4 @@
-"""Replaces rows: compacts a closed hour into one cell, and splits a refused row into its points.
+"""Rewrites rows: compacts a closed hour, deletes points, replaces instants, and splits a refused row.
 
 A compaction is one mutation of the row, as by a TSD: docs/spec/opentsdb.md §2.2, §2.3 and §3
 (core/CompactionQueue of OpenTSDB 2.4.1). Unlike there, append columns are compacted too, and a write during
@@ -8,6 +8,10 @@ timestamp, and stays.
 
 The new cell has the newest timestamp of the cells that it replaces. So a correction that is older than the
 newest point of its row and is stored only after the compaction loses to the value that it should correct.
+
+A deletion replaces a column of several points (docs/spec/opentsdb.md §2.1 and §3) that has points inside and
+outside of the range, in one mutation, by a column of those that stay, with its timestamp. A point that loses
+its instant to another column (§2.2) is not written again.
 """
 
 from __future__ import annotations
@@ -17,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Bools
+from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.core.contract import Restored, restored_points
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Reader, Selected
-from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions, remove_cells
 from timebeam.schema.core.rows import MUTATIONS, Cell, Row
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb import keys, select
@@ -29,10 +33,12 @@ from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import (
     is_annotation,
     is_global,
+    offset_ms,
     read_annotations,
 )
 from timebeam.schema.stores.opentsdb.columns.decode_row import (
     RowColumns,
+    Winner,
     is_append,
     is_histogram,
     merge_elements,
@@ -178,6 +184,100 @@ def replacing_row(row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
             remaining = old.elements.take(np.flatnonzero((old.column == number) & ~is_replaced))
             cells += columns(remaining, cell.timestamp_ms)
     return row._replace(cells=cells, deleted=deleted)
+
+
+def remove_points(row: Row, base_ms: int, winner: Winner, deleted: DeleteRange) -> RowDeletion | None:
+    """The deletion of the points and histograms of a row; None if it has none.
+
+    Damaged cells and annotations stay.
+
+    >>> column = Cell("t", bytes.fromhex("00000010"), 9000, bytes.fromhex("010200"))  # 1 at 0 s, 2 at 1 s
+    >>> row, deleted = Row("tsdb", b"key", [column]), DeleteRange(1000, 1999, newest_ms=9000)
+    >>> removal = remove_points(row, 0, Winner.NEWEST, deleted)
+    >>> [(cell.qualifier.hex(), cell.value.hex()) for cell in removal.mutation.cells]  # what stays
+    [('0000', '01')]
+    >>> [cell.qualifier.hex() for cell in removal.mutation.deleted], removal.points
+    (['00000010'], 1)
+
+    Args:
+      base_ms: the base time of the row, in ms.
+      winner: which of several values of one instant is the point.
+
+    Raises:
+      ValueError: the points that stay would read differently, since a damaged cell has the qualifier of a new
+        one.
+    """
+    stored = read_columns(row.cells)
+    arrivals_ms = np.array([cell.timestamp_ms for cell in stored.cells], np.int64)
+    is_deleted = deleted.takes(base_ms + stored.elements.offsets_ms, arrivals_ms[stored.column])
+    merged, column = merge_elements(stored.elements, stored.column, winner)
+    winners = column[np.searchsorted(merged.offsets_ms, stored.elements.offsets_ms)]
+    changed = _with_ties(
+        stored, winners, arrivals_ms, deleted.newest_ms, np.unique(stored.column[is_deleted])
+    ).tolist()
+    stays = ~deleted.takes(base_ms + merged.offsets_ms, arrivals_ms[column])
+    new: list[Cell] = []
+    for number in changed:
+        remaining = merged.take(np.flatnonzero(stays & (column == number)))
+        if len(remaining):
+            new += _rewritten(stored.cells[number], remaining)
+    points = np.unique(stored.elements.offsets_ms[is_deleted])
+    # First those that a large mutation must not separate from the new cells.
+    rewritten, qualifiers = set(column[stays].tolist()), {cell.qualifier for cell in new}
+    changed.sort(key=lambda n: n not in rewritten and stored.cells[n].qualifier not in qualifiers)
+    old = [stored.cells[number] for number in changed]
+    if new:
+        _check_rest(row, old, new, winner, merged.take(np.flatnonzero(stays)))
+    times_ms = [
+        base_ms + offset_ms(cell.qualifier) if is_histogram(cell.qualifier) else -1 for cell in row.cells
+    ]
+    histograms = remove_cells(row, np.array(times_ms, np.int64), deleted)
+    count = len(points) + (histograms.points if histograms else 0)
+    old += histograms.old if histograms else ()
+    return RowDeletion(row._replace(cells=new, deleted=deletions(old)), old, count) if old else None
+
+
+def _with_ties(
+    stored: RowColumns, winners: Int64s, arrivals_ms: Int64s, newest_ms: int, changed: Int64s
+) -> Int64s:
+    """The columns to rewrite, and those with a timestamp of theirs that lost an instant to them.
+
+    Between equal timestamps the qualifier decides, and that of a rewritten column is another one.
+
+    Args:
+      winners: int64[n], the column whose point is read, for each element.
+      arrivals_ms: the timestamp of each column; the deletion may change those up to `newest_ms`.
+    """
+    if not len(changed):
+        return changed
+    arrivals_of = arrivals_ms[stored.column]
+    ties = (arrivals_of == arrivals_ms[winners]) & (stored.column != winners) & (arrivals_of <= newest_ms)
+    while True:
+        lost = np.setdiff1d(stored.column[ties & np.isin(winners, changed)], changed)
+        if not len(lost):
+            return changed
+        changed = np.union1d(changed, lost)
+
+
+def _rewritten(cell: Cell, remaining: el.Elements) -> list[Cell]:
+    """The cells with the points of a column that stay."""
+    if is_append(cell.qualifier):
+        return [cell._replace(value=el.append_bytes(remaining))]
+    return columns(remaining, cell.timestamp_ms)
+
+
+def _check_rest(row: Row, old: list[Cell], new: list[Cell], winner: Winner, expected: el.Elements) -> None:
+    """Raises ValueError unless the row has the expected points after the mutation."""
+    gone = set(old)
+    versions = {(cell.family, cell.qualifier): cell for cell in row.cells if cell not in gone}
+    for cell in new:
+        place = (cell.family, cell.qualifier)
+        if place not in versions or versions[place].timestamp_ms <= cell.timestamp_ms:
+            versions[place] = cell
+    rest = read_columns([*versions.values()])
+    after = merge_elements(rest.elements, rest.column, winner)[0]
+    if not (np.array_equal(after.codes, expected.codes) and np.array_equal(after.raws, expected.raws)):
+        raise ValueError("its points outside of the range cannot be rewritten: a damaged cell is in the way")
 
 
 def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
