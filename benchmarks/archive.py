@@ -147,7 +147,7 @@ class Rows:
                 number = sum(other.kind == name.kind for other in self.uids) + 1
                 self.uids.setdefault(name, number.to_bytes(3, "big"))
         keys = [layout.series_key(series, self.uids) for series in batch.series]
-        for fragment in layout.encode(batch, keys, packing).fragments:
+        for fragment in layout.encode(batch, keys).fragments:
             yield layout.pack(fragment.table, fragment.key, [fragment.packed], packing)
 
     def archived(self, batch: PointBatch) -> Iterator[Row]:

@@ -23,11 +23,11 @@ same kinds.
 - `timebeam.transforms.ingest.pack.EncodeFn.process`: the step that encodes
 - `timebeam.schema.stores.opentsdb.encode.encode`: points to rows, sorted
 - `timebeam.schema.stores.opentsdb.columns.qualifiers.qualifier_codes`: offsets to qualifiers
-- `timebeam.schema.stores.opentsdb.columns.pack_rows.packed_rows`: the points of a row to one fragment
+- `timebeam.schema.core.cell_fragments.SlotPoints.fragments`: the points of a row to one fragment
 - `timebeam.schema.stores.opentsdb.keys.row_keys`: base times into the keys
 - `timebeam.transforms.ingest.group._GroupFn.process`: the fragments of each row come together
 - `timebeam.transforms.ingest.pack.PackPortionFn.process`: the step that packs
-- `timebeam.schema.stores.opentsdb.columns.pack_rows.ascending_columns`: fragments to compacted columns
+- `timebeam.schema.stores.opentsdb.columns.pack_rows.cell_columns`: the points of rows to compacted columns
 - `timebeam.transforms.bigtable.io.RowWriter.add`: the writer gathers rows to requests
 - `timebeam.transforms.ingest.write.marked`: the hours of the rows are marked, before and after
 - `timebeam.transforms.bigtable.mutate.mutate_rows`: sends a request, again where the service is busy
@@ -50,7 +50,7 @@ from timebeam.pipelines.jobs.job import Flow, Needs
 from timebeam.schema.core.contract import Layout, RefusedRows, Replacing, SeriesIndex
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import TableSpec
+from timebeam.schema.core.rows import EncodedRow, TableSpec
 from timebeam.schema.core.writing import Encoded, Packing
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table
 from timebeam.schema.stores import as_opentsdb, capability, find_capability
@@ -59,16 +59,10 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
 from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, SeriesKeys, UidOptions
-from timebeam.transforms.ingest.group import RowKey, grouping
+from timebeam.transforms.ingest.group import GroupPerRow
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.limit_series import SeriesLimiter
-from timebeam.transforms.ingest.pack import (
-    EncodeFn,
-    EncodePointsFn,
-    EncodeTogetherFn,
-    PackFn,
-    PackPortionFn,
-)
+from timebeam.transforms.ingest.pack import EncodeFn, PackFn, PackPortionFn
 from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
 from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
 from timebeam.transforms.input.parse import ANNOTATIONS, JoinFn, ParseFn, parsing
@@ -229,22 +223,14 @@ class PointsGraph:
             indexed = batches | "Index" >> refusing(steps.index, KeyedBatch)
             refused.append(indexed[REJECTED])
             batches = indexed.main
-        if self.packing is Packing.POINTS and flow.endless:
-            # A cell for each point needs nothing of the row's others, and the newer message wins by its time:
-            # no shuffle. (Blocks of one file have one time, and are put in order by it.)
-            encode = refusing(EncodePointsFn(self.layout, self.packing), tuple[RowKey, list[bytes]])
-            encoded = batches | "Encode" >> encode
-            grouped = encoded.main
-        else:
-            group = grouping(root, one_bundle=flow.one_bundle)
-            encode = (
-                refusing(EncodeFn(self.layout, self.packing), tuple[RowKey, bytes])
-                if isinstance(group, beam.GroupByKey)
-                else refusing(EncodeTogetherFn(self.layout, self.packing), Encoded)
-            )
-            encoded = batches | "Encode" >> encode
-            grouped = _on_arrival(encoded.main, flow) | "GroupPerRow" >> group
-        packed = grouped | "Pack" >> refusing(steps.pack, steps.pack.output_type)
+        encoded = batches | "Encode" >> refusing(EncodeFn(self.layout), Encoded)
+        grouped = encoded.main
+        if self.packing is not Packing.POINTS or not flow.endless:
+            # In a stream a cell for each point needs nothing of the row's others, and the newer message wins
+            # by its time: no shuffle. (Blocks of one file have one time, and are put in order by it.)
+            group = GroupPerRow(one_bundle=flow.one_bundle)
+            grouped = _on_arrival(grouped, flow) | "GroupPerRow" >> group
+        packed = grouped | "Pack" >> refusing(steps.pack, EncodedRow)
         refused += [encoded[REJECTED], packed[REJECTED]]
         if not self.dry_run:
             tables = data_tables(self.layout)

@@ -28,7 +28,7 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import Row, TableSpec
+from timebeam.schema.core.rows import EncodedRow, TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.formats.record_fields import RecordEncoding
@@ -96,11 +96,11 @@ class RecordsGraph:
         """
         blocks = root | "Read" >> read
         if self.encoding is not None:
-            rows = blocks.main | "Rows" >> refusing(RecordRowsFn(self.declaration, self.encoding), Row)
+            rows = blocks.main | "Rows" >> refusing(RecordRowsFn(self.declaration, self.encoding), EncodedRow)
             return self._write(rows, [blocks[REJECTED]])
         parse = refusing(ParseFn(self.format_name, self.format_options), PointBatch)
         parsed = blocks.main | "Parse" >> parse
-        rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), Row)
+        rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), EncodedRow)
         return self._write(rows, [blocks[REJECTED], parsed[REJECTED]])
 
     def from_messages(
@@ -132,11 +132,11 @@ class RecordsGraph:
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
         if self.encoding is not None:
             read_records = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
-            rows = gathered(messages) | "Rows" >> refusing(read_records, Row)
+            rows = gathered(messages) | "Rows" >> refusing(read_records, EncodedRow)
             return self._write(rows, refused)
         parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
         parsed = gathered(messages) | "Parse" >> refusing(parse, PointBatch)
-        rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), Row)
+        rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), EncodedRow)
         return self._write(rows, [*refused, parsed[REJECTED]])
 
     def _write(self, rows: Any, refused: Sequence[PCollection[Rejected]]) -> list[PCollection[Rejected]]:

@@ -20,7 +20,7 @@ from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import KeyRange, Row
+from timebeam.schema.core.rows import EncodedRow, KeyRange
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
 from timebeam.schema.stores.declared.model import Declaration
@@ -107,7 +107,7 @@ class DeclaredRollups(DescribedRollup):
                 | f"Ranges[{name}]"
                 >> beam.ParDo(RangesFn(self.target, copy.source.table)).with_output_types(KeyRange)
                 | f"Spread[{name}]" >> beam.Reshuffle()
-                | f"CopyDay[{name}]" >> refusing(CopyDayFn(copy), Row)
+                | f"CopyDay[{name}]" >> refusing(CopyDayFn(copy), EncodedRow)
             )
             writer = StoreRows(self.target, [name], "direct", Packing.POINTS)
             refused += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]

@@ -231,7 +231,7 @@ def measure(layout: Layout, load: SizingLoad, case: Case) -> Measured:
     # Files hold whole rows, so that their points have one arrival.
     batch = load.points(numbers, count, start_ms, load.together if case.stream else count)
     uids = Uids(layout)
-    encoded = layout.encode(batch, [_key(layout, uids, series) for series in batch.series], case.packing)
+    encoded = layout.encode(batch, [_key(layout, uids, series) for series in batch.series])
     if encoded.rejected:
         raise RefusedError(encoded.rejected[0].reason, encoded.rejected[0].message)
     payloads: dict[tuple[str, bytes], list[bytes]] = {}

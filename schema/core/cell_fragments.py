@@ -1,19 +1,28 @@
-"""A cell for each point: points by their place in a row, in columns, and as the fragments that are shuffled.
+"""The points of rows by their place in the row: in columns, and as the fragments that are shuffled.
 
-A slot is the place of a point in its row, a number below 2**33: one column of one family. A fragment holds
-the points of one batch in one row.
+A slot is the place of a point in its row, a number below 2**33: in packing `points` one column of one family.
+A fragment holds the points of one batch in one row, in every layout and packing:
 
 | bytes | content |
 |---|---|
 | 4, 8 | checksum of the source's name, byte offset of the batch in it: the order among equal arrivals |
 | 4, 4 | number of points n; number of slots of 2**32 or more, which come last |
-| 4, 4 | number of arrivals, number of sizes: n, or 1 if all are the same |
-| 8 each | arrivals in ms |
-| 4 n | slots, modulo 2**32, each once |
-| 4 each | sizes of the values |
+| 1, 1 | bytes of a slot: 2 or 4; of a size: 1 or 4 |
+| 1, 1 | 1 if each point has its own arrival, 1 if each has its own size; 0 if all have the same |
+| 8 or 8 n | arrivals in ms |
+| 2 n or 4 n | slots, modulo 2**32, each once |
+| 1 or 4, once or n times | sizes of the values |
 | rest | values |
 
 All numbers are little-endian.
+
+>>> values, arrivals_ms = (b"\x01\x02", np.arange(3)), np.array([9000, 9000])
+>>> points = SlotPoints(np.array([0, 2]), np.array([3, 7]), arrivals_ms, values)
+>>> (fragment,) = points.fragments(checksum=1, offset=0)
+>>> fragment[:24].hex(" ", 4), fragment[24:].hex(" ")
+('01000000 00000000 00000000 02000000 00000000 02010000', '28 23 00 00 00 00 00 00 03 00 07 00 01 01 02')
+>>> SlotPoints.of([[fragment]]).slots.tolist()
+[3, 7]
 """
 
 from __future__ import annotations
@@ -24,9 +33,8 @@ import struct
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Origins
 from timebeam.schema.core.rows import Cell
@@ -37,7 +45,8 @@ HIGH = 1 << 32
 Strings = tuple[bytes, Int64s]
 """n byte strings: concatenated, and int64[n + 1], the start of each, and the end."""
 
-_HEADER = struct.Struct("<IQIIII")
+_HEADER = struct.Struct("<IQIIBBBB")
+_FIELDS = np.dtype("<u4, <u8, <u4, <u4, u1, u1, u1, u1")
 _ARRIVAL = struct.Struct("<q")
 _SLOT_BITS = 33
 
@@ -114,78 +123,98 @@ class SlotPoints:
     def take(self, order: Int64s) -> SlotPoints:
         """A selection, ordered by row, with at least one point of each row."""
         bounds = np.searchsorted(self.rows[order], np.arange(len(self.bounds)))
-        return SlotPoints(bounds, self.slots[order], self.arrivals_ms[order], take(self.values, order))
+        return dataclasses.replace(self.part(order), bounds=bounds)
+
+    def part(self, order: Int64s) -> SlotPoints:
+        """Some points of one row, as its only ones."""
+        bounds, values = np.array([0, len(order)]), take(self.values, order)
+        return SlotPoints(bounds, self.slots[order], self.arrivals_ms[order], values)
+
+    def of_rows(self, chosen: Bools) -> SlotPoints:
+        """The points of some rows, bool[r], as the only ones."""
+        bounds = starts_of(np.diff(self.bounds)[chosen])
+        return dataclasses.replace(self.part(np.flatnonzero(chosen[self.rows])), bounds=bounds)
 
     def newest(self) -> SlotPoints:
         """The points by slot, the latest arrival of each; within one arrival, the last point."""
-        keys = self.rows << _SLOT_BITS | self.slots
-        if (keys[1:] > keys[:-1]).all():
+        return self.newest_of(self.slots, _SLOT_BITS)
+
+    def newest_of(self, places: Int64s, bits: int) -> SlotPoints:
+        """As `newest`, by other numbers of so many bits, int64[n]: several slots can be one place."""
+        if is_ascending(places, self.bounds):
             return self
-        return self.take(newest(keys, self.arrivals_ms))
+        return self.take(newest(self.rows << bits | places, self.arrivals_ms))
 
     def fragments(self, checksum: int, offset: int) -> list[bytes]:
         """A fragment of each row, one point of each slot, those of 2**32 or more last; see `origin_of`."""
         content, starts = self.values
         sizes = np.diff(starts)
-        raw_slots = self.slots.astype("<u4").tobytes()
-        raw_arrivals, raw_sizes = self.arrivals_ms.astype("<i8").tobytes(), sizes.astype("<u4").tobytes()
-        counts = zip(
-            np.add.reduceat(self.slots >= HIGH, self.bounds[:-1], dtype=np.int64).tolist(),
-            _distinct(self.arrivals_ms, self.bounds),
-            _distinct(sizes, self.bounds),
-            itertools.pairwise(self.bounds.tolist()),
-            itertools.pairwise(starts[self.bounds].tolist()),
-            strict=True,
+        lowest = self.slots & (HIGH - 1)
+        slot_bytes = 2 if int(lowest.max()) < 1 << 16 else 4
+        size_bytes = 1 if int(sizes.max()) < 1 << 8 else 4
+        raw_slots, raw_sizes = (
+            lowest.astype(f"<u{slot_bytes}").tobytes(),
+            sizes.astype(f"<u{size_bytes}").tobytes(),
         )
+        raw_arrivals = self.arrivals_ms.astype("<i8").tobytes()
+        pack = _HEADER.pack
         return [
             b"".join(
                 (
-                    _HEADER.pack(checksum, offset, end - start, high, arrivals, lengths),
-                    raw_arrivals[8 * start : 8 * (start + arrivals)],
-                    raw_slots[4 * start : 4 * end],
-                    raw_sizes[4 * start : 4 * (start + lengths)],
+                    pack(
+                        checksum, offset, end - start, high, slot_bytes, size_bytes, each_arrival, each_size
+                    ),
+                    raw_arrivals[8 * start : 8 * (end if each_arrival else start + 1)],
+                    raw_slots[slot_bytes * start : slot_bytes * end],
+                    raw_sizes[size_bytes * start : size_bytes * (end if each_size else start + 1)],
                     content[first:last],
                 )
             )
-            for high, arrivals, lengths, (start, end), (first, last) in counts
+            for high, each_arrival, each_size, (start, end), (first, last) in zip(
+                np.add.reduceat(self.slots >= HIGH, self.bounds[:-1], dtype=np.int64).tolist(),
+                _vary(self.arrivals_ms, self.bounds),
+                _vary(sizes, self.bounds),
+                itertools.pairwise(self.bounds.tolist()),
+                itertools.pairwise(starts[self.bounds].tolist()),
+                strict=True,
+            )
         ]
 
     @classmethod
-    def of(cls, rows: Iterable[Iterable[bytes]]) -> SlotPoints:
+    def of(cls, rows: Iterable[Sequence[bytes]]) -> SlotPoints:
         """The points of the fragments of each row, in the order of their sources."""
         headers, arrivals, slots, sizes, values = [], [], [], [], []
-        counts = []  # of fragments, up to each row's last
+        counts = [0]  # of fragments, up to each row's last
+        unpack, head = _HEADER.unpack_from, _HEADER.size
         for packed in rows:
-            for fragment in sorted(packed, key=_order):
-                header = _HEADER.unpack_from(fragment)
-                _, _, n, _, arrival_count, size_count = header
-                headers.append(header[2:])
-                slots_at = _HEADER.size + 8 * arrival_count
-                sizes_at = slots_at + 4 * n
-                values_at = sizes_at + 4 * size_count
-                arrivals.append(fragment[_HEADER.size : slots_at])
+            for fragment in packed if len(packed) == 1 else sorted(packed, key=_order):
+                _, _, n, _, slot_bytes, size_bytes, each_arrival, each_size = unpack(fragment)
+                slots_at = head + 8 * (n if each_arrival else 1)
+                sizes_at = slots_at + slot_bytes * n
+                values_at = sizes_at + size_bytes * (n if each_size else 1)
+                headers.append(fragment[:head])
+                arrivals.append(fragment[head:slots_at])
                 slots.append(fragment[slots_at:sizes_at])
                 sizes.append(fragment[sizes_at:values_at])
                 values.append(fragment[values_at:])
             counts.append(len(headers))
-        points, high, arrival_counts, size_counts = np.array(headers, np.int64).reshape(-1, 4).T
-        all_slots = np.frombuffer(b"".join(slots), "<u4").astype(np.int64)
+        fields = np.frombuffer(b"".join(headers), _FIELDS)
+        points, high = fields["f2"].astype(np.int64), fields["f3"].astype(np.int64)
+        all_slots = _numbers(slots, fields["f4"])
         if high.any():
             from_end = np.repeat(np.cumsum(points), points) - np.arange(len(all_slots))
             all_slots[from_end <= np.repeat(high, points)] += HIGH
-        all_arrivals = _repeated(np.frombuffer(b"".join(arrivals), "<i8"), points, arrival_counts)
-        all_sizes = _repeated(np.frombuffer(b"".join(sizes), "<u4"), points, size_counts)
-        bounds = starts_of(points)[[0, *counts]]
+        all_arrivals = _repeated(np.frombuffer(b"".join(arrivals), "<i8"), points, fields["f6"])
+        all_sizes = _repeated(_numbers(sizes, fields["f5"]), points, fields["f7"])
+        bounds = starts_of(points)[counts]
         return cls(bounds, all_slots, all_arrivals, (b"".join(values), starts_of(all_sizes)))
 
 
-def fragment_of(
-    origin: tuple[int, int], arrival_ms: int, slots: npt.NDArray[np.uint32], sizes: Int64s, values: bytes
-) -> bytes:
-    """The fragment of points of one arrival in one row; see the module's table and `origin_of`."""
-    n = len(slots)
-    header = _HEADER.pack(*origin, n, 0, 1, n) + _ARRIVAL.pack(arrival_ms)
-    return b"".join((header, slots.astype("<u4").tobytes(), sizes.astype("<u4").tobytes(), values))
+def is_ascending(numbers: Int64s, bounds: Int64s) -> bool:
+    """Whether the numbers of the points of each row ascend, int64[n]; see `SlotPoints`."""
+    later = numbers[1:] > numbers[:-1]
+    later[bounds[1:-1] - 1] = True
+    return bool(later.all())
 
 
 def newest(keys: Int64s, arrivals_ms: Int64s) -> Int64s:
@@ -245,17 +274,30 @@ def take(strings: Strings, order: Int64s) -> Strings:
     return np.frombuffer(content, np.uint8)[positions].tobytes(), selected
 
 
-def _distinct(numbers: Int64s, bounds: Int64s) -> list[int]:
-    """For each row 1 if all its numbers are the same, else how many there are."""
+def _vary(numbers: Int64s, bounds: Int64s) -> list[bool]:
+    """Whether the numbers of the points of a row differ, for each row."""
     changes = np.append(numbers[1:] != numbers[:-1], False)
     changes[bounds[1:] - 1] = False
-    is_varied = np.logical_or.reduceat(changes, bounds[:-1])
-    return np.where(is_varied, np.diff(bounds), 1).tolist()
+    return np.logical_or.reduceat(changes, bounds[:-1]).tolist()
 
 
-def _repeated(numbers: Int64s, counts: Int64s, stored: Int64s) -> Int64s:
-    """int64[n]: a number for each point; a fragment of `counts` points has `stored` numbers, 1 or as many."""
-    return np.repeat(numbers.astype(np.int64), np.repeat(np.where(stored == 1, counts, 1), stored))
+def _numbers(stored: Sequence[bytes], widths: Bytes) -> Int64s:
+    """int64[n]: the unsigned numbers of fragments, each fragment with numbers of one width."""
+    if (widths == widths[0]).all():
+        return np.frombuffer(b"".join(stored), f"<u{widths[0]}").astype(np.int64)
+    return np.concatenate(
+        [
+            np.frombuffer(part, f"<u{width}").astype(np.int64)
+            for part, width in zip(stored, widths, strict=True)
+        ]
+    )
+
+
+def _repeated(numbers: Int64s, points: Int64s, each: Bytes) -> Int64s:
+    """int64[n]: a number for each point; a fragment has one for each of its points, or one for all."""
+    if each.all():
+        return numbers
+    return np.repeat(numbers, np.repeat(np.where(each, 1, points), np.where(each, points, 1)))
 
 
 def _order(fragment: bytes) -> tuple[int, int, int, bytes]:

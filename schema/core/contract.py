@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.option import Option
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
@@ -86,27 +86,20 @@ class WritableLayout(StoredLayout):
         """
 
     @abc.abstractmethod
-    def encode(
-        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
-    ) -> Encoded:
-        """Encodes a batch into fragments of rows.
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+        """Encodes a batch into fragments of rows, whatever the packing.
 
         Args:
           keys: the key of each series of the batch; None for a series without points in it.
-          packing: how the fragments are to be packed; None for the first of `packings`.
         """
 
     @abc.abstractmethod
-    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
-        """The cells of rows: (row key, its fragments, in any order) for each row."""
-
-    def packs_together(self, packed: Sequence[bytes], packing: Packing) -> bool:
-        """Whether the fragments of a row are packed with those of other rows, since it has many cells."""
-        return packing is Packing.POINTS
+    def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
+        """The cells of rows with these keys and the points of their fragments (`SlotPoints.of`)."""
 
     def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
         """One row mutation from the fragments of one row, whatever their order."""
-        return Row(table, key, self.packed_cells([(key, packed)], packing).cells(0))
+        return Row(table, key, self.cells([key], SlotPoints.of([packed]), packing).cells(0))
 
     def stored_floats(self, floats: Floats) -> Floats:
         """float64[n]: floats as the layout stores them; unchanged if it stores 8 bytes."""
@@ -359,12 +352,11 @@ class HourMarks(Capability, StoredLayout):
 
 
 class SeriesSpan(NamedTuple):
-    """The points of one row: the row key without its time, the first and last time, and the arrivals, ms."""
+    """The points of one row: the row key without its time, the first and last time in ms."""
 
     series: bytes
     first_ms: int
     last_ms: int
-    arrivals_ms: set[int]
 
 
 class Replacing(Capability, Layout):
@@ -377,8 +369,8 @@ class Replacing(Capability, Layout):
         """Whether a new column of this packing has to replace points of columns with the same timestamp."""
 
     @abc.abstractmethod
-    def span(self, key: bytes, packed: Sequence[bytes], packing: Packing) -> SeriesSpan:
-        """The series and times of the fragments of one row."""
+    def spans(self, keys: Sequence[bytes], points: SlotPoints) -> Sequence[SeriesSpan]:
+        """The series and times of the points of each row with these keys."""
 
     @abc.abstractmethod
     def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:

@@ -53,3 +53,10 @@ class Encoded:
     fragments: Sequence[RowFragment]
     rejected: Sequence[Rejected]
     duplicates: int
+
+    def by_row(self) -> dict[tuple[str, bytes], list[bytes]]:
+        """The packed fragments of each row, by (table, row key)."""
+        rows: dict[tuple[str, bytes], list[bytes]] = {}
+        for table, key, packed in self.fragments:
+            rows.setdefault((table, key), []).append(packed)
+        return rows

@@ -13,6 +13,7 @@ wire format: a field is its number and type, then a varint, or a length and so m
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ Strings = tuple[bytes, Int64s] | Bytes
 _MUTATIONS = DATA_API["Mutations"]
 _SHORT = [bytes((number,)) for number in range(0x80)]
 """The varints of one byte."""
+_CELLS_OF_A_FORM = 16
+"""With fewer cells of a form it takes longer to encode them at once than one after the other."""
 _MORE = np.frombuffer(b"".join((b"\x80" * max(0, size - 1)).ljust(8, b"\0") for size in range(10)), "<i8")
 """By size of a varint, the continuation bits of its first eight bytes."""
 
@@ -67,6 +70,8 @@ def set_cells(
         forms = forms * (int(column.max(initial=0)) + 1) + column
     _, where, form_of = np.unique(forms, return_index=True, return_inverse=True)
     firsts = where.tolist()
+    if n < _CELLS_OF_A_FORM * len(firsts):
+        return _each_cell(families, family_of, qualifiers, (micros, sizes), values)
     tables, widths = [], np.zeros(len(firsts), np.int64)
     for form, first in enumerate(firsts):
         cells = np.flatnonzero(form_of == form)
@@ -78,12 +83,67 @@ def set_cells(
         table = _mutations(families[int(family_of[first])], columns[0], time, columns[1])
         tables.append((cells, table))
         widths[form] = table.dtype.itemsize
-    starts = np.zeros(n + 1, np.int64)
-    np.cumsum(widths[form_of], out=starts[1:])
+    starts = _starts_of(widths[form_of])
     content = np.empty(int(starts[-1]), np.uint8)
     for cells, table in tables:
         _windows(content.data, table.dtype.itemsize)[starts[cells]] = table
     return content.tobytes(), starts
+
+
+def _each_cell(
+    families: Sequence[str],
+    family_of: Int64s,
+    qualifiers: Strings,
+    micros: tuple[Bytes, Int64s],
+    values: Strings,
+) -> tuple[bytes, Int64s]:
+    """As `set_cells`, one cell after the other: for large cells, nearly each of a form of its own.
+
+    Args:
+      micros: varints, and the size of each.
+    """
+    heads = [_field(1, family.encode()) + b"\x12" for family in families]
+    encoded, sizes = list[bytes](), np.empty(len(family_of), np.int64)
+    columns = (
+        family_of.tolist(),
+        _listed(qualifiers),
+        _listed(micros[0]),
+        micros[1].tolist(),
+        _listed(values),
+    )
+    for number, (family, qualifier, micro, size, value) in enumerate(zip(*columns, strict=True)):
+        time = micro[:size]
+        cell = (
+            heads[family],
+            _varint(len(qualifier)),
+            qualifier,
+            b"\x18",
+            time,
+            b'"',
+            _varint(len(value)),
+            value,
+        )
+        length = sum(map(len, cell))
+        head = _head(1, length)
+        head = _head(2, len(head) + length) + head
+        encoded += (head, *cell)
+        sizes[number] = len(head) + length
+    return b"".join(encoded), _starts_of(sizes)
+
+
+def _listed(strings: Strings) -> list[bytes]:
+    if isinstance(strings, np.ndarray):
+        content, starts = strings.tobytes(), range(0, strings.size + 1, strings.shape[1])
+        return [content[start:end] for start, end in itertools.pairwise(starts)]
+    content, bounds = strings
+    return [content[start:end] for start, end in itertools.pairwise(bounds.tolist())]
+
+
+def _starts_of(sizes: Int64s) -> Int64s:
+    """int64[n + 1]: the starts of consecutive strings of these sizes, and their end."""
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return starts
 
 
 def _mutations(family: str, qualifiers: Bytes, micros: Bytes, values: Bytes) -> npt.NDArray[np.void]:
@@ -192,6 +252,15 @@ def add_mutations(mutations: Any, cells: Iterable[Cell], deleted: Iterable[Delet
         cell.column_qualifier = qualifier
         cell.timestamp_micros = timestamp_ms * 1000
         cell.value = value
+
+
+def encoded_row(row: Row) -> EncodedRow:
+    """A row with its mutations as bytes."""
+    table, key, cells, deleted = row
+    last_ms = cells[-1].timestamp_ms if cells else None
+    names = b"".join([cell.qualifier for cell in cells])
+    count = len(cells) + len(deleted)
+    return EncodedRow(table, key, encoded_mutations(cells, deleted), count, last_ms, names)
 
 
 def plain_row(row: RowMutation) -> Row:

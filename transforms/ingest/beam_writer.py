@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 from google.cloud.bigtable.row import DirectRow
 from google.cloud.bigtable.row_filters import TimestampRange
 
-from timebeam.schema.core.rows import RowMutation
+from timebeam.schema.core.rows import EncodedRow
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.coders import OVERHEAD, RecordCoder
@@ -21,13 +21,11 @@ from timebeam.transforms.flow.coders import OVERHEAD, RecordCoder
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-Around = Callable[[Sequence[RowMutation]], AbstractContextManager[object]]
+Around = Callable[[Sequence[EncodedRow]], AbstractContextManager[object]]
 """Makes a context in which rows are written."""
 
 
-def write_with_beam(
-    rows: PCollection[RowMutation], target: Target, table: str, around: Around | None
-) -> None:
+def write_with_beam(rows: PCollection[EncodedRow], target: Target, table: str, around: Around | None) -> None:
     """Writes the rows of one table; those of others are ignored."""
     registry.register_coder(DirectRow, _DirectRowCoder)
     if around is not None:
@@ -46,12 +44,12 @@ class _DirectRowFn(beam.DoFn):
     def __init__(self, table: str) -> None:
         self._table = table
 
-    def process(self, row: RowMutation) -> Iterable[DirectRow]:
+    def process(self, row: EncodedRow) -> Iterable[DirectRow]:
         if row.table == self._table:
             yield _direct_row(row)
 
 
-def _direct_row(row: RowMutation) -> DirectRow:
+def _direct_row(row: EncodedRow) -> DirectRow:
     """A row as Google's old client takes it."""
     direct = DirectRow(row.key)
     _, _, cells, deleted = plain_row(row)
@@ -76,9 +74,9 @@ class _MarkedWriteFn(_BigTableWriteFn):
         self.beam_options["around"] = around  # its state is this dictionary
 
     def start_bundle(self) -> None:
-        self._rows: list[RowMutation] = []
+        self._rows: list[EncodedRow] = []
 
-    def process(self, row: RowMutation) -> None:
+    def process(self, row: EncodedRow) -> None:
         if row.table == self.beam_options["table_id"]:
             self._rows.append(row)
         if len(self._rows) >= FLUSH_COUNT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import struct
@@ -15,13 +16,10 @@ from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from timebeam.schema.core.writing import Encoded
-from timebeam.transforms.flow.buffered import windowed
+from timebeam.schema.core.writing import Encoded, RowFragment
+from timebeam.transforms.flow.buffered import BufferedDoFn, windowed
 
 RowKey = tuple[str, bytes]
-
-_SPOOL_BYTES = 32 << 20
-"""Bytes of fragments that are grouped in memory before they are written."""
 
 _PARTITIONS = 256
 """Number of parts of the rows of a run; a worker has one at a time in memory."""
@@ -29,99 +27,93 @@ _PARTITIONS = 256
 _PLACE = struct.Struct(">QI")
 
 
-def grouping(root: beam.Pipeline, *, one_bundle: bool) -> beam.PTransform[Any, Any]:
-    """Groups fragments by row, in the cheapest way that the runner allows.
+class GroupPerRow(beam.PTransform):  # type: ignore[type-arg]
+    """Brings the fragments of each row together: `Encoded` in and out, in the cheapest way of the runner.
 
-    The input is ((table, row key), fragment) for a GroupByKey, and `Encoded` for the others.
+    - One bundle holds all: they are grouped in memory. To hand over each would take as long as to make it.
+    - Several processes of one machine: all that a GroupByKey groups passes through the process of the runner,
+      which copies each byte about fifteen times, and groups while the workers wait. So each worker writes
+      fragments to a file in the temporary folder of the pipeline, divided into partitions by row key, and
+      only the places of partitions are grouped. The worker that gets a partition groups its rows.
+    - Else a GroupByKey.
 
     Args:
       one_bundle: whether all fragments are in one bundle, in this process.
     """
-    if one_bundle:
-        return GroupInBundle()
-    direct = root.options.view_as(DirectOptions)
-    is_one_machine = direct.direct_running_mode == "multi_processing" and isinstance(root.runner, FnApiRunner)
-    return GroupOnDisk() if is_one_machine else beam.GroupByKey()
 
+    def __init__(self, *, one_bundle: bool) -> None:
+        super().__init__()
+        self._one_bundle = one_bundle
 
-class GroupInBundle(beam.PTransform):  # type: ignore[type-arg]
-    """As a GroupByKey of the fragments of `Encoded`, for a run that has one bundle: nothing is shuffled.
-
-    To hand over each fragment would take as long as to make it.
-    """
-
-    def expand(self, encoded: PCollection[Encoded]) -> PCollection[tuple[RowKey, list[bytes]]]:
-        return encoded | beam.ParDo(_GroupFn()).with_output_types(tuple[RowKey, list[bytes]])
-
-
-class _GroupFn(beam.DoFn):
-    def __init__(self) -> None:
-        self._groups: dict[RowKey, list[bytes]] = {}
-
-    def start_bundle(self) -> None:
-        self._groups = {}
-
-    def process(self, encoded: Encoded) -> None:
-        for table, key, packed in encoded.fragments:
-            self._groups.setdefault((table, key), []).append(packed)
-
-    def finish_bundle(self) -> Iterator[Any]:
-        groups, self._groups = self._groups, {}
-        return windowed(groups.items())
-
-
-class GroupOnDisk(beam.PTransform):  # type: ignore[type-arg]
-    """As a GroupByKey of the fragments of `Encoded`, for several processes of one machine.
-
-    All that a GroupByKey groups passes through the process of the runner, which copies each byte about
-    fifteen times, and groups while the workers wait. So each worker writes fragments to a file in the
-    temporary folder of the pipeline, divided into partitions by row key, and only the places of partitions
-    are grouped. The worker that gets a partition groups its rows.
-    """
-
-    def expand(self, encoded: PCollection[Encoded]) -> PCollection[tuple[RowKey, list[bytes]]]:
-        folder = encoded.pipeline.local_tempdir
+    def expand(self, encoded: PCollection[Encoded]) -> PCollection[Encoded]:
+        if self._one_bundle:
+            return encoded | beam.ParDo(_GroupFn()).with_output_types(Encoded)
+        root = encoded.pipeline
+        direct = root.options.view_as(DirectOptions)
+        if direct.direct_running_mode == "multi_processing" and isinstance(root.runner, FnApiRunner):
+            return (
+                encoded
+                | "Spool" >> beam.ParDo(_SpoolFn(root.local_tempdir)).with_output_types(tuple[int, bytes])
+                | beam.GroupByKey()
+                | "Unspool" >> beam.ParDo(_UnspoolFn()).with_output_types(Encoded)
+            )
         return (
             encoded
-            | "Spool" >> beam.ParDo(_SpoolFn(folder)).with_output_types(tuple[int, bytes])
+            | "Fragments" >> beam.FlatMap(by_row).with_output_types(tuple[RowKey, bytes])
             | beam.GroupByKey()
-            | "Unspool" >> beam.ParDo(_UnspoolFn()).with_output_types(tuple[RowKey, list[bytes]])
+            | "Rows" >> beam.MapTuple(_row).with_output_types(Encoded)
         )
 
 
-class _SpoolFn(beam.DoFn):
+def by_row(encoded: Encoded) -> Iterator[tuple[RowKey, bytes]]:
+    """((table, row key), packed) of each fragment."""
+    for table, key, packed in encoded.fragments:
+        yield (table, key), packed
+
+
+def _row(row_key: RowKey, packed: Iterable[bytes]) -> Encoded:
+    """All fragments of one row."""
+    return Encoded([RowFragment(*row_key, fragment) for fragment in packed], (), 0)
+
+
+class _GroupFn(beam.DoFn):
+    def start_bundle(self) -> None:
+        self._fragments: list[RowFragment] = []
+
+    def process(self, encoded: Encoded) -> None:
+        self._fragments += encoded.fragments
+
+    def finish_bundle(self) -> Iterator[Any]:
+        fragments, self._fragments = self._fragments, []
+        return windowed([Encoded(fragments, (), 0)] if fragments else ())
+
+
+class _SpoolFn(BufferedDoFn[Encoded]):
     """`Encoded` in; (partition, place of some of its fragments) out."""
+
+    most_weight = 32 << 20
+    """Bytes of fragments that are grouped in memory before they are written."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._groups: dict[RowKey, list[bytes]] = {}
-        self._bytes = 0
 
     def setup(self) -> None:
         descriptor, self._path = tempfile.mkstemp(dir=self._folder)
         self._file = os.fdopen(descriptor, "wb")
 
-    def start_bundle(self) -> None:
-        self._groups, self._bytes = {}, 0
-
-    def process(self, encoded: Encoded) -> Iterable[tuple[int, bytes]]:
-        for table, key, packed in encoded.fragments:
-            self._groups.setdefault((table, key), []).append(packed)
-            self._bytes += len(packed)
-        return self._spooled() if self._bytes >= _SPOOL_BYTES else ()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        return windowed(self._spooled())
+    def weight(self, element: Encoded) -> int:
+        return sum([len(fragment.packed) for fragment in element.fragments])
 
     def teardown(self) -> None:
         self._file.close()
 
-    def _spooled(self) -> list[tuple[int, bytes]]:
+    def handle(self, elements: list[Encoded]) -> list[tuple[int, bytes]]:
         """Writes the fragments; their places by partition."""
         partitions: dict[int, dict[RowKey, list[bytes]]] = {}
-        for row_key, fragments in self._groups.items():
-            partitions.setdefault(zlib.crc32(row_key[1]) % _PARTITIONS, {})[row_key] = fragments
-        self._groups, self._bytes = {}, 0
+        for encoded in elements:
+            for table, key, packed in encoded.fragments:
+                rows = partitions.setdefault(zlib.crc32(key) % _PARTITIONS, {})
+                rows.setdefault((table, key), []).append(packed)
         places, offset = [], self._file.tell()
         for partition, rows in partitions.items():
             size = self._file.write(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
@@ -132,21 +124,21 @@ class _SpoolFn(beam.DoFn):
 
 
 class _UnspoolFn(beam.DoFn):
-    """(partition, places) in; ((table, row key), fragments) out, for each row of the partition."""
+    """(partition, places) in; `Encoded` out, all rows of the partition."""
 
     def __init__(self) -> None:
         self._files: dict[bytes, int] = {}
 
-    def process(self, group: tuple[int, Iterable[bytes]]) -> Iterable[tuple[RowKey, list[bytes]]]:
-        rows: dict[RowKey, list[bytes]] = {}
+    def process(self, group: tuple[int, Iterable[bytes]]) -> Iterator[Encoded]:
+        fragments: list[RowFragment] = []
         for place in group[1]:
             path = place[_PLACE.size :]
             if path not in self._files:
                 self._files[path] = os.open(path, os.O_RDONLY)
             offset, size = _PLACE.unpack_from(place)
-            for row_key, fragments in pickle.loads(os.pread(self._files[path], size, offset)).items():
-                rows.setdefault(row_key, []).extend(fragments)
-        return rows.items()
+            for row_key, packed in pickle.loads(os.pread(self._files[path], size, offset)).items():
+                fragments += itertools.starmap(RowFragment, ((*row_key, fragment) for fragment in packed))
+        yield Encoded(fragments, (), 0)
 
     def teardown(self) -> None:
         for file in self._files.values():

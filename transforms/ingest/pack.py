@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils import shared
 
-from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.bits.bounded import batched
+from timebeam.schema.core.batches import distinct
+from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Layout, Replacing, SeriesSpan
 from timebeam.schema.core.rows import (
     CELL_BYTES,
@@ -22,105 +22,77 @@ from timebeam.schema.core.rows import (
     Deletion,
     EncodedRow,
     Row,
-    RowMutation,
     stored_bytes_of,
 )
 from timebeam.schema.core.writing import Encoded, Packing
 from timebeam.transforms.bigtable.mutate import split_row
-from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
+from timebeam.transforms.bigtable.mutation_bytes import encoded_row, set_cells
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import windowed
+from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.read.table_reader import read_rows
 
-_BYTES_AT_ONCE = 4 << 20
-"""Bytes of fragments whose rows are encoded together."""
-
 
 class EncodeFn(beam.DoFn):
-    """`KeyedBatch` in; ((table, row key), packed fragment) out, unstorable points to `REJECTED`."""
+    """`KeyedBatch` in; `Encoded` out, a fragment for each row; unstorable points to `REJECTED`."""
 
-    def __init__(self, layout: Layout, packing: Packing) -> None:
-        self._layout, self._packing = layout, packing
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
 
-    def process(self, keyed: KeyedBatch) -> Iterable[Any]:
-        encoded = self._layout.encode(keyed.batch, keyed.keys, self._packing)
+    def process(self, keyed: KeyedBatch) -> Iterator[Encoded | RejectedOutput]:
+        encoded = self._layout.encode(keyed.batch, keyed.keys)
         for rejected in encoded.rejected:
             yield refuse(rejected)
         metrics.count("points_duplicate", encoded.duplicates)
         refused = sum(rejected.points for rejected in encoded.rejected)
         metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - refused)
-        yield from self._outputs(encoded)
-
-    def _outputs(self, encoded: Encoded) -> Iterable[Any]:
-        for table, key, packed in encoded.fragments:
-            yield (table, key), packed
+        yield encoded
 
 
-class EncodeTogetherFn(EncodeFn):
-    """`KeyedBatch` in; `Encoded` out, to be grouped without a GroupByKey; unstorable points to `REJECTED`."""
-
-    def _outputs(self, encoded: Encoded) -> Iterable[Any]:
-        return (encoded,)
+_Group = tuple[RowKey, list[bytes]]
+"""A row and its fragments."""
 
 
-class EncodePointsFn(EncodeFn):
-    """`KeyedBatch` in; ((table, row key), [fragment]) out: packing `points` makes one fragment for each row.
+class PackFn(BufferedDoFn[_Group]):
+    """`Encoded` in, with all fragments of its rows; `EncodedRow` out, rows over a limit to `REJECTED`.
 
-    As `EncodeFn` and a GroupByKey, but for one batch and without a shuffle.
+    The cells of many rows are made together: with an object for each they take ten times as long.
     """
 
-    def _outputs(self, encoded: Encoded) -> Iterable[Any]:
-        for table, key, packed in encoded.fragments:
-            yield (table, key), [packed]
-
-
-class PackFn(beam.DoFn):
-    """((table, row key), fragments) in; mutations out, rows over a limit to `REJECTED`.
-
-    They are `Row`, or `EncodedRow` if each point or each arrival becomes a cell: the cells of many rows are
-    encoded together, since an object for each takes ten times as long.
-    """
+    most_weight = 1 << 20
+    """Bytes of fragments: more would not fit the cache of a core."""
 
     def __init__(self, layout: Layout, packing: Packing) -> None:
         self._layout, self._packing = layout, packing
-        self._rows: dict[str, list[tuple[bytes, list[bytes]]]] = {}
-        self._bytes = 0
 
     def hold(self) -> object:
         """Nothing: no memory between runs."""
         return None
 
-    @property
-    def output_type(self) -> Any:
-        """The type of the mutations of files."""
-        return EncodedRow if self._packing is Packing.POINTS else Row
+    def weight(self, element: _Group) -> int:
+        return sum(map(len, element[1]))
 
-    def start_bundle(self) -> None:
-        """Starts with an empty buffer."""
-        self._rows, self._bytes = {}, 0
+    def process(self, encoded: Encoded) -> Iterator[EncodedRow | RejectedOutput]:
+        for group in encoded.by_row().items():
+            yield from self.add(group)
 
-    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[RowMutation | RejectedOutput]:
-        (table, key), packed = group
-        fragments = list(packed)
-        if not self._layout.packs_together(fragments, self._packing):
-            return mutations((self._layout.pack(table, key, fragments, self._packing),))
-        self._rows.setdefault(table, []).append((key, fragments))
-        self._bytes += sum(map(len, fragments))
-        return self._buffered() if self._bytes >= _BYTES_AT_ONCE else ()
+    def handle(self, elements: list[_Group]) -> Iterator[EncodedRow | RejectedOutput]:
+        """The mutations of rows."""
+        tables: dict[str, list[tuple[bytes, list[bytes]]]] = {}
+        for (table, key), fragments in elements:
+            tables.setdefault(table, []).append((key, fragments))
+        for table, rows in tables.items():
+            keys = [key for key, _ in rows]
+            yield from self.packed(table, keys, SlotPoints.of(fragments for _, fragments in rows))
 
-    def finish_bundle(self) -> Iterator[Any]:
-        """The rest of the bundle."""
-        return windowed(self._buffered())
-
-    def _buffered(self) -> Iterator[EncodedRow | RejectedOutput]:
-        rows, self._rows, self._bytes = self._rows, {}, 0
-        for table, group in rows.items():
-            cells = self._layout.packed_cells(group, self._packing)
-            yield from _encoded_rows(table, [key for key, _ in group], cells)
+    def packed(
+        self, table: str, keys: Sequence[bytes], points: SlotPoints
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        """The mutations of rows of one table with these keys and points."""
+        return _encoded_rows(table, keys, self._layout.cells(keys, points, self._packing))
 
 
 class _Spans:
@@ -133,10 +105,9 @@ class _Spans:
         self.last = np.full(self._SLOTS, -1)
 
     def add(self, other: _Spans) -> None:
-        """Adds all times of others, which are forgotten there."""
+        """Adds all times of others."""
         np.minimum(self.first, other.first, out=self.first)
         np.maximum(self.last, other.last, out=self.last)
-        other.__init__()  # type: ignore[misc]
 
     def meets(self, span: SeriesSpan) -> bool:
         """Whether there may be points of the series between its times."""
@@ -174,7 +145,6 @@ class PackPortionFn(PackFn):
         self._target, self._replacing = target, layout
         self._shared = shared.Shared()
         self._earlier: _Earlier | None = None
-        self._suspects: list[Row] = []
 
     def hold(self) -> _Earlier:
         """The memory of this process, which lives as long as it is referenced, between portions too."""
@@ -190,40 +160,39 @@ class PackPortionFn(PackFn):
         super().start_bundle()
         assert self._earlier is not None
         self._earlier.spans.add(self._earlier.new_spans)
-        self._suspects = []
+        self._earlier.new_spans = _Spans()
 
-    def process(self, group: tuple[RowKey, Iterable[bytes]]) -> Iterable[RowMutation | RejectedOutput]:
+    def packed(
+        self, table: str, keys: Sequence[bytes], points: SlotPoints
+    ) -> Iterator[EncodedRow | RejectedOutput]:
         assert self._earlier is not None
-        (table, key), fragments = group
-        packed = list(fragments)
-        span = self._replacing.span(key, packed, self._packing)
-        self._earlier.new_spans.note(span)
-        self._earlier.arrivals_ms.update(span.arrivals_ms)
-        if not self._earlier.spans.meets(span):
-            yield from super().process(((table, key), packed))
-            return
-        self._suspects.append(self._layout.pack(table, key, packed, self._packing))
-        if len(self._suspects) >= self._ROWS_AT_ONCE:
-            yield from self._replaced()
+        spans = self._replacing.spans(keys, points)
+        for span in spans:
+            self._earlier.new_spans.note(span)
+        self._earlier.arrivals_ms.update(distinct(points.arrivals_ms).tolist())
+        is_suspect = np.array([self._earlier.spans.meets(span) for span in spans], np.bool_)
+        for chosen, pack in ((~is_suspect, super().packed), (is_suspect, self._replaced)):
+            if chosen.all():
+                yield from pack(table, keys, points)
+            elif chosen.any():
+                yield from pack(table, list(itertools.compress(keys, chosen)), points.of_rows(chosen))
 
-    def finish_bundle(self) -> Iterator[Any]:
-        """The rest of the portion."""
-        yield from super().finish_bundle()
-        yield from windowed(self._replaced() if self._suspects else ())
-
-    def _replaced(self) -> Iterable[RowMutation | RejectedOutput]:
+    def _replaced(
+        self, table: str, keys: Sequence[bytes], points: SlotPoints
+    ) -> Iterator[EncodedRow | RejectedOutput]:
         """Mutations of the rows of which earlier portions may have points."""
         assert self._earlier is not None
-        suspects, self._suspects = self._suspects, []
-        existing = read_rows(self._target, suspects[0].table, [row.key for row in suspects])
-        for row in suspects:
-            if row.key in existing:
-                cells = [
-                    cell for cell in existing[row.key].cells if cell.timestamp_ms in self._earlier.arrivals_ms
-                ]
-                row = self._replacing.replacing(row, cells, self._packing)
-            written = mutations((row,))
-            yield from _encoded(written) if self._packing is Packing.POINTS else written
+        cells = self._layout.cells(keys, points, self._packing)
+        for numbered in batched(enumerate(keys), self._ROWS_AT_ONCE):
+            existing = read_rows(self._target, table, [key for _, key in numbered])
+            for number, key in numbered:
+                row = Row(table, key, cells.cells(number))
+                if key in existing:
+                    stored = [
+                        cell for cell in existing[key].cells if cell.timestamp_ms in self._earlier.arrivals_ms
+                    ]
+                    row = self._replacing.replacing(row, stored, self._packing)
+                yield from mutations((row,))
 
 
 def _encoded_rows(
@@ -232,7 +201,7 @@ def _encoded_rows(
     """Mutations that set the cells of rows with these keys, counted as written; refusals of other rows."""
     if _exceeds_limits(keys, cells):
         rows = (Row(table, key, cells.cells(number)) for number, key in enumerate(keys))
-        yield from _encoded(mutations(rows))
+        yield from mutations(rows)
         return
     content, starts = set_cells(
         cells.families, cells.family_of, cells.qualifiers, cells.times_ms, cells.values
@@ -267,19 +236,6 @@ def _exceeds_limits(keys: Sequence[bytes], cells: CellColumns) -> bool:
     )
 
 
-def _encoded(outputs: Iterable[Row | RejectedOutput]) -> Iterator[EncodedRow | RejectedOutput]:
-    """Rows with an object for each cell as bytes, and refusals."""
-    for output in outputs:
-        if isinstance(output, TaggedOutput):
-            yield output
-            continue
-        table, key, cells, deleted = output
-        last_ms = cells[-1].timestamp_ms if cells else None
-        names = b"".join([cell.qualifier for cell in cells])
-        count = len(cells) + len(deleted)
-        yield EncodedRow(table, key, encoded_mutations(cells, deleted), count, last_ms, names)
-
-
 def merged_rows(rows: Iterable[Row]) -> list[Row]:
     """One row for each table and key; of cells with one column and timestamp, the last one."""
     by_key: dict[RowKey, list[Row]] = {}
@@ -305,7 +261,7 @@ def overwriting(row: Row, existing: Iterable[Cell]) -> Row:
     return row._replace(deleted=[Deletion(*column) for column in sorted(stale)])
 
 
-def mutations(rows: Iterable[Row]) -> Iterable[Row | RejectedOutput]:
+def mutations(rows: Iterable[Row]) -> Iterator[EncodedRow | RejectedOutput]:
     """Mutations of rows within Bigtable's limits, counted as written; refusals of other rows."""
     count = cells = size = 0
     for row in rows:
@@ -317,7 +273,7 @@ def mutations(rows: Iterable[Row]) -> Iterable[Row | RejectedOutput]:
         cells += len(row.cells)
         size += len(row.cells) * stored_bytes_of(len(row.key), 0, 0, 0)
         size += sum([len(family) + len(name) + len(value) for family, name, _, value in row.cells])
-        yield from split_row(row)
+        yield from map(encoded_row, split_row(row))
     metrics.count("rows_written", count)
     metrics.count("cells_written", cells)
     metrics.count("bytes_written", size)

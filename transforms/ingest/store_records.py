@@ -16,7 +16,7 @@ from timebeam.schema.bits.compression import DamagedError, TruncatedError, conte
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import Row
+from timebeam.schema.core.rows import EncodedRow
 from timebeam.schema.formats import Framing, Message
 from timebeam.schema.formats.base import joined_of
 from timebeam.schema.formats.record_fields import RecordEncoding
@@ -59,13 +59,13 @@ class _Headers:
 
 
 class RecordRowsFn(beam.DoFn):
-    """`Message`, a block of a file of records, in; `Row` mutations out, refused records to `REJECTED`."""
+    """`Message`, a block of a file of records, in; `EncodedRow` out, refused records to `REJECTED`."""
 
     def __init__(self, declaration: Declaration, encoding: RecordEncoding) -> None:
         self._declaration, self._encoding = declaration, encoding
         self._headers = _Headers()
 
-    def process(self, message: Message) -> Iterator[Row | RejectedOutput]:
+    def process(self, message: Message) -> Iterator[EncodedRow | RejectedOutput]:
         try:
             batch, rejected = self._read(message)
         except ValueError as error:
@@ -84,7 +84,7 @@ class RecordRowsFn(beam.DoFn):
 
 
 class RecordMessagesFn(beam.DoFn):
-    """Lists of `Message` in; `Row` mutations out, refused records to `REJECTED`.
+    """Lists of `Message` in; `EncodedRow` out, refused records to `REJECTED`.
 
     The lines of JSON messages are read together; a CSV message begins with its header.
 
@@ -97,14 +97,14 @@ class RecordMessagesFn(beam.DoFn):
         self._declaration, self._encoding, self._letters = declaration, encoding, letters
         self._headers = _Headers()
 
-    def process(self, messages: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
+    def process(self, messages: Sequence[Message]) -> Iterator[EncodedRow | RejectedOutput]:
         return parse_portions(messages, self._framing_of, self._rows)
 
     def _framing_of(self, message: Message) -> Framing:
         """How the text of a message may be cut; only the first block of a CSV would have its header."""
         return Framing.LINES if self._encoding is RecordEncoding.JSON else Framing.NONE
 
-    def _rows(self, messages: Sequence[Message]) -> Iterator[Row | RejectedOutput]:
+    def _rows(self, messages: Sequence[Message]) -> Iterator[EncodedRow | RejectedOutput]:
         batches: list[tuple[RecordBatch, Sequence[Rejected]]] = []
         if self._encoding is RecordEncoding.JSON and messages:
             batches.append(_read_together(messages))
@@ -179,19 +179,19 @@ def _read_alone(
 
 
 class PointRowsFn(beam.DoFn):
-    """`PointBatch` in; `Row` mutations of declared tables out, refused points to `REJECTED`."""
+    """`PointBatch` in; `EncodedRow` of declared tables out, refused points to `REJECTED`."""
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration
 
-    def process(self, points: PointBatch) -> Iterator[Row | RejectedOutput]:
+    def process(self, points: PointBatch) -> Iterator[EncodedRow | RejectedOutput]:
         batch, rejected = of_points(self._declaration, points)
         yield from _stored(self._declaration, batch, rejected)
 
 
 def _stored(
     declaration: Declaration, batch: RecordBatch, rejected: Iterable[Rejected], message: Message | None = None
-) -> Iterator[Row | RejectedOutput]:
+) -> Iterator[EncodedRow | RejectedOutput]:
     """The mutations of a batch, counted, and all refusals.
 
     Args:

@@ -20,7 +20,7 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import EncodedRow, Row, RowMutation, StoredLayout, TableSpec
+from timebeam.schema.core.rows import EncodedRow, RowMutation, StoredLayout, TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.transforms import bigtable
@@ -72,7 +72,7 @@ def marked(target: Target, marker: Marker | None, rows: Sequence[RowMutation]) -
 
 
 class StoreRows(beam.PTransform):  # type: ignore[type-arg]
-    """Writes rows: `Row` and `EncodedRow` mutations in, `Rejected` rows out.
+    """Writes rows: `EncodedRow` in, `Rejected` rows out.
 
     Args:
       tables: the names of all tables of the rows.
@@ -93,7 +93,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
         self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
         self._marker = marker
 
-    def expand(self, rows: PCollection[RowMutation]) -> PCollection[Rejected]:
+    def expand(self, rows: PCollection[EncodedRow]) -> PCollection[Rejected]:
         if self._packing is Packing.APPEND:
             return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target, self._marker))
         around = functools.partial(marked, self._target, self._marker)
@@ -117,24 +117,20 @@ def data_tables(layout: StoredLayout) -> list[str]:
     return [spec.name for spec in layout.tables() if spec.holds_points]
 
 
-def _refuse_others(row: RowMutation, tables: frozenset[str]) -> Iterator[Rejected]:
+def _refuse_others(row: EncodedRow, tables: frozenset[str]) -> Iterator[Rejected]:
     """The refusal of a row of none of the tables."""
     if row.table not in tables:
         why = f"table {row.table!r} is not a table of this run"
         yield refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
 
 
-def _observe(rows: Sequence[RowMutation]) -> None:
+def _observe(rows: Sequence[EncodedRow]) -> None:
     """Observes the number of rows of a request, and the delay since the arrival of their last cells."""
     metrics.observe("flush_rows", len(rows))
     now_ms = int(time.time() * 1000)
     for row in rows:
-        if isinstance(row, EncodedRow):
-            last_ms = row.last_ms
-        else:
-            last_ms = row.cells[-1].timestamp_ms if row.cells else None
-        if last_ms is not None:
-            metrics.observe("delay_ms", max(0, now_ms - last_ms))
+        if row.last_ms is not None:
+            metrics.observe("delay_ms", max(0, now_ms - row.last_ms))
 
 
 def write_batch(target: Target, table: str, rows: Sequence[RowMutation]) -> list[Rejected]:
@@ -147,7 +143,7 @@ def write_batch(target: Target, table: str, rows: Sequence[RowMutation]) -> list
 
 
 class _AppendCellsFn(beam.DoFn):
-    """`Row` in, its cells appended to existing ones, as by a TSD with enable_appends; refused rows out.
+    """`EncodedRow` in, its cells appended to existing ones as by a TSD with enable_appends; refused rows out.
 
     Histograms are set: each has a column of its own.
     """
@@ -156,12 +152,12 @@ class _AppendCellsFn(beam.DoFn):
 
     def __init__(self, target: Target, marker: Marker | None) -> None:
         self._target, self._marker = target, marker
-        self._rows: list[Row] = []
+        self._rows: list[EncodedRow] = []
 
     def start_bundle(self) -> None:
         self._rows = []
 
-    def process(self, row: Row) -> Iterator[Rejected]:
+    def process(self, row: EncodedRow) -> Iterator[Rejected]:
         self._rows.append(row)
         if self._marker is None or len(self._rows) >= self._MOST_ROWS:
             yield from self._append()
@@ -174,7 +170,7 @@ class _AppendCellsFn(beam.DoFn):
         rows, self._rows = self._rows, []
         refused = list[Rejected]()
         with marked(self._target, self._marker, rows):
-            for row in rows:
+            for row in map(plain_row, rows):
                 histograms = [cell for cell in row.cells if is_histogram(cell.qualifier)]
                 if histograms:
                     refused += write_batch(self._target, row.table, [row._replace(cells=histograms)])

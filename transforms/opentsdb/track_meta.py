@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from apache_beam.utils import shared
 
 from timebeam.schema.bits.bounded import LruCache
-from timebeam.schema.core.rows import Row, RowMutation
+from timebeam.schema.core.rows import EncodedRow, Row
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table, series_row, uid_rows
 from timebeam.transforms.bigtable.compare_and_set import create_cells
@@ -41,7 +41,7 @@ class _SeenSeries:
 
 
 class TrackFn(BufferedDoFn[_SeenRow]):
-    """`Row` in, nothing out: stores missing metadata of the rows' series before the bundle ends.
+    """`EncodedRow` in, nothing out: stores missing metadata of the rows' series before the bundle ends.
 
     A series is cached only when its metadata is stored, so that a repeated bundle leaves nothing out.
     """
@@ -63,7 +63,7 @@ class TrackFn(BufferedDoFn[_SeenRow]):
         """Opens the cache of the process."""
         self._seen = self.hold()
 
-    def process(self, row: RowMutation) -> Iterable[None]:
+    def process(self, row: EncodedRow) -> Iterable[None]:
         assert self._seen is not None
         options = self._layout.options
         if row.table != self._layout.data_table or not is_of_series(options, row.key):

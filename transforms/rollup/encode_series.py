@@ -150,7 +150,7 @@ class SeriesRollupJob(RollupEncoder):
         count, rejected = store_index(self.target, index, entries, dry_run=False)
         metrics.count("index_rows_written", count)
         yield from map(refuse, rejected)
-        encoded = layout.encode(batch, keys, Packing.POINTS)
+        encoded = layout.encode(batch, keys)
         yield from map(refuse, encoded.rejected)
         refused = sum(refusal.points for refusal in encoded.rejected)
         metrics.count("points_packed", len(batch) - encoded.duplicates - refused)

@@ -18,7 +18,7 @@ from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import Cell, KeyRange, Row, TableSpec
+from timebeam.schema.core.rows import Cell, EncodedRow, KeyRange, Row, TableSpec
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.accumulators import unpacked
 from timebeam.schema.stores.declared.filled_tables import (
@@ -72,13 +72,13 @@ class DayCopy:
 
 
 class CopyDayFn(beam.DoFn):
-    """Key ranges in; `Row` mutations of the day's table out, rows with invalid keys to `REJECTED`."""
+    """Key ranges in; `EncodedRow` of the day's table out, rows with invalid keys to `REJECTED`."""
 
     def __init__(self, copy: DayCopy) -> None:
         self._copy = copy
         self._key_part = day_piece(copy.source, copy.day)
 
-    def process(self, keys: KeyRange) -> Iterator[Row | RejectedOutput]:
+    def process(self, keys: KeyRange) -> Iterator[EncodedRow | RejectedOutput]:
         copy, source = self._copy, self._copy.source
         pattern = day_pattern(source, self._key_part)
         scan = Scan(source.table, (keys,), key_pattern=pattern, versions=source.max_versions)

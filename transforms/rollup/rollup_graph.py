@@ -244,12 +244,14 @@ class _EncodeFragmentsFn(BufferedDoFn[tuple[FragmentKey, list[Fragment]]]):
 
 
 class _OverwriteFn(beam.DoFn):
-    """(row, what is encoded and existing cells) in; the `Row` mutation out that replaces the row."""
+    """(row, what is encoded and existing cells) in; the `EncodedRow` out that replaces the row."""
 
     def __init__(self, encoder: RollupEncoder) -> None:
         self._encoder = encoder
 
-    def process(self, group: tuple[RowKey, Mapping[str, Iterable[Any]]]) -> Iterator[Row | RejectedOutput]:
+    def process(
+        self, group: tuple[RowKey, Mapping[str, Iterable[Any]]]
+    ) -> Iterator[EncodedRow | RejectedOutput]:
         key, inputs = group
         existing = [cell for cells in inputs[_OLD] for cell in cells]
         yield from mutations([overwriting(self._encoder.row(key, list(inputs[_NEW])), existing)])
@@ -308,7 +310,7 @@ def add_rollup(
         replaced = (
             {_NEW: encoded.main, _OLD: existing}
             | f"GroupPerRow{in_name}" >> beam.CoGroupByKey()
-            | f"Overwrite{in_name}" >> refusing(_OverwriteFn(encoder), Row)
+            | f"Overwrite{in_name}" >> refusing(_OverwriteFn(encoder), EncodedRow)
         )
         refused.append(replaced[REJECTED])
         rows = {"Write": replaced.main}

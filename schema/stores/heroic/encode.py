@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     >>> (row,) = encode(batch, [WireKeys().series_key(series)], "metrics", WireKeys()).fragments
     >>> row.key.hex()
     '0303637075010404686f73740101610000012e00000000'
-    >>> (cell,) = point_cells([[row.packed]], WireKeys()).cells(0)
+    >>> (cell,) = point_cells(cell_fragments.SlotPoints.of([[row.packed]]), WireKeys()).cells(0)
     >>> cell.family, cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
     ('points', 'ae190a40', 9000, '405fc00000000000')
 
@@ -61,9 +61,9 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
-def point_cells(rows: Iterable[Iterable[bytes]], form: KeyForm) -> cell_fragments.CellColumns:
-    """The cells of the fragments of each row: one for each point, with its arrival as timestamp."""
-    points = cell_fragments.SlotPoints.of(rows).newest()
+def point_cells(points: cell_fragments.SlotPoints, form: KeyForm) -> cell_fragments.CellColumns:
+    """The cells of rows: one for each point, with its arrival as timestamp."""
+    points = points.newest()
     width = form.qualifier_bytes
     return cell_fragments.CellColumns(
         points.bounds,

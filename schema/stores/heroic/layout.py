@@ -25,7 +25,7 @@ from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.batches import distinct
-from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import (
     HourMarks,
     RefusedRows,
@@ -171,14 +171,12 @@ class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
         return self.form.series_key(series)
 
-    def encode(
-        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
-    ) -> Encoded:
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
         return encode.encode(batch, keys, self.data_table, self.form)
 
-    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
-        """See `Layout.packed_cells`."""
-        return encode.point_cells((packed for _, packed in rows), self.form)
+    def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
+        """See `Layout.cells`."""
+        return encode.point_cells(points, self.form)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Layout.select`; without distributions, which only their producer understands."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     >>> (row,) = encode(batch, [series_key(series)], "data_points", RowSpec.MILLISECONDS).fragments
     >>> row.key.hex()
     '637075000000012e79039000000b6b6169726f735f6c6f6e67686f73743d613a'
-    >>> (cell,) = point_cells([[row.packed]], "d").cells(0)
+    >>> (cell,) = point_cells(cell_fragments.SlotPoints.of([[row.packed]]), "d").cells(0)
     >>> cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
     ('35063800', 9000, '54')
 
@@ -66,9 +66,9 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
-def point_cells(rows: Iterable[Iterable[bytes]], family: str) -> cell_fragments.CellColumns:
-    """The cells of the fragments of each row: one for each point, with its arrival as timestamp."""
-    points = cell_fragments.SlotPoints.of(rows).newest()
+def point_cells(points: cell_fragments.SlotPoints, family: str) -> cell_fragments.CellColumns:
+    """The cells of rows: one for each point, with its arrival as timestamp."""
+    points = points.newest()
     n = len(points.slots)
     qualifiers = points.slots.astype(">u4").tobytes(), np.arange(n + 1) * 4
     one_family = np.zeros(n, np.int64)

@@ -21,7 +21,7 @@ from timebeam.schema.archive.keys import ArchiveKey
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import (
     HourMarks,
     RefusedRows,
@@ -156,9 +156,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
         """See `Layout.series_key`; between head and tail come row time and type."""
         return keys.series_key(series)
 
-    def encode(
-        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
-    ) -> Encoded:
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
         """See `Layout.encode`.
 
         Raises:
@@ -168,9 +166,9 @@ class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
             raise ValueError(self.read_only)
         return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
 
-    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
-        """See `Layout.packed_cells`."""
-        return encode.point_cells((packed for _, packed in rows), self.options.family)
+    def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
+        """See `Layout.cells`."""
+        return encode.point_cells(points, self.options.family)
 
     def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
         """See `SeriesIndex.index_entries`; entries are as in `index`, not base times."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Int64s, Kind
+from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core import cell_fragments
 from timebeam.schema.core.batches import run_starts
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.writing import Encoded, Packing, RowFragment, SeriesKey
-from timebeam.schema.stores.opentsdb.columns import histogram_cells
+from timebeam.schema.core.writing import Encoded, RowFragment, SeriesKey
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
-from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY, packed_rows, point_rows
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_keys
 
 _SPAN_MS = SPAN_S * 1000
@@ -29,16 +27,18 @@ def encode(
     keys: Sequence[SeriesKey | None],
     table: str,
     options: OpenTsdbOptions,
-    packing: Packing,
 ) -> Encoded:
     """The fragments of a batch: one for each row.
 
+    >>> from timebeam.schema.core.cell_fragments import SlotPoints
     >>> from timebeam.schema.core.points import Series
+    >>> from timebeam.schema.core.writing import Packing
+    >>> from timebeam.schema.stores.opentsdb.columns.pack_rows import cell_columns
     >>> points = [(Series.of("m", {"host": "a"}), 1356998460_000, False, value) for value in (1, 127)]
     >>> key = SeriesKey(bytes.fromhex("000004"), bytes.fromhex("000001000001"))
     >>> options, batch = OpenTsdbOptions(), PointBatch.of(points, arrival_ms=9000)
-    >>> (row,) = encode(batch, [key], "tsdb", options, Packing.POINTS).fragments
-    >>> (cell,) = point_cells([[row.packed]], None).cells(0)  # of one instant the later point
+    >>> (row,) = encode(batch, [key], "tsdb", options).fragments  # of one instant the later point
+    >>> (cell,) = cell_columns(SlotPoints.of([[row.packed]]), Packing.POINTS).cells(0)
     >>> row.key.hex(), cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
     ('00000450e22700000001000001', '03c0', 9000, '7f')
 
@@ -50,85 +50,54 @@ def encode(
     batch, rejected = _storable(batch)
     if len(batch) == 0:
         return Encoded([], rejected, 0)
-    is_histogram = batch.kinds == Kind.HISTOGRAM
-    if is_histogram.any():
-        histograms = batch.take(np.flatnonzero(is_histogram))
-        separate = histogram_cells.fragments(histograms, keys, table)
-        numbers = encode(batch.take(np.flatnonzero(~is_histogram)), keys, table, options, packing)
-        duplicates = numbers.duplicates + len(histograms) - len(separate)
-        return Encoded([*numbers.fragments, *separate], rejected, duplicates)
     hours = batch.times_ms // _SPAN_MS
     offsets = batch.times_ms - hours * _SPAN_MS
     elements = _elements(batch, offsets, options.decimals)
+    slots = elements.codes.astype(np.int64)
     instants, bits = offsets, _OFFSET_BITS
     if options.is_event_time:  # keep all values of an instant whose columns differ: reading chooses
-        flags = (elements.codes & 0xF).astype(np.int64)
-        instants, bits = (offsets << 5) | (elements.in_ms.astype(np.int64) << 4) | flags, _OFFSET_BITS + 5
+        instants, bits = (
+            (offsets << 5) | (batch.in_ms.astype(np.int64) << 4) | (slots & 0xF),
+            _OFFSET_BITS + 5,
+        )
+    is_histogram = batch.kinds == Kind.HISTOGRAM
+    if is_histogram.any():  # in columns of their own, one for each qualifier
+        qualifiers = el.qualifier_codes(offsets, batch.in_ms, np.zeros(len(batch), np.uint32)).astype(
+            np.int64
+        )
+        slots = np.where(is_histogram, qualifiers | cell_fragments.HIGH, slots)
+        instants = np.where(is_histogram, (offsets << 1) | batch.in_ms | (1 << bits + 1), instants)
+        bits += 2
     rows = _row_numbers(batch, hours)
     order = _sorted_columns(_columns_of(rows, batch.arrivals_ms), instants, bits)
-    elements = elements.take(order)
     rows = rows[order]
     bounds = np.append(run_starts(rows), len(rows))
+    values = el.value_bytes(elements.take(order))
+    if is_histogram.any():
+        values = _with_payloads(values, batch, order, is_histogram)
+    points = cell_fragments.SlotPoints(bounds, slots[order], batch.arrivals_ms[order], values).newest()
     first = order[bounds[:-1]]
-    arrivals_ms = batch.arrivals_ms[order]
-    if packing is Packing.POINTS or (arrivals_ms != arrivals_ms[0]).any():
-        codes = elements.codes.astype(np.int64)
-        points = cell_fragments.SlotPoints(bounds, codes, arrivals_ms, el.value_bytes(elements)).newest()
-        packed = point_rows(points, batch.origins, packing)
-    else:
-        packed = packed_rows(
-            elements, bounds, arrivals_ms[bounds[:-1]], *cell_fragments.origin_of(batch.origins)
-        )
     series = [key for number in batch.index[first].tolist() if (key := keys[number]) is not None]
-    stored_keys = row_keys(series, hours[first] * SPAN_S)
-    row_fragments = list(map(RowFragment, itertools.repeat(table), stored_keys, packed))
-    return Encoded(row_fragments, rejected, len(batch) - len(order))
-
-
-def point_cells(rows: Iterable[Iterable[bytes]], bases_ms: Int64s | None) -> cell_fragments.CellColumns:
-    """The cells of the fragments of each row, one for each point.
-
-    Of one arrival an instant has one cell. Two values of one instant with different arrivals and
-    qualifiers (an integer corrected to a decimal) are both kept, as by a TSD: the newer cell wins on reading.
-
-    Args:
-      bases_ms: int64[r], the base time of each row in ms, if cell timestamps are the times of points. Then
-        all values of an instant with different qualifiers are kept: docs/spec/opentsdb.md §2.2, rule 6.
-    """
-    separate = [histogram_cells.split(packed, Packing.POINTS) for packed in rows]
-    if any(histograms for _, histograms in separate):
-        numbers = point_cells((packed for packed, _ in separate), bases_ms)
-        return cell_fragments.CellColumns.of(
-            [
-                numbers.cells(row) + histogram_cells.cells(histograms, FAMILY)
-                for row, (_, histograms) in enumerate(separate)
-            ]
-        )
-    points = cell_fragments.SlotPoints.of(packed for packed, _ in separate)
-    if bases_ms is None:
-        points = _one_per_instant(points)
-    points = points.newest()
-    times_ms = points.arrivals_ms
-    if bases_ms is not None:
-        times_ms = bases_ms[points.rows] + el.offsets_ms(points.slots.astype(np.uint32))
-    qualifiers = el.qualifier_bytes(points.slots.astype(np.uint32))
-    one_family = np.zeros(len(times_ms), np.int64)
-    return cell_fragments.CellColumns(
-        points.bounds, (FAMILY,), one_family, qualifiers, times_ms, points.values
+    row_fragments = map(
+        RowFragment,
+        itertools.repeat(table),
+        row_keys(series, hours[first] * SPAN_S),
+        points.fragments(*cell_fragments.origin_of(batch.origins)),
     )
+    return Encoded(list(row_fragments), rejected, len(batch) - len(order))
 
 
-def _one_per_instant(points: cell_fragments.SlotPoints) -> cell_fragments.SlotPoints:
-    """The points without those whose instant has a later point of the same arrival."""
-    offsets = el.offsets_ms(points.slots.astype(np.uint32))
-    instants = points.rows << _OFFSET_BITS | offsets
-    if (instants[1:] > instants[:-1]).all():
-        return points
-    arrivals = np.unique(points.arrivals_ms, return_inverse=True)[1]
-    order = np.lexsort((arrivals, instants))
-    instants, arrivals = instants[order], arrivals[order]
-    is_last = np.append((instants[1:] != instants[:-1]) | (arrivals[1:] != arrivals[:-1]), True)
-    return points.take(np.sort(order[is_last]))
+def _with_payloads(
+    numbers: cell_fragments.Strings, batch: PointBatch, order: Int64s, is_histogram: Bools
+) -> cell_fragments.Strings:
+    """The values of the points `order` of a batch, with the payloads of those that are histograms."""
+    content, starts = numbers
+    places = np.flatnonzero(is_histogram[order])
+    payloads = [batch.payloads[number] for number in batch.bits[order[places]].tolist()]
+    sizes = np.append(np.diff(starts), [len(payload) for payload in payloads])
+    chosen = np.arange(len(order))
+    chosen[places] = len(order) + np.arange(len(places))
+    return cell_fragments.take((content + b"".join(payloads), cell_fragments.starts_of(sizes)), chosen)
 
 
 def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:

@@ -17,7 +17,7 @@ from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.cell_fragments import CellColumns
+from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import (
     HourMarks,
     RefusedRows,
@@ -187,45 +187,32 @@ class OpenTsdb(
         metric, *pairs = (uids[name] for name in self.names(series))
         return row_keys.series_key(self.options, metric, list(zip(pairs[::2], pairs[1::2], strict=True)))
 
-    def encode(
-        self, batch: PointBatch, keys: Sequence[SeriesKey | None], packing: Packing | None = None
-    ) -> Encoded:
-        return encode.encode(batch, keys, self.data_table, self.options, packing or self.packings[0])
+    def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
+        return encode.encode(batch, keys, self.data_table, self.options)
 
-    def packed_cells(self, rows: Sequence[tuple[bytes, Sequence[bytes]]], packing: Packing) -> CellColumns:
-        """See `Layout.packed_cells`."""
-        if packing is not Packing.POINTS:
-            return pack_rows.cell_columns((packed for _, packed in rows), packing)
+    def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
+        """See `Layout.cells`."""
         bases_ms = None
         if self.options.is_event_time:
-            bases = [row_keys.base_s_of(self.options, key) for key, _ in rows]
-            bases_ms = np.array(bases, np.int64) * 1000
-        return encode.point_cells((packed for _, packed in rows), bases_ms)
-
-    def packs_together(self, packed: Sequence[bytes], packing: Packing) -> bool:
-        """See `Layout.packs_together`."""
-        if packing is not Packing.COMPACTED:
-            return packing is Packing.POINTS
-        return any(map(pack_rows.has_several_arrivals, packed))
-
-    def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
-        """See `Layout.pack`."""
-        if packing is Packing.COMPACTED:
-            cells = pack_rows.ascending_columns(packed)
-            if cells is not None:
-                return Row(table, key, cells)
-        return super().pack(table, key, packed, packing)
+            bases_ms = np.array([row_keys.base_s_of(self.options, key) for key in keys], np.int64) * 1000
+        return pack_rows.cell_columns(points, packing, bases_ms)
 
     def replaces(self, packing: Packing) -> bool:
         """See `Replacing.replaces`: not in an append column, nor if reading chooses among all values."""
         return packing is not Packing.APPEND and not self.options.is_event_time
 
-    def span(self, key: bytes, packed: Sequence[bytes], packing: Packing) -> SeriesSpan:
+    def spans(self, keys: Sequence[bytes], points: SlotPoints) -> Sequence[SeriesSpan]:
         base_at = self.options.salt_width + self.options.uid_width_metric
-        base_ms = row_keys.base_s_of(self.options, key) * 1000
-        arrivals_ms, first_ms, last_ms = pack_rows.extent(packed, packing)
-        series = key[:base_at] + key[base_at + row_keys.BASE_BYTES :]
-        return SeriesSpan(series, base_ms + first_ms, base_ms + last_ms, arrivals_ms)
+        bases_ms = np.array([row_keys.base_s_of(self.options, key) for key in keys], np.int64) * 1000
+        offsets_ms, firsts = pack_rows.offsets_of(points), points.bounds[:-1]
+        return list(
+            map(
+                SeriesSpan,
+                [key[:base_at] + key[base_at + row_keys.BASE_BYTES :] for key in keys],
+                (bases_ms + np.minimum.reduceat(offsets_ms, firsts)).tolist(),
+                (bases_ms + np.maximum.reduceat(offsets_ms, firsts)).tolist(),
+            )
+        )
 
     def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
         return rewrite_row.replacing_row(row, existing, packing)

@@ -65,7 +65,7 @@ def test_what_a_tsd_stored(case: Case, packing: Packing) -> None:
     for body in bodies(case):
         parsed = parse(body)
         assert not parsed.rejected, body
-        encoded = layout.encode(parsed.batch, [SeriesKey(key[:3], key[7:])], packing)
+        encoded = layout.encode(parsed.batch, [SeriesKey(key[:3], key[7:])])
         assert not encoded.rejected
         (fragment,) = encoded.fragments
         row = layout.pack(fragment.table, fragment.key, [fragment.packed], packing)
@@ -75,7 +75,7 @@ def test_what_a_tsd_stored(case: Case, packing: Packing) -> None:
 def rows(*batches: PointBatch, packing: Packing) -> list[tuple[bytes, bytes, int]]:
     """(qualifier, value, cell timestamp) of the one row of points of one series."""
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=""))
-    encoded = [layout.encode(batch, [SeriesKey(b"\0\0\1", b"\0\0\1\0\0\1")], packing) for batch in batches]
+    encoded = [layout.encode(batch, [SeriesKey(b"\0\0\1", b"\0\0\1\0\0\1")]) for batch in batches]
     fragments = [fragment for each in encoded for fragment in each.fragments]
     (key,) = {fragment.key for fragment in fragments}
     row = layout.pack("tsdb", key, [fragment.packed for fragment in fragments], packing)

@@ -104,7 +104,7 @@ def put(
     uids |= {Name("tagv", text): number.to_bytes(3, "big") for number, text in enumerate("abc", 1)}
     keys: list[SeriesKey | None] = [layout.series_key(series, uids) for series in batch.series]
     packing = packing if packing in layout.packings else layout.packings[0]
-    encoded = layout.encode(batch, keys, packing)
+    encoded = layout.encode(batch, keys)
     assert not encoded.rejected
     rows = [
         layout.pack(fragment.table, fragment.key, [fragment.packed], packing)

@@ -118,7 +118,7 @@ def put(
     uids |= {Name("tagk", "host"): uid(1), Name("tagv", "a"): uid(1), Name("tagv", "b"): uid(2)}
     keys: list[SeriesKey | None] = [store.layout.series_key(of, uids) for of in batch.series]
     packing = packing if packing in store.layout.packings else store.layout.packings[0]
-    encoded = store.layout.encode(batch, keys, packing)
+    encoded = store.layout.encode(batch, keys)
     assert not encoded.rejected
     rows = [store.layout.pack(part.table, part.key, [part.packed], packing) for part in encoded.fragments]
     write_all(store.target, store.layout.tables()[0].name, rows)

@@ -17,7 +17,7 @@ from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.core.rows import Cell, EncodedRow, Row
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.writing import Encoded, Packing, RowFragment
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -91,15 +91,23 @@ def test_pack_refuses_what_is_over_a_limit(
         groups.append(((table, ROW_KEY), [piece(store.layout, [START_MS])]))
         outputs = (
             root
-            | beam.Create(groups)
+            | beam.Create([encoded(groups)])
             | beam.ParDo(PackFn(store.layout, Packing.COMPACTED)).with_outputs(REJECTED, main="main")
         )
         return {"rows": outputs.main, "refused": outputs[REJECTED]}
 
     outputs = eagerly(build)
-    assert outputs["rows"] == [Row(table, ROW_KEY, [Cell("t", b"\0\0", 1, b"\0")])]
+    assert [plain_row(row) for row in outputs["rows"]] == [
+        Row(table, ROW_KEY, [Cell("t", b"\0\0", 1, b"\0")], [])
+    ]
     assert {row_of(one).key for one in outputs["refused"]} == {b"large", b"k" * 4097}
     assert {one.reason for one in outputs["refused"]} == {Reason.OVER_BIGTABLE_LIMIT}
+
+
+def encoded(groups: list[Group]) -> Encoded:
+    """The fragments of rows as one element."""
+    fragments = [RowFragment(*row_key, packed) for row_key, parts in groups for packed in parts]
+    return Encoded(fragments, (), 0)
 
 
 def packed_points(
@@ -108,7 +116,7 @@ def packed_points(
     """(the rows of fragments in packing `points`, those that are refused)."""
     fn = PackFn(layout, Packing.POINTS)
     fn.start_bundle()
-    outputs = [output for group in groups for output in fn.process(group)]
+    outputs = list(fn.process(encoded(groups)))
     outputs += [output if isinstance(output, TaggedOutput) else output.value for output in fn.finish_bundle()]
     refusals = [output.value for output in outputs if isinstance(output, TaggedOutput)]
     refused = [row_of(getattr(refusal, "value", refusal)) for refusal in refusals]
@@ -118,7 +126,7 @@ def packed_points(
 
 def point_groups(layout: Layout, keys: list[bytes], arrival_ms: int = 7) -> list[Group]:
     points = [(SERIES, START_MS + second * 1000, False, second) for second in range(500)]
-    (fragment,) = layout.encode(PointBatch.of(points, arrival_ms), [KEY], Packing.POINTS).fragments
+    (fragment,) = layout.encode(PointBatch.of(points, arrival_ms), [KEY]).fragments
     return [((fragment.table, key or fragment.key), [fragment.packed]) for key in keys]
 
 

@@ -24,23 +24,27 @@ def pipeline(*flags: str) -> beam.Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("flags", "one_bundle", "chosen"),
+    ("flags", "one_bundle", "inner"),
     [
-        ((), False, beam.GroupByKey),
-        ((), True, group.GroupInBundle),
-        (PROCESSES, False, group.GroupOnDisk),
-        (PROCESSES, True, group.GroupInBundle),
+        ((), False, "Fragments"),
+        ((), True, "ParDo(_GroupFn)"),
+        (PROCESSES, False, "Spool"),
+        (PROCESSES, True, "ParDo(_GroupFn)"),
     ],
 )
 def test_fragments_are_grouped_on_disk_only_for_processes_of_this_machine(
-    flags: list[str], one_bundle: bool, chosen: type[beam.PTransform]
+    flags: list[str], one_bundle: bool, inner: str
 ):
-    assert type(group.grouping(pipeline(*flags), one_bundle=one_bundle)) is chosen
+    root = pipeline(*flags)
+    root | beam.Create([Encoded([], (), 0)]) | "Group" >> group.GroupPerRow(one_bundle=one_bundle)
+    assert f"Group/{inner}" in root.applied_labels
 
 
-@pytest.mark.parametrize("spool_bytes", [1, 500])
-def test_fragments_grouped_on_disk_are_those_of_the_rows(spool_bytes: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(group, "_SPOOL_BYTES", spool_bytes)
+@pytest.mark.parametrize(("flags", "spool_bytes"), [((), 1), (PROCESSES, 1), (PROCESSES, 500)])
+def test_grouped_fragments_are_those_of_the_rows(
+    flags: list[str], spool_bytes: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(group._SpoolFn, "most_weight", spool_bytes)
     monkeypatch.setattr(group, "_PARTITIONS", 7)
     rng = random.Random(spool_bytes)
     batches = [
@@ -56,14 +60,15 @@ def test_fragments_grouped_on_disk_are_those_of_the_rows(spool_bytes: int, monke
     for table, key, fragment in itertools.chain.from_iterable(batches):
         expected.setdefault((table, key), []).append(fragment)
 
-    def check(groups: list[tuple[tuple[str, bytes], list[bytes]]]) -> None:
-        assert len(groups) == len(expected)
-        assert {key: sorted(fragments) for key, fragments in groups} == {
+    def check(encoded: list[Encoded]) -> None:
+        rows = [row for each in encoded for row in each.by_row().items()]
+        assert len(rows) == len(expected)
+        assert {key: sorted(fragments) for key, fragments in rows} == {
             key: sorted(fragments) for key, fragments in expected.items()
         }
 
-    with pipeline() as root:
+    with pipeline(*flags) as root:
         folder = Path(root.local_tempdir)
         encoded = root | beam.Create([Encoded(fragments, (), 0) for fragments in batches])
-        assert_that(encoded | group.GroupOnDisk(), check)
+        assert_that(encoded | group.GroupPerRow(one_bundle=False), check)
     assert not os.path.exists(folder)

@@ -29,6 +29,7 @@ from tests.support.fault_proxy import (
 from tests.support.inputs.rows import ROW_KEY, SERIES, START_MS, piece, row_of
 from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
+from timebeam.transforms.bigtable.mutation_bytes import encoded_row
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, Row
@@ -55,7 +56,7 @@ def write(
 
     def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
         sink = StoreRows(target, data_tables(store.layout), writer, packing)
-        return {"refused": root | beam.Create(rows, reshuffle=False) | sink}
+        return {"refused": root | beam.Create([encoded_row(row) for row in rows], reshuffle=False) | sink}
 
     return eagerly(build)["refused"]
 

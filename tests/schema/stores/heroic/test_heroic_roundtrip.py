@@ -180,7 +180,7 @@ def test_more_rows_than_fit_one_integer_with_offset_and_place() -> None:
 def test_pieces_are_small() -> None:
     points = [(series, time, 1.5) for series in (0, 2) for time in range(100)]
     rows, _ = pieces_of(Heroic(), [Sent(points, [1] * 100 + [2] * 100, 0)])
-    assert {len(fragment) for fragments in rows.values() for fragment in fragments} == {28 + 8 + 4 + 12 * 100}
+    assert {len(fragment) for fragments in rows.values() for fragment in fragments} == {24 + 8 + 1 + 10 * 100}
 
 
 def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None:

@@ -66,9 +66,7 @@ def all_of(*groups: str) -> list[Any]:
     return [pytest.param(case, id=title(case)) for group in groups for case in cases(group)]
 
 
-def encoded(
-    case: Case, packing: Packing, *, together: bool = False
-) -> tuple[list[list[RowFragment]], list[Reason]]:
+def encoded(case: Case, *, together: bool = False) -> tuple[list[list[RowFragment]], list[Reason]]:
     """The fragments of each step of a case that puts points, and why points were refused.
 
     Args:
@@ -86,7 +84,7 @@ def encoded(
                 refused.append(error.reason)
             keys.append(None if error else layout.series_key(series, case.uids))
         kept = [i for i, series in enumerate(parsed.batch.index.tolist()) if keys[series]]
-        result = layout.encode(parsed.batch.take(np.array(kept, np.int64)), keys, packing)
+        result = layout.encode(parsed.batch.take(np.array(kept, np.int64)), keys)
         refused += [rejected.reason for rejected in result.rejected]
         steps.append(list(result.fragments))
     return steps, refused
@@ -116,7 +114,7 @@ def data_cells(case: Case) -> Cells:
 
 @pytest.mark.parametrize("case", all_of(*POINT_GROUPS))
 def test_points_become_the_cells_of_a_tsd(case: Case) -> None:
-    steps, refused = encoded(case, Packing.POINTS)
+    steps, refused = encoded(case)
     stored: Cells = {}
     for fragments in steps:
         stored |= packed(case, fragments, Packing.POINTS)
@@ -130,7 +128,7 @@ def test_points_become_the_cells_of_a_tsd(case: Case) -> None:
 
 @pytest.mark.parametrize("case", all_of("compaction"))
 def test_points_become_the_compacted_columns_of_a_tsd(case: Case) -> None:
-    steps, refused = encoded(case, Packing.COMPACTED, together=True)
+    steps, refused = encoded(case, together=True)
     fragments = [fragment for step in steps for fragment in step]
     assert packed(case, fragments, Packing.COMPACTED) == data_cells(case)
     assert packed(case, fragments[::-1], Packing.COMPACTED) == data_cells(case)
@@ -139,7 +137,7 @@ def test_points_become_the_compacted_columns_of_a_tsd(case: Case) -> None:
 
 @pytest.mark.parametrize("case", all_of("appends"))
 def test_appended_points_become_the_append_column_of_a_tsd(case: Case) -> None:
-    steps, refused = encoded(case, Packing.APPEND)
+    steps, refused = encoded(case)
     values: dict[tuple[bytes, bytes], bytes] = defaultdict(bytes)
     for fragments in steps:
         for cell, value in packed(case, fragments, Packing.APPEND).items():

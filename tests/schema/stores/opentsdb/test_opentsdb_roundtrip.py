@@ -18,6 +18,7 @@ from tests.schema.stores.sent_batches import Sent, newest, sent_batches
 from tests.support.budget import examples
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.cell_fragments import SlotPoints
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
@@ -73,16 +74,14 @@ def keys_of(layout: OpenTsdb, series: Sequence[Series]) -> list[SeriesKey]:
     return [layout.series_key(one, uids) for one in series]
 
 
-def pieces_of(
-    layout: OpenTsdb, batches: Sequence[Sent[Put]], packing: Packing = Packing.COMPACTED
-) -> dict[bytes, list[bytes]]:
+def pieces_of(layout: OpenTsdb, batches: Sequence[Sent[Put]]) -> dict[bytes, list[bytes]]:
     """The fragments of all batches by row."""
     rows = defaultdict(list)
     for sent in batches:
         puts = [(SERIES[put.series], put.time_ms, put.in_ms, put.value) for put in sent.puts]
         batch = PointBatch.of(puts, 0, sent.origins)
         batch.arrivals_ms[:] = sent.arrivals
-        encoded = layout.encode(batch, keys_of(layout, batch.series), packing)
+        encoded = layout.encode(batch, keys_of(layout, batch.series))
         assert not encoded.rejected
         instants = {(put.series, put.time_ms, at) for put, at in zip(sent.puts, sent.arrivals, strict=True)}
         assert encoded.duplicates == len(puts) - len(instants)
@@ -159,7 +158,7 @@ def test_what_is_read_is_what_was_sent(
     options: OpenTsdbOptions, packing: Packing, batches: list[Sent[Put]], seed: int
 ) -> None:
     layout = OpenTsdb(options)
-    rows = pieces_of(layout, batches, packing)
+    rows = pieces_of(layout, batches)
     packed = {key: layout.pack("tsdb", key, parts, packing) for key, parts in rows.items()}
     expected = model(batches, options.decimals)
     found = read(layout, packed)
@@ -177,7 +176,7 @@ def test_what_is_read_is_what_was_sent(
         assert arrival == own
     for row in packed.values():
         check_columns(row, packing)
-    together = layout.packed_cells([*rows.items()], packing)
+    together = layout.cells([*rows], SlotPoints.of(rows.values()), packing)
     assert [together.cells(number) for number in range(len(rows))] == [row.cells for row in packed.values()]
     for key, parts in rows.items():
         random.Random(seed).shuffle(parts)
@@ -188,7 +187,7 @@ def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None
     layout = OpenTsdb()
     batches = [Sent([Put(0, 1_356_998_400_000, False, value)], [1], 0) for value in (1, 2, 3.5)]
     for packing in Packing:
-        ((key, parts),) = pieces_of(layout, batches, packing).items()
+        ((key, parts),) = pieces_of(layout, batches).items()
         rows = {
             layout.pack("tsdb", key, order, packing).cells[0]
             for order in (parts, parts[::-1], parts[1:] + parts[:1])
@@ -199,7 +198,7 @@ def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None
 def test_a_corrected_point_keeps_both_forms_and_the_newer_one_is_read() -> None:
     layout = OpenTsdb()
     batches = [Sent([Put(0, 1_356_998_405_000, False, value)], [at], 0) for value, at in ((1.5, 2), (1, 1))]
-    ((key, parts),) = pieces_of(layout, batches, Packing.POINTS).items()
+    ((key, parts),) = pieces_of(layout, batches).items()
     row = layout.pack("tsdb", key, parts, Packing.POINTS)
     assert [(cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()) for cell in row.cells] == [
         ("0050", 1, "01"),

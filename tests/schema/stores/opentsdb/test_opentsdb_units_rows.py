@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.schema.stores.opentsdb.unit_vectors import unhex, vectors
@@ -13,7 +12,7 @@ from timebeam.schema.core.rows import Cell
 from timebeam.schema.core.writing import Packing, SeriesKey
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_column, read_row
-from timebeam.schema.stores.opentsdb.columns.pack_rows import packed_rows
+from timebeam.schema.stores.opentsdb.columns.pack_rows import columns
 from timebeam.schema.stores.opentsdb.keys import parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
@@ -38,9 +37,7 @@ def cells_of(columns: list[Facts]) -> list[Cell]:
 
 def compacted(elements: el.Elements) -> tuple[bytes, bytes]:
     """Qualifier and value of the column that holds these elements."""
-    bounds = np.array([0, len(elements)])
-    packed = packed_rows(elements, bounds, np.array([0]), 0, 0)
-    (cell,) = OpenTsdb().pack("tsdb", b"", packed, Packing.COMPACTED).cells
+    (cell,) = columns(elements, 0)
     return cell.qualifier, cell.value
 
 
@@ -102,13 +99,13 @@ def test_annotations_are_no_points(given: Facts, expect: Facts) -> None:
             parse_key(layout.options, unhex(expect["row_key_hex"]))
 
 
-def fragment(point: Facts, arrival_ms: int, packing: Packing) -> tuple[bytes, bytes]:
+def fragment(point: Facts, arrival_ms: int) -> tuple[bytes, bytes]:
     """Row key and fragment of one point of a vector."""
     in_ms = point["timestamp"] >= 1 << 32
     time_ms = point["timestamp"] if in_ms else point["timestamp"] * 1000
     value = point["value"] if point["type"] == "long" else float(point["value"])
     batch = PointBatch.of([(SERIES, time_ms, in_ms, value)], arrival_ms)
-    (found,) = OpenTsdb().encode(batch, [KEY], packing).fragments
+    (found,) = OpenTsdb().encode(batch, [KEY]).fragments
     return found.key, found.packed
 
 
@@ -116,7 +113,7 @@ def fragment(point: Facts, arrival_ms: int, packing: Packing) -> tuple[bytes, by
 def test_add_point(given: Facts, expect: Facts) -> None:
     assert (given["metric_uid"], *given["tag_uids"]) == (KEY.head.hex(), KEY.tail.hex())
     for packing in (Packing.POINTS, Packing.COMPACTED):
-        key, packed = fragment(given, 1, packing)
+        key, packed = fragment(given, 1)
         assert key == unhex(expect["row_key_hex"])
         (cell,) = OpenTsdb().pack("tsdb", key, [packed], packing).cells
         assert (cell.qualifier, cell.value) == (unhex(expect["qualifier_hex"]), unhex(expect["value_hex"]))
@@ -128,7 +125,7 @@ def test_add_point_sequence(given: Facts, expect: Facts) -> None:
     stored: dict[bytes, bytes] = {}
     for arrival_ms, point in enumerate(given["points"]):
         packing = Packing.APPEND if appends else Packing.POINTS
-        key, packed = fragment(point, arrival_ms, packing)
+        key, packed = fragment(point, arrival_ms)
         (cell,) = OpenTsdb().pack("tsdb", key, [packed], packing).cells
         stored[cell.qualifier] = (stored.get(cell.qualifier, b"") if appends else b"") + cell.value
     assert stored == {unhex(qualifier): unhex(value) for qualifier, value in expect["columns"].items()}
