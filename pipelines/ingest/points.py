@@ -23,10 +23,10 @@ same kinds.
 - `timebeam.transforms.ingest.pack.EncodeFn.process`: the step that encodes
 - `timebeam.schema.stores.opentsdb.encode.encode`: points to rows, sorted
 - `timebeam.schema.stores.opentsdb.columns.qualifiers.qualifier_codes`: offsets to qualifiers
-- `timebeam.schema.core.cell_fragments.SlotPoints.fragments`: the points of a row to one fragment
 - `timebeam.schema.stores.opentsdb.keys.row_keys`: base times into the keys
+- `timebeam.schema.core.cell_fragments.SlotPoints.fragments`: the points of a row to one fragment
 - `timebeam.transforms.ingest.group._GroupFn.process`: the fragments of each row come together
-- `timebeam.transforms.ingest.pack.PackPortionFn.process`: the step that packs
+- `timebeam.transforms.ingest.pack.PackFn.process`: the step that packs
 - `timebeam.schema.stores.opentsdb.columns.pack_rows.cell_columns`: the points of rows to compacted columns
 - `timebeam.transforms.bigtable.io.RowWriter.add`: the writer gathers rows to requests
 - `timebeam.transforms.ingest.write.marked`: the hours of the rows are marked, before and after
