@@ -94,7 +94,7 @@ def expressions(api: Api, request: Request) -> Any:
         )
     asked = checked(uri_query(request, texts), now_ms)
     answers = [answered(api, asked, index, now_ms) for index in range(len(asked.queries))]
-    index_of = {sub_query.raw: index for index, sub_query in enumerate(asked.queries)}
+    index_of = {sub_query: index for index, sub_query in enumerate(asked.queries)}
     results_of = {
         text: [
             Indexed(index, result, answers[index].first_tsuid(result)) for result in answers[index].results
@@ -119,8 +119,8 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
     Raises:
       ApiError: a name is in no table, or a fill is too large.
     """
-    raw = asked.queries[index].raw
-    annotates = not asked.raw.no_annotations
+    raw = asked.queries[index]
+    annotates = not asked.no_annotations
     try:
         question, pre_aggregate = _question(api, asked, asked.queries[index])
         if raw.percentiles or raw.has_buckets:
@@ -150,7 +150,7 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
             dataclasses.replace(result, tags=dict(sorted((result.tags | pre_aggregate).items())))
             for result in results
         ]
-    key_uids = _key_uids(api, question) if asked.raw.show_query else {}
+    key_uids = _key_uids(api, question) if asked.show_query else {}
     return Answered(index, results, evaluated.tsuids, key_uids, evaluated.stats, evaluated.interval)
 
 
@@ -162,24 +162,24 @@ def _evaluated(api: Api, asked: TsQuery, sub_query: SubQuery, question: Question
     Raises:
       UnknownNameError, ValueError: see `evaluate`.
     """
-    rollups = None if (sub_query.raw.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
-    annotates, meter = not asked.raw.no_annotations, api.meter
+    rollups = None if (sub_query.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
+    annotates, meter = not asked.no_annotations, api.meter
     compute = functools.partial(
         evaluate, api.target, api.layout, question, rollups, now_ms, meter, with_annotations=annotates
     )
-    has_stats, is_over = asked.raw.show_stats or asked.raw.show_summary, question.range.until_ms <= now_ms
+    has_stats, is_over = asked.show_stats or asked.show_summary, question.range.until_ms <= now_ms
     if api.caches is None or meter is None or has_stats or not is_over:
         return compute()
     plan = None if rollups is None else choose(rollups[1], question, now_ms)
     times = sub_query.downsampling, asked.start_ms, asked.end_ms
-    key = (sub_query.raw, *times, question.series, plan, annotates)
+    key = (sub_query, *times, question.series, plan, annotates)
     return api.caches.answers.evaluated(key, compute, MeteredReader(ParallelReader(api.target), meter))
 
 
 def shown_globally(api: Api, asked: TsQuery) -> list[Annotation] | None:
     """The global annotations that a query asks for; None where a TSD shows no list."""
     layout = find_opentsdb(api.layout)
-    if layout is None or asked.raw.no_annotations or not asked.raw.global_annotations:
+    if layout is None or asked.no_annotations or not asked.global_annotations:
         return None
     notes, damage = global_annotations(api.target, layout, asked.start_ms, asked.end_ms, api.meter)
     api.skipped.extend(damage)
@@ -195,7 +195,7 @@ def _question(api: Api, asked: TsQuery, sub_query: SubQuery) -> tuple[Question, 
     Raises:
       ValueError: a TSUID is wrong, or the tag of pre-aggregates does not fit the aggregator.
     """
-    raw, tag = sub_query.raw, dict[str, str]()
+    raw, tag = sub_query, dict[str, str]()
     if raw.pre_aggregate and api.rollups is not None:
         key = api.rollups[1].agg_tag_key
         for value in (item.text for item in raw.filters if item.key == key):
@@ -207,7 +207,7 @@ def _question(api: Api, asked: TsQuery, sub_query: SubQuery) -> tuple[Question, 
             tag = {key: value}
             raw = dataclasses.replace(raw, aggregator=aggregator)
         raw = dataclasses.replace(raw, filters=tuple(item for item in raw.filters if item.key != key))
-    question = asked.question(dataclasses.replace(sub_query, raw=raw))
+    question = asked.question(raw)
     if raw.tsuids:
         question = question_of_tsuids(question, api.layout, raw.tsuids, api.reader)
     return question, tag

@@ -19,7 +19,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import RateOptions, to_floats
 from timebeam.schema.stores.opentsdb.http.request import ApiError
-from timebeam.schema.stores.opentsdb.http.ts_query import RawSubQuery, TsQuery
+from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery
 
 POINT_BYTES = 250
 """Memory of a point while an answer is written: what everything else in an answer is counted in."""
@@ -76,7 +76,7 @@ def answer_body(
         for answered in answers
         for result in answered.results
     ]
-    return [*body, {"statsSummary": _summary(answers)}] if query.raw.show_summary else body
+    return [*body, {"statsSummary": _summary(answers)}] if query.show_summary else body
 
 
 def _summary(answers: Sequence[Answered]) -> dict[str, Any]:
@@ -137,23 +137,23 @@ class _Writer:
 
     def result(self, answered: Answered, result: Result) -> dict[str, Any]:
         """The JSON of a result."""
-        raw, cost = self._query.raw, OBJECT_POINTS + len(result.times_ms)
+        query, cost = self._query, OBJECT_POINTS + len(result.times_ms)
         beside: dict[str, Any] = {}
-        if raw.show_query:
+        if query.show_query:
             beside["query"], query_cost = self._query_body(answered)
             cost += query_cost
-        if raw.show_tsuids:
+        if query.show_tsuids:
             cost += len(result.members)
             tsuids = (answered.tsuids.get(series, b"") for series in result.members)
             beside["tsuids"] = sorted(tsuid.hex().upper() for tsuid in tsuids if tsuid)
-        if not raw.no_annotations:
+        if not query.no_annotations:
             if result.annotations is not None:
                 beside["annotations"] = [*map(annotation_body, result.annotations)]
                 cost += _cost(beside["annotations"])
             if self._globals is not None:
                 beside["globalAnnotations"] = self._globals
                 cost += self._globals_cost
-        if raw.show_stats:
+        if query.show_stats:
             beside["stats"] = answered.stats
         self._add_shown(cost)
         return {
@@ -161,13 +161,13 @@ class _Writer:
             "tags": result.tags,
             "aggregateTags": result.aggregate_tags,
             **beside,
-            "dps": _points(result, raw.milliseconds, self._arrays),
+            "dps": _points(result, query.milliseconds, self._arrays),
         }
 
     def _query_body(self, answered: Answered) -> tuple[dict[str, Any], int]:
         """(the JSON of the sub query of a result, its cost)."""
         if answered.index not in self._query_bodies:
-            body = _query_body(self._query.queries[answered.index].raw, answered)
+            body = _query_body(self._query.queries[answered.index], answered)
             self._query_bodies[answered.index] = body, _cost([body])
         return self._query_bodies[answered.index]
 
@@ -195,33 +195,33 @@ def _number(value: float, nan_is_null: bool) -> int | float | str | None:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _query_body(raw: RawSubQuery, answered: Answered) -> dict[str, Any]:
+def _query_body(query: SubQuery, answered: Answered) -> dict[str, Any]:
     """A sub query, as TSSubQuery writes it."""
-    filters = sorted(raw.filters, key=lambda item: answered.key_uids.get(item.key, b""))
+    filters = sorted(query.filters, key=lambda item: answered.key_uids.get(item.key, b""))
     keys = dict.fromkeys(answered.key_uids[item.key] for item in filters if item.key in answered.key_uids)
     return {
-        "aggregator": raw.aggregator,
-        "metric": raw.metric,
-        "tsuids": list(raw.tsuids) or None,
-        "downsample": raw.downsample,
-        "rate": raw.is_rate,
+        "aggregator": query.aggregator,
+        "metric": query.metric,
+        "tsuids": list(query.tsuids) or None,
+        "downsample": query.downsample,
+        "rate": query.is_rate,
         "filters": [
             {"tagk": item.key, "filter": item.text, "group_by": item.group_by, "type": item.kind}
             for item in filters
         ],
-        "percentiles": raw.percentiles,
+        "percentiles": query.percentiles,
         "index": answered.index,
-        "rateOptions": None if raw.rate_options is None else _rate_options_body(raw.rate_options),
+        "rateOptions": None if query.rate_options is None else _rate_options_body(query.rate_options),
         "filterTagKs": [base64.b64encode(uid).decode() for uid in keys] or None,
-        "explicitTags": raw.explicit_tags,
+        "explicitTags": query.explicit_tags,
         "useFuzzyFilter": True,
-        "preAggregate": raw.pre_aggregate,
-        "rollupUsage": _rollup_usage(raw.rollup_usage),
+        "preAggregate": query.pre_aggregate,
+        "rollupUsage": _rollup_usage(query.rollup_usage),
         "rollupTable": answered.interval or "raw",
-        "showHistogramBuckets": raw.has_buckets,
+        "showHistogramBuckets": query.has_buckets,
         "useMultiGets": True,
         "tags": {item.key: f"{item.kind}({item.text})" for item in filters if item.group_by},
-        "histogramQuery": bool(raw.percentiles) or raw.has_buckets,
+        "histogramQuery": bool(query.percentiles) or query.has_buckets,
     }
 
 

@@ -29,13 +29,14 @@ MOST_FILTERS = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RawSubQuery:
+class SubQuery:
     """A query of one metric as it was sent.
 
     Attributes:
       tsuids: hex; instead of the metric.
       rate_options: None if none were sent.
       has_buckets: whether counts of buckets of histograms were asked for.
+      downsampling: what `downsample` describes, once `checked`.
     """
 
     aggregator: str | None = None
@@ -50,6 +51,7 @@ class RawSubQuery:
     rollup_usage: str | None = None
     percentiles: Sequence[float] | None = None
     has_buckets: bool = False
+    downsampling: Downsampling | None = dataclasses.field(default=None, compare=False)
 
     @property
     def group_by(self) -> list[str]:
@@ -58,12 +60,16 @@ class RawSubQuery:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RawQuery:
-    """A query as it was sent; what it leaves out is None."""
+class TsQuery:
+    """A query as it was sent; what it leaves out is None.
+
+    Attributes:
+      start_ms, end_ms: the range, both inclusive, once `checked`.
+    """
 
     start: str | None
     end: str | None
-    queries: Sequence[RawSubQuery]
+    queries: Sequence[SubQuery]
     milliseconds: bool = False
     show_tsuids: bool = False
     show_query: bool = False
@@ -73,46 +79,24 @@ class RawQuery:
     global_annotations: bool = False
     timezone: str | None = None
     use_calendar: bool = False
+    start_ms: int = 0
+    end_ms: int = 0
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SubQuery:
-    """A query of one metric, checked."""
-
-    raw: RawSubQuery
-    downsampling: Downsampling | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TsQuery:
-    """A query, checked.
-
-    Attributes:
-      start_ms, end_ms: the range, both inclusive.
-      queries: each once.
-    """
-
-    raw: RawQuery
-    start_ms: int
-    end_ms: int
-    queries: Sequence[SubQuery]
-
-    def question(self, sub_query: SubQuery) -> Question:
+    def question(self, query: SubQuery) -> Question:
         """What a sub query asks, which is of a metric."""
-        raw = sub_query.raw
-        assert raw.aggregator
-        rate = (raw.rate_options or RateOptions()) if raw.is_rate else None
+        assert query.aggregator
+        rate = (query.rate_options or RateOptions()) if query.is_rate else None
         return Question(
-            raw.metric or "",
-            literals_of(raw.filters),
-            raw.group_by,
-            raw.aggregator,
-            sub_query.downsampling,
+            query.metric or "",
+            literals_of(query.filters),
+            query.group_by,
+            query.aggregator,
+            query.downsampling,
             self.start_ms,
             self.end_ms,
             rate,
-            raw.filters,
-            raw.explicit_tags and bool(raw.filters),  # without filters a TSD makes no scan filter of it
+            query.filters,
+            query.explicit_tags and bool(query.filters),  # without filters a TSD makes no scan filter of it
         )
 
 
@@ -130,7 +114,7 @@ def check_filters(count: int) -> None:
         )
 
 
-def checked(raw: RawQuery, now_ms: int) -> TsQuery:
+def checked(query: TsQuery, now_ms: int) -> TsQuery:
     """A query with its times and its sub queries checked (TSQuery.validateAndSetQuery).
 
     Args:
@@ -140,34 +124,36 @@ def checked(raw: RawQuery, now_ms: int) -> TsQuery:
       ApiError: something is missing or wrong, in a TSD's words.
     """
     try:
-        if not raw.start:
+        if not query.start:
             raise ValueError("Missing start time")
-        start_ms = parse_time(raw.start, raw.timezone, now_ms)
-        end_ms = parse_time(raw.end, raw.timezone, now_ms) if raw.end else now_ms
+        start_ms = parse_time(query.start, query.timezone, now_ms)
+        end_ms = parse_time(query.end, query.timezone, now_ms) if query.end else now_ms
         if end_ms <= start_ms:
             raise ValueError(f"End time [{end_ms}] must be greater than the start time [{start_ms}]")
-        if not raw.queries:
+        if not query.queries:
             raise ValueError("Missing queries")
-        return TsQuery(raw, start_ms, end_ms, [_checked_sub_query(raw, query) for query in raw.queries])
+        queries = [_checked_sub_query(query, sub_query) for sub_query in query.queries]
+        return dataclasses.replace(query, queries=queries, start_ms=start_ms, end_ms=end_ms)
     except ValueError as error:
         raise ApiError(str(error)) from error
 
 
-def _checked_sub_query(raw: RawQuery, query: RawSubQuery) -> SubQuery:
-    if not query.aggregator:
+def _checked_sub_query(query: TsQuery, sub_query: SubQuery) -> SubQuery:
+    if not sub_query.aggregator:
         raise ValueError("Missing the aggregation function")
-    if query.aggregator != NONE and query.aggregator not in AGGREGATORS:
-        raise ValueError(f"No such aggregation function: {query.aggregator}")
-    if not query.tsuids and not query.metric:
+    if sub_query.aggregator != NONE and sub_query.aggregator not in AGGREGATORS:
+        raise ValueError(f"No such aggregation function: {sub_query.aggregator}")
+    if not sub_query.tsuids and not sub_query.metric:
         raise ValueError("Missing the metric or tsuids, provide at least one")
-    if not query.downsample:
-        return SubQuery(query, None)
-    if raw.timezone:
+    if not sub_query.downsample:
+        return sub_query
+    if query.timezone:
         try:
-            check_zone(raw.timezone)
+            check_zone(query.timezone)
         except ValueError as error:
             raise ValueError("The timezone specification could not be found") from error
-    return SubQuery(query, parse_downsampling(query.downsample, raw.use_calendar, raw.timezone or "UTC"))
+    how = parse_downsampling(sub_query.downsample, query.use_calendar, query.timezone or "UTC")
+    return dataclasses.replace(sub_query, downsampling=how)
 
 
 _Long = Annotated[int, msgspec.Meta(ge=-MAX_COUNTER, le=MAX_COUNTER)]
@@ -175,29 +161,29 @@ _Flag = bool | None
 _Text = str | None
 
 
-class _Filter(msgspec.Struct, rename="camel"):
+class _JsonFilter(msgspec.Struct, rename="camel"):
     type: _Text = None
     tagk: _Text = None
     filter: _Text = None
     group_by: _Flag = None
 
 
-class _SentRate(msgspec.Struct, rename="camel"):
+class _JsonRate(msgspec.Struct, rename="camel"):
     counter: _Flag = None
     counter_max: _Long | None = None
     reset_value: _Long | None = None
     drop_resets: _Flag = None
 
 
-class _SentSubQuery(msgspec.Struct, rename="camel"):
+class _JsonSubQuery(msgspec.Struct, rename="camel"):
     aggregator: _Text = None
     metric: _Text = None
     tsuids: list[str] | None = None
     downsample: _Text = None
     rate: _Flag = None
-    rate_options: _SentRate | None = None
+    rate_options: _JsonRate | None = None
     tags: dict[str, str] | None = None
-    filters: list[_Filter] | None = None
+    filters: list[_JsonFilter] | None = None
     explicit_tags: _Flag = None
     pre_aggregate: _Flag = None
     rollup_usage: _Text = None
@@ -205,10 +191,10 @@ class _SentSubQuery(msgspec.Struct, rename="camel"):
     show_histogram_buckets: _Flag = None
 
 
-class _Query(msgspec.Struct, rename="camel"):
+class _JsonQuery(msgspec.Struct, rename="camel"):
     start: str | int | float | None = None
     end: str | int | float | None = None
-    queries: list[_SentSubQuery] | None = None
+    queries: list[_JsonSubQuery] | None = None
     ms_resolution: _Flag = None
     show_tsuids: _Flag = msgspec.field(default=None, name="showTSUIDs")
     show_query: _Flag = None
@@ -220,20 +206,20 @@ class _Query(msgspec.Struct, rename="camel"):
     use_calendar: _Flag = None
 
 
-def json_query(request: Request) -> RawQuery:
+def json_query(request: Request) -> TsQuery:
     """The query of the body of a request.
 
     Raises:
       ApiError: it is no JSON, or not that of a query, in a TSD's words.
     """
     try:
-        body: _Query = msgspec.convert(request.json(), _Query, strict=False)
+        body: _JsonQuery = msgspec.convert(request.json(), _JsonQuery, strict=False)
         check_filters(sum(len(query.filters or ()) + len(query.tags or ()) for query in body.queries or ()))
         queries = [_sub_query(query) for query in body.queries or ()]
         start, end = _time(body.start), _time(body.end)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise ApiError("Unable to parse the given JSON", details=str(error)) from error
-    return RawQuery(
+    return TsQuery(
         start,
         end,
         queries,
@@ -249,7 +235,7 @@ def json_query(request: Request) -> RawQuery:
     )
 
 
-def _sub_query(query: _SentSubQuery) -> RawSubQuery:
+def _sub_query(query: _JsonSubQuery) -> SubQuery:
     """A sub query; its old `tags` are filters that group."""
     filters = [
         TagFilter((item.type or "").lower(), item.tagk or "", item.filter or "", bool(item.group_by))
@@ -261,7 +247,7 @@ def _sub_query(query: _SentSubQuery) -> RawSubQuery:
         sent = query.rate_options
         maximum = MAX_COUNTER if sent.counter_max is None else sent.counter_max
         rate_options = RateOptions(bool(sent.counter), maximum, sent.reset_value or 0, bool(sent.drop_resets))
-    return RawSubQuery(
+    return SubQuery(
         query.aggregator,
         query.metric,
         tuple(text.upper() for text in query.tsuids or ()),

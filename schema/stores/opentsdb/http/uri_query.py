@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from timebeam.schema.query.numbers import MAX_COUNTER, RateOptions
 from timebeam.schema.query.question import TagFilter
 from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
-from timebeam.schema.stores.opentsdb.http.ts_query import RawQuery, RawSubQuery, check_filters
+from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery, check_filters
 
 _MOST_WORDS = 5
 
 
-def uri_query(request: Request, expressions: Sequence[str] = ()) -> RawQuery:
+def uri_query(request: Request, expressions: Sequence[str] = ()) -> TsQuery:
     """The query of a request.
 
     Args:
@@ -31,7 +31,7 @@ def uri_query(request: Request, expressions: Sequence[str] = ()) -> RawQuery:
     queries += [metric_sub_query(text) for text in texts]
     if not queries:
         raise ApiError("Missing sub queries")
-    return RawQuery(
+    return TsQuery(
         start,
         request.parameter("end"),
         list(dict.fromkeys(queries)),
@@ -45,7 +45,7 @@ def uri_query(request: Request, expressions: Sequence[str] = ()) -> RawQuery:
     )
 
 
-def metric_sub_query(text: str) -> RawSubQuery:
+def metric_sub_query(text: str) -> SubQuery:
     """The query that a text in the form of `m` describes.
 
     >>> query = metric_sub_query("sum:explicit_tags:rate:1m-sum:sys.cpu.0{host=web01}")
@@ -60,7 +60,7 @@ def metric_sub_query(text: str) -> RawSubQuery:
     return _sub_query(text, of_tsuids=False)
 
 
-def _sub_query(text: str, *, of_tsuids: bool) -> RawSubQuery:
+def _sub_query(text: str, *, of_tsuids: bool) -> SubQuery:
     """`aggregator:…:metric{…}{…}`, or with TSUIDs in place of the metric."""
     if not text:
         raise ApiError("The tsuid query string was empty" if of_tsuids else "The query string was empty")
@@ -89,7 +89,7 @@ def _sub_query(text: str, *, of_tsuids: bool) -> RawSubQuery:
             rollup_usage = word
         elif lower.startswith("percentiles"):
             percentiles = _percentiles(word)
-    return RawSubQuery(
+    return SubQuery(
         words[0],
         metric,
         tsuids,
