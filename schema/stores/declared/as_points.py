@@ -18,7 +18,7 @@ from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.declared import cell_values, keys
 from timebeam.schema.stores.declared.columns import Encoding, TimeQualifier
-from timebeam.schema.stores.declared.model import COLUMN, CellTime, PointFields, TableLayout
+from timebeam.schema.stores.declared.model import COLUMN, PointFields, TableLayout
 from timebeam.schema.stores.declared.parts.time_part import to_ms
 from timebeam.schema.stores.declared.read_records import event_time
 
@@ -96,23 +96,9 @@ def qualifier_of(layout: TableLayout, label: str) -> bytes | None:
     return None if layout.time_qualifier else label.encode()
 
 
-def time_source(layout: TableLayout) -> str:
-    """Where the times of points come from: `key`, `cell`, `steps`, `column`, `start`."""
-    assert layout.event is not None
-    if layout.time is not None and layout.time.is_exact:
-        return "key"
-    if layout.cell_time is CellTime.EVENT and layout.event[1] != "us":
-        return "cell"
-    if layout.time_qualifier:
-        return "steps"
-    if any(column.field == layout.event[0] for column in layout.columns):
-        return "column"
-    return "start"
-
-
 def versions(layout: TableLayout) -> int:
     """The versions of a cell that are points: all where their timestamps alone tell records apart."""
-    return layout.max_versions if time_source(layout) == "cell" and layout.shares_rows else 1
+    return layout.max_versions if layout.time_source == "cell" and layout.shares_rows else 1
 
 
 def is_unique(layout: TableLayout) -> bool:
@@ -176,7 +162,7 @@ def _time_of_row(layout: TableLayout, row: Row) -> int:
       ValueError: the row has none.
     """
     assert layout.event is not None
-    source = time_source(layout)
+    source = layout.time_source
     if source == "cell":
         return 0
     if source != "column":
@@ -241,7 +227,7 @@ def _times(
     form = layout.time_qualifier
     if form is not None:
         steps, damage = _steps(layout, form, cells)
-    source = time_source(layout)
+    source = layout.time_source
     if source == "cell":
         return stamps_ms, damage
     times_ms = to_ms(key_times, layout.event[1])

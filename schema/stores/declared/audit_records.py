@@ -24,7 +24,7 @@ from timebeam.schema.stores.declared.columns import Encoding, MapColumns
 from timebeam.schema.stores.declared.model import CellTime, TableLayout
 from timebeam.schema.stores.declared.parts.key_part import Const, KeyPart
 from timebeam.schema.stores.declared.parts.time_part import to_ms
-from timebeam.schema.stores.declared.read_records import Record, decode, has_exact_time
+from timebeam.schema.stores.declared.read_records import Record, decode
 from timebeam.schema.stores.declared.records import RecordBatch
 from timebeam.schema.stores.declared.write_records import layout_rows
 
@@ -151,7 +151,7 @@ def _verifiable(layout: TableLayout) -> tuple[KeyPart, ...]:
         for key_part in layout.key
         if key_part.stored_field is not None and key_part.is_exact
     }
-    if has_exact_time(layout) and event is not None:
+    if event is not None and layout.time_source in ("key", "cell", "column"):
         texts.add(event)
 
     is_moving = layout.salt is not None and layout.salt.since and event not in texts

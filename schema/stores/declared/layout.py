@@ -307,7 +307,7 @@ def _scan(table: _TableSelection) -> Scan:
     """The rows that can hold what is selected, with the columns that are needed."""
     layout = table.layout
     columns = None
-    needs_columns = as_points.time_source(layout) == "column" or any(
+    needs_columns = layout.time_source == "column" or any(
         column.field in as_points.points_of(layout).tags and column.field not in keys.names(layout)
         for column in layout.columns
     )
@@ -340,7 +340,7 @@ def _selected(
         label = as_points.label_of_cell(layout, cell)
         if label is not None and (table.labels is None or label in table.labels):
             cells_by_label.setdefault(label, []).append(cell)
-    needs_row = as_points.time_source(layout) == "column"
+    needs_row = layout.time_source == "column"
     for label, cells in cells_by_label.items():
         name = (label, *itertools.chain(*texts.items()))
         series = series_by_name.get(name)

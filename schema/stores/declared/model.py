@@ -159,6 +159,22 @@ class TableLayout:
         ]
 
     @property
+    def time_source(self) -> str:
+        """Where the times of records come from: `key`, `cell`, `steps`, `column`, `start` of the bucket.
+
+        Of the first three that have it: a row of several steps has one column for all of them.
+        """
+        if self.time is not None and self.time.is_exact:
+            return "key"
+        if self.cell_time is CellTime.EVENT and self.event is not None and self.event[1] != "us":
+            return "cell"
+        if self.time_qualifier:
+            return "steps"
+        if self.event is not None and any(column.field == self.event[0] for column in self.columns):
+            return "column"
+        return "start"
+
+    @property
     def shares_rows(self) -> bool:
         """Whether the key cuts the time, and nothing else keeps records of one row apart."""
         has_tie = any(key_part.is_tie for key_part in self.key)

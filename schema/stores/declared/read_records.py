@@ -33,6 +33,7 @@ from timebeam.schema.stores.declared.parts.time_part import (
     UNIT_PER_MS,
     from_ms,
     last,
+    one_from_ms,
     one_to_ms,
     to_ms,
 )
@@ -104,28 +105,13 @@ def _timed(layout: TableLayout, base: Record, key_time: int | None, timestamp_ms
     return base if time is None else {**base, layout.event[0]: time}
 
 
-def has_exact_time(layout: TableLayout) -> bool:
-    """Whether rows give back the event time itself, from the key, a column or the timestamps of cells.
-
-    A row of several steps has one column for all of them.
-    """
-    if layout.event is None:
-        return False
-    in_key = layout.time is not None and layout.time.is_exact
-    has_column = any(column.field == layout.event[0] for column in layout.columns)
-    in_column = has_column and layout.time_qualifier is None
-    return in_key or in_column or (layout.cell_time is CellTime.EVENT and layout.event[1] != "us")
-
-
 def _exact(layout: TableLayout, key_time: int | None, timestamp_ms: int) -> int | None:
     """The event time itself, from the key or the timestamp of a cell; None if neither has it."""
     assert layout.event is not None
-    if layout.time is not None and layout.time.is_exact:
-        return key_time
-    unit = layout.event[1]
-    if layout.cell_time is CellTime.EVENT and unit != "us":
-        return int(from_ms(np.array([timestamp_ms], np.int64), unit)[0])
-    return None
+    source = layout.time_source
+    if source == "cell":
+        return one_from_ms(timestamp_ms, layout.event[1])
+    return key_time if source == "key" else None
 
 
 def _reading(
@@ -338,9 +324,9 @@ class RecordSelection:
 
     def _takes(self, layout: TableLayout, record: Record) -> bool:
         for name, texts in self.where.items():
-            if name not in layout.fields:  # hashed: the range of keys has selected it
-                continue
             value = record.get(name)
+            if value is None and name not in layout.fields:  # hashed: the range of keys has selected it
+                continue
             if value is None or folded_text(layout, name, str(value)) not in (
                 folded_text(layout, name, text) for text in texts
             ):

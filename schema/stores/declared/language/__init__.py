@@ -1,1 +1,0 @@
-"""Declarations in TOML: read, checked and explained."""

@@ -33,7 +33,7 @@ from timebeam.schema.stores.declared.language.explain_layout import example_reco
 from timebeam.schema.stores.declared.model import CellTime, TableLayout
 from timebeam.schema.stores.declared.parts.digest_parts import SAFE_BITS
 from timebeam.schema.stores.declared.parts.key_part import Told
-from timebeam.schema.stores.declared.parts.time_part import from_ms, one_to_ms, to_ms
+from timebeam.schema.stores.declared.parts.time_part import from_ms, one_from_ms, one_to_ms, to_ms
 from timebeam.schema.stores.declared.records import RecordBatch
 from timebeam.schema.stores.declared.sections import Path
 from timebeam.schema.stores.declared.write_records import layout_rows
@@ -260,7 +260,7 @@ def _resolution(layout: TableLayout) -> int:
     """How far times must be apart to be those of two readings: a step in the layout's unit, or 1."""
     assert layout.event is not None
     form = layout.time_qualifier
-    return 1 if form is None else max(1, int(from_ms(np.array([form.step.ms]), layout.event[1])[0]))
+    return 1 if form is None else max(1, one_from_ms(form.step.ms, layout.event[1]))
 
 
 def _at(layout: TableLayout, event_times: Int64s) -> list[Fields]:

@@ -8,13 +8,14 @@ readings are told apart (check 4) in `apart`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.rows import KEY_BYTES, QUALIFIER_BYTES, ROW_BYTES_ADVISED
 from timebeam.schema.stores.declared import filled_tables
 from timebeam.schema.stores.declared.filled_tables import problems
-from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
+from timebeam.schema.stores.declared.model import COLUMN, DayTables, DeclaredRollup, TableLayout
 from timebeam.schema.stores.declared.parts.key_part import KeyPart
 from timebeam.schema.stores.declared.sections import Location, ProblemError
 
@@ -258,3 +259,28 @@ def _warnings(layout: TableLayout, place: Location, is_rollup: bool) -> Iterator
             f"{ROW_BYTES_ADVISED // 1_000_000} MB: a "
             'smaller bucket, fewer versions, or (if records are rarer) an estimate = { interval = "1m" }',
         )
+
+
+def overlaps(layouts: Sequence[TableLayout]) -> Iterator[ProblemError]:
+    """Pairs of layouts that may hold points of the same metric: a query reads a metric from one table."""
+    readable = [layout for layout in layouts if layout.points is not None]
+    for earlier, later in itertools.combinations(readable, 2):
+        if _may_meet(earlier, later):
+            yield ProblemError(
+                ("layout", later.name, "points", "metric"),
+                f"layout {earlier.name} may have points of the same metric: begin one of them with another "
+                f'name, as metric = "{later.name}.{{{COLUMN}}}"',
+            )
+
+
+def _may_meet(first: TableLayout, second: TableLayout) -> bool:
+    """Whether two layouts may have the same metric."""
+    for layout, other in ((first, second), (second, first)):
+        metrics = layout.metrics
+        if metrics is not None:
+            return any(other.may_have(metric) for metric in metrics)
+    assert first.points is not None
+    assert second.points is not None
+    shorter, longer = sorted((first.points.metric, second.points.metric), key=len)
+    short_end, long_end = sorted((first.points.suffix, second.points.suffix), key=len)
+    return longer.startswith(shorter) and long_end.endswith(short_end)

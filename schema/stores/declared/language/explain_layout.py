@@ -23,7 +23,7 @@ from timebeam.schema.core.rows import ROW_BYTES_ADVISED, Row
 from timebeam.schema.stores.declared import keys
 from timebeam.schema.stores.declared.language.checks import derived, key_bytes, row_bytes, served
 from timebeam.schema.stores.declared.model import DayTables, Declaration, DeclaredRollup, TableLayout
-from timebeam.schema.stores.declared.parts.time_part import from_ms
+from timebeam.schema.stores.declared.parts.time_part import one_from_ms
 from timebeam.schema.stores.declared.records import RecordBatch
 from timebeam.schema.stores.declared.write_records import layout_rows
 
@@ -145,7 +145,7 @@ def example_record(layout: TableLayout) -> RecordBatch:
     """One record for examples: the layout's own fields, and made-up ones for those it does not name."""
     fields = dict(layout.example)
     if layout.event is not None:
-        time = int(from_ms(np.array([EXAMPLE_MS], np.int64), layout.event[1])[0])
+        time = one_from_ms(EXAMPLE_MS, layout.event[1])
         fields.setdefault(layout.event[0], str(time))
     for key_part in layout.key:
         for source in key_part.sources or (key_part,):

@@ -9,7 +9,6 @@ path of the option.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from timebeam.schema.bits.times import DAY_MS, UTC, WEEKDAYS, span_of, zone_of
 from timebeam.schema.stores.declared import filled_tables
 from timebeam.schema.stores.declared.columns import ColumnOptions, TableColumns, columns_of
 from timebeam.schema.stores.declared.language.apart import Ambiguity, ambiguities
-from timebeam.schema.stores.declared.language.checks import check_declaration, check_layout
+from timebeam.schema.stores.declared.language.checks import check_declaration, check_layout, overlaps
 from timebeam.schema.stores.declared.model import (
     COLUMN,
     CellTime,
@@ -142,7 +141,7 @@ def load(text: str, file_name: str, *, reading: bool = False) -> Declaration:
         except ProblemError as problem:
             problems.append(problem)
     problems += check_declaration(layouts, day_tables, rolled)
-    problems += _overlaps([*layouts, *(layout for layout, _ in targets)])
+    problems += overlaps([*layouts, *(layout for layout, _ in targets)])
     if reading:
         warnings += (
             ProblemError(each.path, f"{each.text}; rows are read as they are, and none are written")
@@ -392,28 +391,3 @@ def _check_tags(
         if key_part.sources and not key_part.inputs <= identity:
             unknown = ", ".join(sorted(key_part.inputs - identity))
             raise place.problem("tags", f"the {key_part.kind} in the key is of {unknown}: add it to tags")
-
-
-def _overlaps(layouts: Sequence[TableLayout]) -> Iterator[ProblemError]:
-    """Pairs of layouts that may hold points of the same metric: a query reads a metric from one table."""
-    readable = [layout for layout in layouts if layout.points is not None]
-    for earlier, later in itertools.combinations(readable, 2):
-        if _may_meet(earlier, later):
-            yield ProblemError(
-                ("layout", later.name, "points", "metric"),
-                f"layout {earlier.name} may have points of the same metric: begin one of them with another "
-                f'name, as metric = "{later.name}.{{{COLUMN}}}"',
-            )
-
-
-def _may_meet(first: TableLayout, second: TableLayout) -> bool:
-    """Whether two layouts may have the same metric."""
-    for layout, other in ((first, second), (second, first)):
-        metrics = layout.metrics
-        if metrics is not None:
-            return any(other.may_have(metric) for metric in metrics)
-    assert first.points is not None
-    assert second.points is not None
-    shorter, longer = sorted((first.points.metric, second.points.metric), key=len)
-    short_end, long_end = sorted((first.points.suffix, second.points.suffix), key=len)
-    return longer.startswith(shorter) and long_end.endswith(short_end)

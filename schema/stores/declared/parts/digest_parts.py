@@ -165,10 +165,6 @@ class Hash(KeyPart):
     def hashed(self) -> frozenset[str]:
         return self.inputs
 
-    @property
-    def times(self) -> Sequence[KeyPart]:
-        return [time for source in self.digested for time in source.times]
-
     def render(self, renderer: Renderer) -> pa.Array:
         digests = [
             hashlib.new(self.function, text, usedforsecurity=False)

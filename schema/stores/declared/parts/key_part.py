@@ -173,11 +173,6 @@ class KeyPart:
         return frozenset()
 
     @property
-    def times(self) -> Sequence[KeyPart]:
-        """The parts with a time that records are told apart by: this one, or those in its digest."""
-        return ()
-
-    @property
     def choices(self) -> int:
         """How many different bytes there can be at any time, if `every` gives them; else 0."""
         return 0

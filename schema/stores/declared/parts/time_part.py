@@ -121,10 +121,6 @@ class Time(KeyPart):
         return self.name
 
     @property
-    def times(self) -> Sequence[Time]:
-        return (self,)
-
-    @property
     def is_exact(self) -> bool:
         """Whether the key holds the time itself, not only what it was cut to."""
         if self.form == "pattern":
