@@ -35,7 +35,7 @@ from benchmarks.ingest import input_file
 from timebeam.pipelines import cli
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.values import layout_named
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import MUTATIONS, Row
 from timebeam.schema.core.writing import Packing
@@ -63,7 +63,7 @@ class Case:
         options = [f"{name}-{value}" for name, value in self.options.items()]
         return "-".join([self.layout, *options, self.packing.value, self.form.removeprefix("opentsdb-")])
 
-    def make(self) -> Layout:
+    def make(self) -> Store:
         """The layout, with tables of this case's own."""
         defaults = {parameter.name: parameter.default for parameter in LAYOUT}
         return layout_named(self.layout, {**defaults, **self.options, "table_prefix": f"{self.name}-"})

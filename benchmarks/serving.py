@@ -37,7 +37,7 @@ from benchmarks.bench import ROOT, TARGET, BenchmarkError, log
 from benchmarks.checkouts import Commands
 from benchmarks.dashboards import HOSTS, HOUR_S, Query, load, queries
 from benchmarks.serving_processes import Server, Turn, clients, query_command
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.reading import Finding, Reader, Scan, Selected
 from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -71,7 +71,7 @@ class _Recording:
         return self._reader.rows(table, keys)
 
 
-def reads_of(layout: ReadableLayout, query: Query) -> dict[str, Callable[[], Turn]]:
+def reads_of(layout: ReadableStore, query: Query) -> dict[str, Callable[[], Turn]]:
     """What reads the rows of a query, and what also decodes them, by column."""
     reader: Reader = (recording := _Recording())
     series_of = {

@@ -23,7 +23,7 @@ from google.pubsub_v1 import PublisherClient
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
 from timebeam.schema.core.reading import Selected, Selection
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader
 
@@ -44,7 +44,7 @@ def command(*arguments: str) -> list[str]:
 def stored() -> dict[tuple[str, str, int], str]:
     """Every point in the tables: the value by (metric, tags, time in ms), as text."""
     points = {}
-    layout = LAYOUTS["opentsdb"].from_options({})
+    layout = STORES["opentsdb"].from_options({})
     everything = Selection(None, {}, 0, 1 << 41)
     for selected in layout.select(everything, TableReader(Target("local", "local"))):
         if isinstance(selected, Selected):

@@ -32,7 +32,7 @@ from timebeam.pipelines.options.parameters import (
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import AUTO, FORMATS
 from timebeam.schema.series.series_limits import MOST_VALUES, parse_limits
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 
 SOURCE = (
@@ -317,9 +317,9 @@ COPY_COMMAND = Command(
     layouts=(("from", ""), ("to", TO)),
     takes_archive=True,
     parameters=(
-        Parameter("from", "layout to read", "From", choices=(*LAYOUTS, DECLARED), required=True),
+        Parameter("from", "layout to read", "From", choices=(*STORES, DECLARED), required=True),
         *(dataclasses.replace(parameter, group="From") for parameter in (*LAYOUT[1:], TABLES)),
-        Parameter("to", "layout to write", "To", choices=tuple(LAYOUTS), required=True),
+        Parameter("to", "layout to write", "To", choices=tuple(STORES), required=True),
         *(
             dataclasses.replace(
                 parameter,

@@ -6,7 +6,7 @@ from timebeam.pipelines.local.generator import FORMATS
 from timebeam.pipelines.options.command_line import CONFIG, PROFILE, Argument, Command
 from timebeam.pipelines.options.parameters import SUMMARY, Parameter, boolean, not_negative, positive, whole
 from timebeam.pipelines.options.profiles import FILE
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 
 GENERATE_COMMAND = Command(
     "generate",
@@ -68,7 +68,7 @@ INIT_COMMAND = Command(
     parameters=(
         Parameter("project", "Google Cloud project; without it the file is for the local emulator", "Init"),
         Parameter("instance", "Bigtable instance of the project", "Init"),
-        Parameter("layout", "how points are stored", "Init", default="opentsdb", choices=tuple(LAYOUTS)),
+        Parameter("layout", "how points are stored", "Init", default="opentsdb", choices=tuple(STORES)),
     ),
     examples="""\
   timebeam init

@@ -22,9 +22,9 @@ from typing import Any
 
 from timebeam.pipelines.deploy.templates import template_parameters, write_or_check
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.stores import LAYOUTS, find_opentsdb
+from timebeam.schema.stores import STORES, find_opentsdb
 from timebeam.transforms.flow.metrics import COUNTERS, DISTRIBUTIONS
 
 _JOB = 'resource.type="dataflow_job" AND resource.label.job_name="JOB_NAME"'
@@ -249,14 +249,14 @@ def layouts() -> dict[str, dict[str, Any]]:
       keys can begin with a salt; `class_prefix`, what families of retention classes begin with, or None.
     """
     tables: dict[str, dict[str, Any]] = {
-        name: {spec.name: _table(name, spec) for spec in _layout(name).tables()} for name in LAYOUTS
+        name: {spec.name: _table(name, spec) for spec in _layout(name).tables()} for name in STORES
     }
     return tables | {DECLARED: {}}
 
 
-def _layout(name: str, **options: object) -> Layout:
+def _layout(name: str, **options: object) -> Store:
     defaults = {parameter.name: parameter.default for parameter in LAYOUT}
-    return LAYOUTS[name].from_options({**defaults, **options})
+    return STORES[name].from_options({**defaults, **options})
 
 
 def _table(layout: str, spec: TableSpec) -> dict[str, Any]:

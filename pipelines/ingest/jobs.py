@@ -21,16 +21,14 @@ from timebeam.pipelines.options.values import (
     check_writer,
     layout_of,
     opentsdb_of,
-    required,
     required_opentsdb,
     target_of,
 )
-from timebeam.schema.core.contract import HourMarks, Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import FORMATS, Framing, Message
 from timebeam.schema.series.series_limits import SeriesLimits, parse_limits
-from timebeam.schema.stores import find_capability
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.assign import UidOptions
@@ -207,7 +205,7 @@ def _limits_of(options: argparse.Namespace) -> SeriesLimits | None:
     return limits if limits else None
 
 
-def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool) -> PointsGraph:
+def storing_graph(options: argparse.Namespace, layout: Store, *, endless: bool) -> PointsGraph:
     """The graph of storing points in a layout; with no format, for points that are read as such.
 
     Raises:
@@ -245,18 +243,13 @@ def storing_graph(options: argparse.Namespace, layout: Layout, *, endless: bool)
     )
 
 
-def _marker_of(options: argparse.Namespace, layout: Layout) -> TouchedMarker | None:
-    """What marks the hours that receive points, if that is asked for or all writers of the tables do it.
-
-    Raises:
-      UsageError: the layout has no marks.
-    """
-    marks = find_capability(layout, HourMarks)
-    is_marked = marks is not None and marks.marked_since_s is not None
-    return TouchedMarker(required(layout, HourMarks)) if options.mark_touched or is_marked else None
+def _marker_of(options: argparse.Namespace, layout: Store) -> TouchedMarker | None:
+    """What marks the hours that receive points, if that is asked for or all writers of the tables do it."""
+    is_marked = options.mark_touched or layout.marked_since_s is not None
+    return TouchedMarker(layout) if is_marked else None
 
 
-def _meta_of(options: argparse.Namespace, layout: Layout) -> MetaMode:
+def _meta_of(options: argparse.Namespace, layout: Store) -> MetaMode:
     """What is written of new series; raises UsageError if the layout has no metadata."""
     mode = MetaMode(options.meta)
     if mode is not MetaMode.OFF:

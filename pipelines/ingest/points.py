@@ -47,13 +47,13 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterProcessingTime
 from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.pipelines.jobs.job import Flow, Needs
-from timebeam.schema.core.contract import Layout, RefusedRows, Replacing, SeriesIndex
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, TableSpec
 from timebeam.schema.core.writing import Encoded, Packing
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table
-from timebeam.schema.stores import as_opentsdb, capability, find_capability
+from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
@@ -89,7 +89,7 @@ class PointsGraph:
 
     format_name: str
     format_options: Mapping[str, Any]
-    layout: Layout
+    layout: Store
     packing: Packing
     target: Target
     writer: str
@@ -186,9 +186,7 @@ class PointsGraph:
         refused = []
         if letters:
             waits = flow.endless and not flow.one_bundle
-            opened = single(messages) | "OpenLetters" >> OpenLetters(
-                self.target, capability(self.layout, RefusedRows), endless=waits
-            )
+            opened = single(messages) | "OpenLetters" >> OpenLetters(self.target, self.layout, endless=waits)
             messages = opened["main"]
             refused.append(opened[REJECTED])
         parsed = gathered(messages) | "Parse" >> parsing(steps.parse)
@@ -257,7 +255,7 @@ class Steps:
 
     def __init__(self, job: PointsGraph, *, portions: bool = False) -> None:
         """`portions`: see `PackPortionFn`."""
-        replacing = find_capability(job.layout, Replacing)
+        replacing = find_opentsdb(job.layout)
         self.pack = (
             PackPortionFn(job.target, replacing, job.packing)
             if portions and not job.dry_run and replacing is not None and replacing.replaces(job.packing)
@@ -276,7 +274,7 @@ class Steps:
             )
         keys = SeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run, limiter=limiter)
         self.assign = AssignFn(keys)
-        indexed = find_capability(job.layout, SeriesIndex)
+        indexed = job.layout.index
         self.index = (
             None
             if indexed is None

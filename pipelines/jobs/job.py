@@ -21,7 +21,7 @@ from timebeam.pipelines.options.parameters import Limit, UsageError
 from timebeam.pipelines.options.storing import NewSettings
 from timebeam.pipelines.options.values import create_command, dead_letters_of
 from timebeam.pipelines.output.summary import PointsSummary, Summary
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.core.writing import Packing
@@ -95,7 +95,7 @@ class Needs:
       source: the subscription or topic that is read; None for files.
     """
 
-    layout: Layout | None = None
+    layout: Store | None = None
     packing: Packing | None = None
     creates_metrics: bool = True
     inputs: Sequence[str] = ()

@@ -15,7 +15,7 @@ from timebeam.pipelines.options.parameters import (
 )
 from timebeam.schema.formats import AUTO, FORMATS, Framing, MessageFormat, message_format
 from timebeam.schema.formats.record_fields import RecordEncoding
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 
 RECORDS = "records"
 """The format of records of named fields, which no `MessageFormat` reads."""
@@ -53,7 +53,7 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
       UsageError: an option makes no sense.
     """
     format_options = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
-    format_options["resources"] = options.layout in LAYOUTS and LAYOUTS[options.layout].stores_resources
+    format_options["resources"] = options.layout in STORES and STORES[options.layout].stores_resources
     if options.format == RECORDS:
         raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")
     if options.format == AUTO:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.option import Option, OptionKind
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 
 if TYPE_CHECKING:
     from timebeam.schema.formats import MessageFormat
@@ -243,7 +243,7 @@ def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) 
 
 
 def declared_parameters(
-    group: str, owner: str, classes: Mapping[str, type[Layout] | type[MessageFormat]]
+    group: str, owner: str, classes: Mapping[str, type[Store] | type[MessageFormat]]
 ) -> list[Parameter]:
     """The parameters of the options that layouts, or formats, declare; each once."""
     options = {option.name: option for cls in classes.values() for option in cls.declared_options}
@@ -259,7 +259,7 @@ def declared_parameters(
 
 
 DECLARED = "table"
-"""The layout of tables that a user declares: no `Layout`, since records have no series."""
+"""The layout of tables that a user declares: no `Store`, since records have no series."""
 
 TABLES = Parameter(
     "tables",
@@ -277,7 +277,7 @@ LAYOUT = (
         "layout",
         "how points are stored; table: in declared tables, see --tables",
         "Layout",
-        choices=(*LAYOUTS, DECLARED),
+        choices=(*STORES, DECLARED),
         required=True,
         setting=True,
         stored=True,
@@ -291,7 +291,7 @@ LAYOUT = (
         example="prod-",
         setting=True,
     ),
-    *declared_parameters("Layout", "layout", LAYOUTS),
+    *declared_parameters("Layout", "layout", STORES),
 )
 
 BIGTABLE = (

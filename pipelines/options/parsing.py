@@ -32,7 +32,7 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     return f": did you mean {close[0]}?" if close else ""
 
 
-class _Store(argparse.Action):
+class _StoreOnce(argparse.Action):
     """Stores values, as argparse's own `store`, and loses none: those of a repeated list add up.
 
     Any other option that is repeated with another value is an error.
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         """See `argparse.ArgumentParser`."""
         super().__init__(**named, allow_abbrev=False)
         for name in (None, "store"):
-            self.register("action", name, _Store)
+            self.register("action", name, _StoreOnce)
         self._values: dict[str, Any] = {}
         self._words: Sequence[str] = ()
 

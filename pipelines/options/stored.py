@@ -30,7 +30,7 @@ from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, declared_layouts, layout_named, target_of
 from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.reader import read_ranges, row_filter
 from timebeam.transforms.bigtable.table_list import table_exists
@@ -168,7 +168,7 @@ def _table_names(layout: str, texts: Mapping[str, str], table_prefix: str) -> se
     """The tables of a layout with these settings; none of a layout that only a newer timebeam knows."""
     if layout == DECLARED:
         return {table_prefix + name.removeprefix(TABLE) for name in texts if name.startswith(TABLE)}
-    if layout not in LAYOUTS:
+    if layout not in STORES:
         return set()
     values = {"table_prefix": table_prefix, "archive": texts.get("archive") == "true"}
     return {spec.name for spec in layout_named(layout, values).tables()}

@@ -38,10 +38,11 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.schema.archive.keys import parse_key
-from timebeam.schema.archive.view import Archivable, ArchiveView
+from timebeam.schema.archive.view import ArchiveView, find_archivable
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.reading import Finding, Severity
-from timebeam.schema.core.rows import Cell, Deletion, Row, StoredLayout
-from timebeam.schema.stores import LAYOUTS, find_capability
+from timebeam.schema.core.rows import Cell, Deletion, Row
+from timebeam.schema.stores import STORES
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.mutate import mutate_rows
@@ -70,7 +71,7 @@ def settings_of(options: argparse.Namespace, stored: Mapping[str, str] | None = 
 
 def settable(layout: str) -> list[str]:
     """The names of the settings that are stored for a layout."""
-    return [option.name for option in LAYOUTS[layout].declared_options if option.stored]
+    return [option.name for option in STORES[layout].declared_options if option.stored]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -246,12 +247,12 @@ def _replace(target: Target, table: str, layout: str, texts: Mapping[str, str], 
         raise BigtableError(f"table {table} refused the settings: {failures[0]}")
 
 
-def hidden_points(target: Target, layout: StoredLayout) -> Finding | None:
+def hidden_points(target: Target, layout: ReadableStore) -> Finding | None:
     """The first row of an archive that a layout says it does not have; None without such rows.
 
     Rows of another layout, whose settings say that the archive is its own, are none.
     """
-    archivable = find_capability(layout, Archivable)
+    archivable = find_archivable(layout)
     if archivable is None:
         return None
     archive = archivable.archive_view

@@ -21,11 +21,11 @@ from timebeam.pipelines.options.parameters import (
     reason_of,
 )
 from timebeam.pipelines.options.profiles import setting_text
-from timebeam.schema.core.contract import Capability, Layout, ReadableLayout
-from timebeam.schema.core.rows import StoredLayout, TableSpec
+from timebeam.schema.core.contract import ReadableStore, Store
+from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.config import RollupConfig
-from timebeam.schema.stores import LAYOUTS, MissingCapabilityError, as_opentsdb, capability
+from timebeam.schema.stores import STORES, MissingAbilityError, as_opentsdb, find_opentsdb, missing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from timebeam.schema.stores.declared.layout import DeclaredTables
     from timebeam.schema.stores.declared.model import Declaration, TableLayout
 
-C = TypeVar("C", bound=Capability)
 T = TypeVar("T")
 
 
@@ -67,7 +66,7 @@ def parsed_file(path: str, kind: str, parse: Callable[[str], T]) -> T:
         raise UsageError(f"the {kind} {path}: {error}") from error
 
 
-def layout_of(options: argparse.Namespace) -> Layout:
+def layout_of(options: argparse.Namespace) -> Store:
     """The layout that the options describe.
 
     Raises:
@@ -81,7 +80,7 @@ def layout_of(options: argparse.Namespace) -> Layout:
     return layout_named(options.layout, vars(options))
 
 
-def store_of(options: argparse.Namespace, *, reading: bool = False) -> ReadableLayout:
+def store_of(options: argparse.Namespace, *, reading: bool = False) -> ReadableStore:
     """The layout whose tables a command looks after: one of series, or declared tables.
 
     Args:
@@ -95,7 +94,7 @@ def store_of(options: argparse.Namespace, *, reading: bool = False) -> ReadableL
     return layout_of(options)
 
 
-def readable_of(options: argparse.Namespace, *, apart: bool = False) -> ReadableLayout:
+def readable_of(options: argparse.Namespace, *, apart: bool = False) -> ReadableStore:
     """The layout whose points a command reads: one of series, or declared tables with points.
 
     Tables that do not tell readings apart are readable: see `declaration_of`.
@@ -138,7 +137,7 @@ def declared_layouts(text: str, name: str) -> Sequence[TableLayout]:
 
 def declared_points(
     options: argparse.Namespace, declaration: Declaration, *, apart: bool = False
-) -> ReadableLayout:
+) -> ReadableStore:
     """The tables of a declaration, at least one of which has points.
 
     Raises:
@@ -156,64 +155,55 @@ def declared_points(
     return layout.with_existing(functools.partial(recent_table_names, target_of(options)))
 
 
-def layout_named(name: str, options: Mapping[str, Any]) -> Layout:
+def layout_named(name: str, options: Mapping[str, Any]) -> Store:
     """The layout of a name, with those of the options that are its own.
 
     Raises:
       UsageError: a value is out of its range.
     """
     try:
-        return LAYOUTS[name].from_options(options)
+        return STORES[name].from_options(options)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
-def layout_with(options: argparse.Namespace, kind: type[C]) -> C:
-    """The layout that the options describe, as one with a capability.
+def layout_with(options: argparse.Namespace, noun: str, find: Callable[[Store], T | None]) -> T:
+    """What the store that the options describe must have.
+
+    Args:
+      noun: what it must have, in words, for the error: "index tables".
+      find: gives what a store has; None if it has it not.
 
     Raises:
-      UsageError: see `layout_of`; or it has not the capability.
+      UsageError: see `layout_of`; or it has it not.
     """
-    if options.layout == DECLARED:
-        raise UsageError(str(MissingCapabilityError.of(DECLARED, kind)))
-    return required(layout_of(options), kind)
+    found = find(layout_of(options)) if options.layout != DECLARED else None
+    if found is None:
+        raise UsageError(str(missing(options.layout, noun, find)))
+    return found
 
 
 def opentsdb_of(options: argparse.Namespace, noun: str) -> OpenTsdb:
-    """The layout that the options describe, as OpenTSDB's, for what only OpenTSDB has.
+    """The store that the options describe, as OpenTSDB's, for what only OpenTSDB has.
 
     Args:
       noun: what is asked for, for the error: "annotations".
 
     Raises:
-      UsageError: see `layout_of`; or it is another layout.
+      UsageError: see `layout_of`; or it is another store.
     """
-    if options.layout == DECLARED:
-        raise UsageError(str(MissingCapabilityError(DECLARED, noun)))
-    return required_opentsdb(layout_of(options), noun)
+    return layout_with(options, noun, find_opentsdb)
 
 
-def required(layout: StoredLayout, kind: type[C]) -> C:
-    """A layout as one with a capability that the options ask for.
+def required_opentsdb(store: ReadableStore, noun: str) -> OpenTsdb:
+    """A store as OpenTSDB's, for what the options ask for and only OpenTSDB has.
 
     Raises:
-      UsageError: it has not the capability.
+      UsageError: it is another store.
     """
     try:
-        return capability(layout, kind)
-    except MissingCapabilityError as error:
-        raise UsageError(str(error)) from error
-
-
-def required_opentsdb(layout: StoredLayout, noun: str) -> OpenTsdb:
-    """A layout as OpenTSDB's, for what the options ask for and only OpenTSDB has.
-
-    Raises:
-      UsageError: it is another layout.
-    """
-    try:
-        return as_opentsdb(layout, noun)
-    except MissingCapabilityError as error:
+        return as_opentsdb(store, noun)
+    except MissingAbilityError as error:
         raise UsageError(str(error)) from error
 
 

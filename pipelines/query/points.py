@@ -23,7 +23,7 @@ from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import check_output, render
 from timebeam.schema.bits.times import parse_time
 from timebeam.schema.core.annotations import Annotation
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import AmbiguousNameError, Selection, UnknownNameError
 from timebeam.schema.query.answer import SUM, all_of, by_start
@@ -88,14 +88,14 @@ class PointQuery:
     """
 
     target: Target
-    layout: ReadableLayout
+    layout: ReadableStore
     question: Question
     rollups: tuple[OpenTsdb, RollupConfig] | None
     meter: Meter | None
     now_ms: int
 
     @classmethod
-    def of(cls, options: argparse.Namespace, layout: ReadableLayout) -> PointQuery:
+    def of(cls, options: argparse.Namespace, layout: ReadableStore) -> PointQuery:
         """The query of some options, whose tables are there.
 
         Raises:
@@ -151,7 +151,7 @@ class PointQuery:
             raise UsageError(str(error)) from error
 
 
-def answer_points(options: argparse.Namespace, layout: ReadableLayout) -> int:
+def answer_points(options: argparse.Namespace, layout: ReadableStore) -> int:
     """Answers the query of points that the options describe.
 
     Raises:
@@ -241,7 +241,7 @@ def _global_annotations(
     return notes or (), damage
 
 
-def _why_nothing(options: argparse.Namespace, layout: ReadableLayout, series: Sequence[Series]) -> str:
+def _why_nothing(options: argparse.Namespace, layout: ReadableStore, series: Sequence[Series]) -> str:
     """Why a query has no results.
 
     Args:

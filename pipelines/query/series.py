@@ -21,9 +21,9 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
-from timebeam.schema.core.contract import ReadableLayout, SeriesIndex
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.series.search_series import Listed, SeriesQuery
-from timebeam.schema.stores import as_opentsdb, find_capability, find_opentsdb
+from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names, names_from
@@ -80,7 +80,7 @@ def list_series(options: argparse.Namespace) -> int:
 
 
 def find_series(
-    options: argparse.Namespace, target: Target, layout: ReadableLayout, pattern: SeriesQuery
+    options: argparse.Namespace, target: Target, layout: ReadableStore, pattern: SeriesQuery
 ) -> tuple[Iterator[Found], str]:
     """(what is found, where).
 
@@ -105,10 +105,9 @@ def find_series(
     if options.source != "auto":
         opentsdb_of(options, "metadata")
     tables = ", ".join(spec.name for spec in layout.tables() if spec.holds_points)
-    keyed = find_capability(layout, SeriesIndex)
-    if keyed is None:
+    if layout.index is None:
         return from_rows(target, layout, pattern), f"the rows of {tables}"
-    return from_keys(target, keyed, pattern), f"the keys of table {tables}"
+    return from_keys(target, layout, pattern), f"the keys of table {tables}"
 
 
 def check_storable(form: Names, text: str) -> None:

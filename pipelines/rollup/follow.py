@@ -26,9 +26,8 @@ from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
-from timebeam.schema.core.contract import HourMarks
 from timebeam.schema.core.rows import Cell, Deletion
-from timebeam.schema.stores import as_opentsdb, capability
+from timebeam.schema.stores import as_opentsdb
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.flow.metrics import counted
 from timebeam.transforms.read.table_reader import TableReader
@@ -299,7 +298,7 @@ class FollowedRollup(AnyJob):
     def _mark_first(self) -> None:
         layout = as_opentsdb(self.rounds.rollup.work.layout, "UID tables")
         uids = layout.metric_uids(TableReader(self.target)).values()
-        marker = TouchedMarker(capability(layout, HourMarks))
+        marker = TouchedMarker(layout)
         for start_s in self.marked_first:
             marker.mark(self.target, [(uid, start_s) for uid in uids], stored=True)
 

@@ -13,7 +13,6 @@ from timebeam.pipelines.options.values import (
     layout_of,
     layout_with,
     read_config,
-    required,
     rollups_of,
     target_of,
 )
@@ -21,11 +20,11 @@ from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
 from timebeam.pipelines.rollup.follow import FollowedRollup, Rounds
 from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.bits.times import DAY_S, hours_between, utc_text
-from timebeam.schema.core.contract import HourMarks, Layout, RollupSeries
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
 from timebeam.schema.rollup.day_plan import RollupPart
-from timebeam.schema.stores import MissingCapabilityError, find_opentsdb
+from timebeam.schema.stores import find_opentsdb, missing
 from timebeam.schema.stores.opentsdb.keys import ranges as key_ranges
 from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.ingest.assign import UidOptions
@@ -97,16 +96,14 @@ def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRoll
     return OpenTsdbRollup(target, [*layout.tables(), *rollup_tables(config, layout)], work)
 
 
-def interval_layouts(
-    options: argparse.Namespace, layout: RollupSeries, config: RollupConfig
-) -> dict[str, Layout]:
+def interval_layouts(options: argparse.Namespace, layout: Store, config: RollupConfig) -> dict[str, Store]:
     """By interval the layout of its rollups: `table` of the configuration stands before its tables' names.
 
     Raises:
       UsageError: the configuration is not for such a layout.
     """
     if config.pre_aggregates:
-        raise UsageError(f"timebeam.preAggregates: {MissingCapabilityError(layout.name, 'rollup tables')}")
+        raise UsageError(f"timebeam.preAggregates: {missing(layout.name, 'rollup tables', find_opentsdb)}")
     raw = options.table_prefix + config.default.table
     if raw != data_tables(layout)[0]:
         raise UsageError(
@@ -128,11 +125,11 @@ def series_tables(options: argparse.Namespace, config: RollupConfig) -> list[Tab
     Raises:
       UsageError: see `interval_layouts`.
     """
-    layout = layout_with(options, RollupSeries)
+    layout = layout_with(options, "rollups as series", lambda store: store if store.rollup_names else None)
     return _tables_of(layout, interval_layouts(options, layout, config))
 
 
-def _tables_of(layout: Layout, layouts: Mapping[str, Layout]) -> list[TableSpec]:
+def _tables_of(layout: Store, layouts: Mapping[str, Store]) -> list[TableSpec]:
     starts = "the start of the interval that is rolled up"
     specs = [
         dataclasses.replace(spec, cell_time=starts) if spec.holds_points else spec
@@ -186,7 +183,7 @@ def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Per
     Raises:
       UsageError: they make no sense together.
     """
-    layout = layout_with(options, RollupSeries)
+    layout = layout_with(options, "rollups as series", lambda store: store if store.rollup_names else None)
     layouts = interval_layouts(options, layout, config)
     if layout.read_only:
         raise UsageError(layout.read_only)
@@ -221,7 +218,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
     else:
         rollup = series_rollup(options, read_config(options.rollup_config), period)
     rollup = dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), touched=options.touched)
-    since_s = required(rollup.work.layout, HourMarks).marked_since_s
+    since_s = rollup.work.layout.marked_since_s
     if options.follow:
         return _followed(options, rollup, since_s, period if has_range else None)
     if since_s is not None and (options.touched or period.end_ms > since_s * 1000):

@@ -17,9 +17,9 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.reading import AmbiguousNameError, Reader
-from timebeam.schema.core.rows import Row, StoredLayout
+from timebeam.schema.core.rows import Row
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
@@ -120,7 +120,7 @@ class Caches:
       lists: the answers to suggestions and lookups.
     """
 
-    def __init__(self, layout: StoredLayout, most_bytes: int) -> None:
+    def __init__(self, layout: ReadableStore, most_bytes: int) -> None:
         self._with_uids = find_opentsdb(layout)
         self.forget_names()
         self.lists = TimedCache[Any](MOST_LISTS)
@@ -145,7 +145,7 @@ class Api:
     """
 
     target: Target
-    layout: ReadableLayout
+    layout: ReadableStore
     rollups: tuple[OpenTsdb, RollupConfig] | None = None
     ignored_labels: Sequence[str] = ()
     meter: Meter | None = None

@@ -11,12 +11,11 @@ from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.bits.times import HOUR_MS, floor_to
-from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Scan, Selection, UnknownNameError
 from timebeam.schema.core.writing import Name
 from timebeam.schema.series.search_series import Listed, SeriesQuery
-from timebeam.schema.stores import find_capability, find_opentsdb
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
 from timebeam.schema.stores.opentsdb.http.search import (
     LastQuery,
@@ -179,7 +178,7 @@ def _listed(api: Api, query: SuggestQuery | LookupQuery, read: Callable[[], list
 
 def metric_names(api: Api) -> Iterator[str]:
     """The names of all metrics."""
-    if find_opentsdb(api.layout) or find_capability(api.layout, SeriesIndex):
+    if find_opentsdb(api.layout) or api.layout.index:
         return _names(api, "metrics", "")
     listed = _readable(api, from_rows(api.target, api.layout, SeriesQuery("*", {}), api.meter))
     return iter(sorted({one.series.metric for one in listed}))
@@ -208,12 +207,12 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
     patterns = SeriesQuery("*" if query.metric is None else query.metric, {})
     layout = find_opentsdb(api.layout)
     if layout is None:
-        keyed = find_capability(api.layout, SeriesIndex)
-        if keyed is None:
+        if api.layout.index is None:
             raise not_found()
         return iter(
             sorted(
-                _readable(api, from_keys(api.target, keyed, patterns, api.meter)), key=lambda one: one.series
+                _readable(api, from_keys(api.target, api.layout, patterns, api.meter)),
+                key=lambda one: one.series,
             )
         )
     names = [Name(*pair) for pair in query.names()]
@@ -245,11 +244,10 @@ def _names_of_series(api: Api, kind: str, start: str) -> list[str]:
     None for declared tables, whose names are found by reading all rows: Grafana asks to see whether the
     server works.
     """
-    keyed = find_capability(api.layout, SeriesIndex)
-    if keyed is None:
+    if api.layout.index is None:
         return []
     names: set[str] = set()
-    for one in _readable(api, from_keys(api.target, keyed, SeriesQuery("*", {}), api.meter)):
+    for one in _readable(api, from_keys(api.target, api.layout, SeriesQuery("*", {}), api.meter)):
         if kind == "metrics":
             names.add(one.series.metric)
         else:

@@ -16,7 +16,7 @@ import msgspec
 
 from timebeam.pipelines.sizing.measure import Case, Measured, SizingLoad, cases, measure
 from timebeam.schema.core import rows
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.writing import Packing
 
 HEADROOM = 0.7
@@ -133,7 +133,7 @@ class SizingPlan:
     warnings: tuple[str, ...]
 
 
-def plan(layout: Layout, load: SizingLoad, node: NodeFigures) -> SizingPlan:
+def plan(layout: Store, load: SizingLoad, node: NodeFigures) -> SizingPlan:
     """Sizes of every packing of a layout.
 
     Raises:

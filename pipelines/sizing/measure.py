@@ -16,11 +16,11 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.contract import Layout, SeriesIndex
+from timebeam.schema.core.abilities import SeriesIndex
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Row, stored_bytes
 from timebeam.schema.core.writing import Name, Packing, SeriesKey
-from timebeam.schema.stores import find_capability
 
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z: rows of the sample begin there or later."""
@@ -129,12 +129,12 @@ class SizingLoad:
 class Uids:
     """Assigns consecutive UIDs to the names of a sample."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Store) -> None:
         self._widths = layout.uids.widths if layout.uids else {}
         self._uids: dict[Name, bytes] = {}
         self._last = dict.fromkeys(self._widths, 0)
 
-    def assign(self, layout: Layout, series: Series) -> dict[Name, bytes]:
+    def assign(self, layout: Store, series: Series) -> dict[Name, bytes]:
         """The UID of each name of a series."""
         uids = {}
         for name in layout.names(series):
@@ -210,7 +210,7 @@ class Measured:
         return self.cells_per_point * self.points_per_row
 
 
-def cases(layout: Layout) -> Iterator[Case]:
+def cases(layout: Store) -> Iterator[Case]:
     """The packings of a layout, from a stream and from files; without appends from files."""
     for packing in layout.packings:
         yield Case(packing, stream=True)
@@ -218,7 +218,7 @@ def cases(layout: Layout) -> Iterator[Case]:
             yield Case(packing, stream=False)
 
 
-def measure(layout: Layout, load: SizingLoad, case: Case) -> Measured:
+def measure(layout: Store, load: SizingLoad, case: Case) -> Measured:
     """Encodes the sample.
 
     Raises:
@@ -241,7 +241,7 @@ def measure(layout: Layout, load: SizingLoad, case: Case) -> Measured:
         shuffled += len(table) + len(key) + len(packed)
     rows = [layout.pack(table, key, packed, case.packing) for (table, key), packed in payloads.items()]
     cells = [(row.key, cell) for row in rows for cell in row.cells]
-    index = find_capability(layout, SeriesIndex)
+    index = layout.index
     first, further = _index_bytes(index, batch, span_ms) if index else (0.0, 0.0)
     return Measured(
         span_ms,
@@ -259,7 +259,7 @@ def measure(layout: Layout, load: SizingLoad, case: Case) -> Measured:
 
 
 @functools.lru_cache(maxsize=1)  # of all cases of a plan
-def row_span(layout: Layout, load: SizingLoad) -> tuple[int, int]:
+def row_span(layout: Store, load: SizingLoad) -> tuple[int, int]:
     """(start, length) in ms of the time that a row holds, from the times at which keys change.
 
     The row is the second one that begins after `START_MS`.
@@ -287,22 +287,22 @@ def row_span(layout: Layout, load: SizingLoad) -> tuple[int, int]:
     return start_ms, next_row(start_ms) - start_ms
 
 
-def _key(layout: Layout, uids: Uids, series: Series) -> SeriesKey:
+def _key(layout: Store, uids: Uids, series: Series) -> SeriesKey:
     refused = layout.refuse(series)
     if refused is not None:
         raise refused
     return layout.series_key(series, uids.assign(layout, series))
 
 
-def _index_bytes(layout: SeriesIndex, batch: PointBatch, span_ms: int) -> tuple[float, float]:
+def _index_bytes(index: SeriesIndex, batch: PointBatch, span_ms: int) -> tuple[float, float]:
     """Bytes of index tables per series: (for the first row, for each further row)."""
     seen: set[tuple[str, bytes, str, bytes]] = set()
     sizes = []
     for shift_ms in (0, span_ms):
         size = 0
         moved = dataclasses.replace(batch, times_ms=batch.times_ms + shift_ms)
-        for number, base_ms in layout.index_entries(moved):
-            size += _new_bytes(layout.index(moved.series[number], base_ms), seen)
+        for number, base_ms in index.entries(moved):
+            size += _new_bytes(index.rows(moved.series[number], base_ms), seen)
         sizes.append(size / len(batch.series))
     return sizes[0], sizes[1]
 
@@ -320,7 +320,7 @@ def _new_bytes(rows: Sequence[Row], seen: set[tuple[str, bytes, str, bytes]]) ->
 
 
 @functools.lru_cache(maxsize=1)
-def _busiest_head(layout: Layout, load: SizingLoad) -> float:
+def _busiest_head(layout: Store, load: SizingLoad) -> float:
     """See `Measured.busiest_head`."""
     uids = Uids(layout)
     count = min(_HEADS, load.series_per_metric)

@@ -30,10 +30,10 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import ends_before
-from timebeam.schema.core.contract import Layout, ReadableLayout
+from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.stores import MissingCapabilityError, find_opentsdb
+from timebeam.schema.stores import find_opentsdb, missing
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.schema.stores.opentsdb.keys import SPAN_S
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
@@ -90,7 +90,7 @@ class Copy(Job):
     """
 
     graph: PointsGraph
-    source: ReadableLayout
+    source: ReadableStore
     start_ms: int
     end_ms: int
     verify_only: bool
@@ -212,7 +212,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
 
 
 def _table_pairs(
-    options: argparse.Namespace, source: ReadableLayout, sink: Layout
+    options: argparse.Namespace, source: ReadableStore, sink: Store
 ) -> list[tuple[TableSpec, TableSpec, TablePair]]:
     """(table to read, table to write, the two with their content) of what `--also` names.
 
@@ -250,7 +250,7 @@ def _table_pairs(
     return pairs
 
 
-def _settings(options: argparse.Namespace, source: ReadableLayout) -> NewSettings:
+def _settings(options: argparse.Namespace, source: ReadableStore) -> NewSettings:
     """The settings of the tables to write; names that are escaped in the source stay so by default."""
     values = vars(options) | {"layout": options.to}
     sink_options = argparse.Namespace(**values | _sink_options(vars(options)))
@@ -305,11 +305,11 @@ def _print_rows(compared: ComparedRows, translate: TranslateJob) -> int:
     return 0
 
 
-def _print_attached(compared: ComparedAttached, sink: Layout, refused: int) -> int:
+def _print_attached(compared: ComparedAttached, sink: Store, refused: int) -> int:
     """Prints what became of annotations and histograms, if there are any; returns the exit code."""
     if find_opentsdb(sink) is None:
         if compared.missing:
-            why = MissingCapabilityError(sink.name, "annotations")
+            why = missing(sink.name, "annotations", find_opentsdb)
             print(f"not copied: {compared.missing:,} annotations and histograms: {why}")
         return 0
     if compared.annotations or compared.histograms:

@@ -30,13 +30,12 @@ from timebeam.pipelines.query.points import tag_filters
 from timebeam.pipelines.store.retention import old_points
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.times import utc_text
-from timebeam.schema.core.contract import HourMarks, ReadableLayout, WritableLayout
+from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.reading import Finding, Reader, Selection, UnknownNameError
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.query.question import NONE, Question, literals_of
-from timebeam.schema.stores import find_capability
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.table_list import check_tables, table_exists
 from timebeam.transforms.care.delete_log import interrupted_logs, used_s, write_done
@@ -201,7 +200,7 @@ class Delete(Job):
             note(line)
         layout = self.work.layout
         wait_ms = self.work.newest_ms + SETTLED_MS - int(time.time() * 1000)
-        appends = isinstance(layout, WritableLayout) and Packing.APPEND in layout.packings
+        appends = isinstance(layout, Store) and Packing.APPEND in layout.packings
         if appends and not run.dry_run and wait_ms > 0:
             note(f"waiting {wait_ms / 1000:.0f} s, until a minute has passed since the dry run")
             time.sleep(wait_ms / 1000)
@@ -305,13 +304,12 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     return Delete(target, tables, work, token._replace(options=digest))
 
 
-def _marker_of(layout: ReadableLayout) -> TouchedMarker | None:
+def _marker_of(layout: ReadableStore) -> TouchedMarker | None:
     """What marks the hours that a deletion changes; None if the layout has no such marks."""
-    marking = find_capability(layout, HourMarks)
-    return None if marking is None else TouchedMarker(marking)
+    return TouchedMarker(layout) if isinstance(layout, Store) else None
 
 
-def _selected(options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int) -> Question:
+def _selected(options: argparse.Namespace, layout: ReadableStore, reader: Reader, now_ms: int) -> Question:
     """The question of the options.
 
     Raises:

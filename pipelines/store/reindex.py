@@ -13,7 +13,6 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
-from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.rejections import Rejected
 from timebeam.transforms.ingest.index import COUNTERS, Reindex, ReindexJob
 
@@ -51,6 +50,6 @@ def job_of(options: argparse.Namespace, now_ms: int) -> RebuildIndex:
     Raises:
       UsageError: the layout has no index tables.
     """
-    layout = layout_with(options, SeriesIndex)
+    layout = layout_with(options, "index tables", lambda store: store if store.index else None)
     target = target_of(options)
     return RebuildIndex(target, layout.tables(), ReindexJob(target, layout, options.dry_run))

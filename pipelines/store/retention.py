@@ -7,18 +7,18 @@ import argparse
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import rollups_of
 from timebeam.schema.bits.times import DAY_MS, floor_to
-from timebeam.schema.core.contract import ReadableLayout, SeriesIndex
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.reading import Reader
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.series.retention_rules import parse_rules, rule_of
-from timebeam.schema.stores import find_capability, find_opentsdb
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.rollup_tables import POINT_BYTES, ROLLUP_BYTES
 from timebeam.transforms.care.delete_points import DeleteTask, RolledTable
 from timebeam.transforms.rollup.rollup_job import outputs
 
 
 def old_points(
-    options: argparse.Namespace, layout: ReadableLayout, reader: Reader, now_ms: int
+    options: argparse.Namespace, layout: ReadableStore, reader: Reader, now_ms: int
 ) -> list[DeleteTask]:
     """For each metric that a rule of `--keep_days` matches, the points and rollups of too old UTC days.
 
@@ -28,11 +28,11 @@ def old_points(
     others = options.metric, options.tag, options.explicit_tags, options.tsuid, options.start
     if any(others) or options.origins["end"] == "--end":
         raise UsageError("--keep_days selects by itself: leave out METRIC, --start, --end, --tag and --tsuid")
-    with_uids, indexed = find_opentsdb(layout), find_capability(layout, SeriesIndex)
+    with_uids, indexed = find_opentsdb(layout), layout.index
     if with_uids is not None:
         metrics = list(with_uids.metric_uids(reader))
     elif indexed is not None:
-        metrics = sorted({series.metric for series, _ in indexed.indexed(None, reader)})
+        metrics = sorted({series.metric for series, _ in indexed.series(None, reader)})
     else:
         raise UsageError(f"layout {layout.name}: set an age with `timebeam tables retention`")
     try:

@@ -20,7 +20,7 @@ from timebeam.pipelines.options.stored import read_rows, settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.archive.pcodec_columns import CodecMissingError, codec
-from timebeam.schema.archive.view import Archivable
+from timebeam.schema.archive.view import find_archivable
 from timebeam.schema.bits.times import HOUR_MS, parse_duration, utc_text
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores import find_opentsdb
@@ -109,7 +109,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
     Raises:
       UsageError: they make no sense together, or a package is missing.
     """
-    layout = layout_with(options, Archivable)
+    layout = layout_with(options, "archive", find_archivable)
     if not layout.archive_view.is_used:
         raise UsageError(
             "these tables have no archive: create one with `timebeam tables create --archive true` and their "

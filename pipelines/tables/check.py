@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from timebeam.pipelines.options.storing import hidden_points
 from timebeam.pipelines.options.values import create_command, store_of, target_of
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.reading import Finding, Scan, Severity
 from timebeam.schema.core.rows import WHOLE_TABLE, Row
 from timebeam.transforms.bigtable.table_list import check_tables, recent_table_names
@@ -48,7 +48,7 @@ class _EnoughRowsError(Exception):
 
 
 def audit(
-    target: Target, layout: ReadableLayout, show: Callable[[Finding], object], most_rows: int | None = None
+    target: Target, layout: ReadableStore, show: Callable[[Finding], object], most_rows: int | None = None
 ) -> Audit:
     """Looks at the rows of a layout.
 
@@ -77,7 +77,7 @@ def audit(
     return Audit(rows, counts[Severity.DAMAGE], counts[Severity.NOTE])
 
 
-def audit_aloud(target: Target, layout: ReadableLayout, most: int, most_rows: int | None = None) -> Audit:
+def audit_aloud(target: Target, layout: ReadableStore, most: int, most_rows: int | None = None) -> Audit:
     """As `audit`; prints the first `most` findings and the counts."""
     numbers = itertools.count()
 

@@ -14,7 +14,7 @@ from timebeam.pipelines.options.values import layout_named
 from timebeam.pipelines.sizing.estimate import HEADROOM, NODES, Sizes, SizingPlan, plan
 from timebeam.pipelines.sizing.measure import SizingLoad, Values
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 
 _MONTH_HOURS = 730
 
@@ -44,7 +44,7 @@ def load_of(options: argparse.Namespace) -> SizingLoad:
         raise UsageError(f"{error}: give --name_length, or fewer names") from error
 
 
-def _layout_of(options: argparse.Namespace) -> Layout:
+def _layout_of(options: argparse.Namespace) -> Store:
     """The layout that the options describe; raises UsageError if it cannot be planned for."""
     if options.layout == DECLARED:
         raise UsageError(

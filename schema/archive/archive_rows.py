@@ -19,11 +19,18 @@ import numpy as np
 
 from timebeam.schema.archive import archive_cell
 from timebeam.schema.archive.archive_cell import PartHeader, PartPlace, PartPoints
-from timebeam.schema.archive.keys import BLOCK_CODE, BLOCK_S, SPANS_S, ArchiveKey, archive_key, parse_key
+from timebeam.schema.archive.keys import (
+    BLOCK_CODE,
+    BLOCK_S,
+    SPANS_S,
+    ArchiveKey,
+    SeriesHeads,
+    archive_key,
+    parse_key,
+)
 from timebeam.schema.archive.pcodec_columns import ArchiveError
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.batches import join, latest_points
-from timebeam.schema.core.contract import SeriesHeads
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ColumnRange, DecodedRows, Finding, Selected, Severity
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions

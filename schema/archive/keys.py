@@ -7,10 +7,9 @@ of a series in one block have one span, so they never overlap.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from timebeam.schema.bits.times import DAY_S, HOUR_S
-from timebeam.schema.core.contract import SeriesHeads
 from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.reading import prefix_range
 from timebeam.schema.core.writing import SeriesKey
@@ -51,6 +50,17 @@ class ArchiveKey(NamedTuple):
     def end_s(self) -> int:
         """The end of the row's span."""
         return self.base_s + SPANS_S[self.code]
+
+
+class SeriesHeads(Protocol):
+    """Finds the head of a row key: the bytes that data rows and archive rows of a series begin with."""
+
+    def head_bytes(self, key: bytes) -> int:
+        """The number of bytes before the time in a data row's key, or the span code in an archive row's.
+
+        Raises:
+          ValueError: the key is of neither kind.
+        """
 
 
 def span_for(points: int, hours: int) -> int:

@@ -26,13 +26,14 @@ from timebeam.schema.archive.keys import (
     BLOCK_S,
     SPANS_S,
     ArchiveKey,
+    SeriesHeads,
     archive_key,
     parse_key,
 )
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.batches import run_starts
-from timebeam.schema.core.contract import Capability, Layout, SeriesHeads
+from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import (
     ArchiveRead,
@@ -44,7 +45,7 @@ from timebeam.schema.core.reading import (
     Severity,
     row_findings,
 )
-from timebeam.schema.core.rows import Cell, Row, StoredLayout, TableSpec
+from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.core.writing import SeriesKey
 
 _BLOCK_MS = BLOCK_S * 1000
@@ -116,7 +117,7 @@ class ArchiveView(abc.ABC, Generic[P]):
 
     @abc.abstractmethod
     def row_at(self, series: SeriesKey, time_s: int) -> Row:
-        """A data row with one cell, without value, at a time in s; `HourMarks.hours` finds its hour."""
+        """A data row with one cell, without value, at a time in s; `Store.hours` finds its hour."""
 
     @abc.abstractmethod
     def numbers(self, row: Row) -> Sequence[Cell]:
@@ -350,10 +351,8 @@ def _archived(
     return ReadRow(row, key, ArchiveRead(late, count_points(row), period))
 
 
-class Archivable(Capability, Layout):
-    """A layout whose closed hours can be archived in a table of their own."""
-
-    noun = "archive"
+class Archivable(Store):
+    """A store whose closed hours can be archived in a table of their own."""
 
     @property
     @abc.abstractmethod
@@ -361,7 +360,12 @@ class Archivable(Capability, Layout):
         """Its archive, even if these tables have none."""
 
 
-def find_archive(layout: StoredLayout) -> ArchiveView[Any] | None:
-    """The archive of a layout; None if its tables have none."""
-    view = layout.archive_view if isinstance(layout, Archivable) else None
+def find_archivable(store: ReadableStore) -> Archivable | None:
+    """The store, if its closed hours can be archived; else None."""
+    return store if isinstance(store, Archivable) else None
+
+
+def find_archive(store: ReadableStore) -> ArchiveView[Any] | None:
+    """The archive of a store; None if its tables have none."""
+    view = store.archive_view if isinstance(store, Archivable) else None
     return view if view is not None and view.is_used else None

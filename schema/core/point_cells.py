@@ -15,9 +15,11 @@ import numpy as np
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S
 from timebeam.schema.core.batches import distinct, join
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.writing import SeriesKey
 
 
 class RowKind(NamedTuple):
@@ -82,7 +84,7 @@ def decode_together(
     read: Callable[[PointCells], CellPoints],
     decode_alone: Callable[[Row, Series], DecodedRows],
 ) -> DecodedRows:
-    """See `Layout.decode_rows`; the points come in the order of the rows.
+    """See `Store.decode_rows`; the points come in the order of the rows.
 
     Args:
       kind_of: None for a row to be decoded alone.
@@ -180,7 +182,7 @@ _HOURS = 1 << 42
 def hours_of(
     metrics: Sequence[str], bases_ms: Sequence[int], counts: Sequence[int], offsets_ms: Int64s
 ) -> set[tuple[bytes, int]]:
-    """`HourMarks.hours` for n points in m rows.
+    """`Store.hours` for n points in m rows.
 
     Args:
       metrics, bases_ms, counts: metric, base time and number of points of each row.
@@ -192,3 +194,26 @@ def hours_of(
     pairs = distinct((np.repeat(indexes, counts) * _HOURS + times_ms // HOUR_MS)[times_ms >= 0])
     names = [metric.encode() for metric in numbers]
     return {(names[pair // _HOURS], pair % _HOURS * HOUR_S) for pair in pairs.tolist()}
+
+
+def restored_points(store: Store, row: Row, decoded: DecodedRows, key: SeriesKey) -> PointBatch:
+    """The points of a decoded row, after a check that this store writes them into this row.
+
+    Raises:
+      ValueError: it does not, or the row is damaged.
+    """
+    if decoded.damage:
+        raise ValueError(decoded.damage[0][1])
+    batch = decoded.batch
+    if not len(batch):
+        return batch
+    for series in batch.series:
+        refusal = store.refuse(series)
+        if refusal is not None:
+            raise refusal
+    encoded = store.encode(batch, [key])
+    if encoded.rejected:
+        raise ValueError(encoded.rejected[0].message)
+    if any((fragment.table, fragment.key) != (row.table, row.key) for fragment in encoded.fragments):
+        raise ValueError("its points belong in another row")
+    return batch

@@ -7,7 +7,6 @@ The emulator has none of them.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -121,9 +120,9 @@ class TableSpec:
       name: with prefix.
       families: the versions of a cell that garbage collection keeps, by family.
       holds_points: whether pipelines write points into it.
-      is_index: whether pipelines write the rows of `SeriesIndex.index` into it.
+      is_index: whether pipelines write the rows of `SeriesIndex.rows` into it.
       same_keys: whether its rows have the keys of data rows, at least up to the bytes at which
-        `ReadableLayout.cut_at` cuts.
+        `ReadableStore.cut_at` cuts.
       cell_time: what its cell timestamps mean, in words, since the age of a cell counts from them. Empty if
         a maximum age would delete cells in use, such as names and index entries.
     """
@@ -138,17 +137,3 @@ class TableSpec:
 
 ARRIVAL = "the arrival of the data (modification time of its file, publish time of its message)"
 """The `cell_time` of tables whose cell timestamps are the arrival of their points."""
-
-
-class StoredLayout(abc.ABC):
-    """What every layout has. Instances are immutable and can be pickled.
-
-    Attributes:
-      name: its value of the option --layout.
-    """
-
-    name: str
-
-    @abc.abstractmethod
-    def tables(self) -> Sequence[TableSpec]:
-        """The tables it needs, data tables first."""

@@ -60,3 +60,11 @@ class Encoded:
         for table, key, packed in self.fragments:
             rows.setdefault((table, key), []).append(packed)
         return rows
+
+
+class SeriesSpan(NamedTuple):
+    """The points of one row: the row key without its time, the first and last time in ms."""
+
+    series: bytes
+    first_ms: int
+    last_ms: int

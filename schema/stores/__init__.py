@@ -1,33 +1,32 @@
-"""Stored layouts by name: each is imported when it is asked for; no other module knows all of them."""
+"""Stores by name: each is imported when it is asked for; no other module knows all of them."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, cast
 
-from timebeam.schema.core.contract import Capability, Layout
-from timebeam.schema.core.rows import StoredLayout
+from timebeam.schema.core.contract import ReadableStore, Store
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb as OpenTsdb
 
-_OPENTSDB = "opentsdb"
 _CLASSES = {
-    _OPENTSDB: ("opentsdb", "OpenTsdb"),
+    "opentsdb": ("opentsdb", "OpenTsdb"),
     "heroic": ("heroic", "Heroic"),
     "heroic-readable": ("heroic", "HeroicReadable"),
     "kairosdb": ("kairosdb", "KairosDb"),
 }
-"""By the name of a layout its package and its class."""
+"""By the name of a store, as of --layout, its package and its class."""
 
 
-class _Layouts(Mapping[str, type[Layout]]):
-    """The classes of the layouts by name."""
+class _Stores(Mapping[str, type[Store]]):
+    """The classes of the stores by name."""
 
-    def __getitem__(self, name: str) -> type[Layout]:
+    def __getitem__(self, name: str) -> type[Store]:
         package, class_name = _CLASSES[name]
-        found: type[Layout] = getattr(importlib.import_module(f"{__name__}.{package}.layout"), class_name)
+        module = importlib.import_module(f"timebeam.schema.stores.{package}.layout")
+        found: type[Store] = getattr(module, class_name)
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -36,64 +35,48 @@ class _Layouts(Mapping[str, type[Layout]]):
     def __len__(self) -> int:
         return len(_CLASSES)
 
-
-LAYOUTS = _Layouts()
-
-C = TypeVar("C", bound=Capability)
+    def __contains__(self, name: object) -> bool:
+        return name in _CLASSES
 
 
-class MissingCapabilityError(ValueError):
-    """A layout lacks an ability.
+STORES = _Stores()
+
+
+class MissingAbilityError(ValueError):
+    """A store lacks what is asked of it."""
+
+
+def missing(name: str, noun: str, find: Callable[[Store], object]) -> MissingAbilityError:
+    """The error for a store that lacks what is asked of it, which names those that have it.
+
+    >>> print(missing("opentsdb", "index tables", lambda store: store.index))
+    layout opentsdb has no index tables; heroic, heroic-readable and kairosdb have
 
     Args:
-      layout: its name.
+      name: of the store.
       noun: what it lacks, in words.
-      able: the names of the layouts that have it.
+      find: gives what a store has; None if it has it not.
     """
-
-    def __init__(self, layout: str, noun: str, able: Sequence[str] = (_OPENTSDB,)) -> None:
-        names = " and ".join([", ".join(able[:-1]), able[-1]] if len(able) > 1 else able)
-        hint = f"; {names} {'have' if len(able) > 1 else 'has'}" if able else ""
-        super().__init__(f"layout {layout} has no {noun}{hint}")
-
-    @classmethod
-    def of(cls, layout: str, kind: type[Capability]) -> MissingCapabilityError:
-        """The error for a layout without a capability."""
-        return cls(layout, kind.noun, [name for name, able in LAYOUTS.items() if issubclass(able, kind)])
+    able = [each for each, cls in STORES.items() if find(cls.from_options({})) is not None]
+    names = " and ".join([", ".join(able[:-1]), able[-1]] if len(able) > 1 else able)
+    hint = f"; {names} {'have' if len(able) > 1 else 'has'}" if able else ""
+    return MissingAbilityError(f"layout {name} has no {noun}{hint}")
 
 
-def find_opentsdb(layout: StoredLayout) -> OpenTsdb | None:
-    """The layout, if it is OpenTSDB's; else None."""
-    if layout.name != _OPENTSDB:
-        return None
-    return cast("OpenTsdb", layout)
+def find_opentsdb(store: ReadableStore) -> OpenTsdb | None:
+    """The store, if it is OpenTSDB's; else None."""
+    return cast("OpenTsdb", store) if store.name == "opentsdb" else None
 
 
-def as_opentsdb(layout: StoredLayout, noun: str) -> OpenTsdb:
-    """The layout as OpenTSDB's, for what only OpenTSDB has.
+def as_opentsdb(store: ReadableStore, noun: str) -> OpenTsdb:
+    """The store as OpenTSDB's, for what only OpenTSDB has.
 
     Args:
       noun: what is asked for, for the error: "annotations".
 
     Raises:
-      MissingCapabilityError: it is another layout.
+      MissingAbilityError: it is another store.
     """
-    if (found := find_opentsdb(layout)) is None:
-        raise MissingCapabilityError(layout.name, noun)
+    if (found := find_opentsdb(store)) is None:
+        raise missing(store.name, noun, find_opentsdb)
     return found
-
-
-def capability(layout: StoredLayout, kind: type[C]) -> C:
-    """The layout, typed as one with the capability.
-
-    Raises:
-      MissingCapabilityError: it lacks it.
-    """
-    if not isinstance(layout, kind):
-        raise MissingCapabilityError.of(layout.name, kind)
-    return layout
-
-
-def find_capability(layout: StoredLayout, kind: type[C]) -> C | None:
-    """The layout, typed as one with the capability; None if it lacks it."""
-    return layout if isinstance(layout, kind) else None

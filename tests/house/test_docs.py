@@ -14,7 +14,7 @@ from timebeam.pipelines.deploy import options_page
 from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.formats import FORMATS
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 from timebeam.transforms.flow import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ def test_the_page_of_options_is_up_to_date():
 
 
 def test_every_command_format_and_layout_stands_in_the_readme():
-    for name in (*(f"timebeam {command}" for command in COMMANDS), *FORMATS, *LAYOUTS):
+    for name in (*(f"timebeam {command}" for command in COMMANDS), *FORMATS, *STORES):
         assert f"`{name}" in README, name
 
 

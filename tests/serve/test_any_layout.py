@@ -28,7 +28,7 @@ from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.options.values import read_config, readable_of, target_of
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.endpoints import request_of, respond
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series as TimeSeries
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -90,7 +90,7 @@ class Stored:
 
     variant: str
     target: Target
-    layout: ReadableLayout
+    layout: ReadableStore
     flags: Sequence[str]
     config: Path | None = None
 

@@ -10,10 +10,10 @@ from tests.schema.stores.plain_opentsdb import Number, number
 from tests.support.model import Content, SeriesName
 from tests.support.stored import store_archive
 from timebeam.pipelines.options.parameters import LAYOUT
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.reading import Selected, Selection
 from timebeam.schema.core.rows import Row
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader, scan_table
@@ -51,7 +51,7 @@ class AnyStore:
     """The tables of one layout, for one test."""
 
     target: Target
-    layout: Layout
+    layout: Store
     options: Mapping[str, Any]
 
     @classmethod
@@ -64,7 +64,7 @@ class AnyStore:
         name, given = VARIANTS[variant]
         options = {"table_prefix": prefix, **given, **more}
         defaults = {parameter.name: parameter.default for parameter in LAYOUT}
-        store = cls(Target(*bigtable), LAYOUTS[name].from_options({**defaults, **options}), options)
+        store = cls(Target(*bigtable), STORES[name].from_options({**defaults, **options}), options)
         for _ in create_tables(store.target, store.layout.tables(), dry_run=False):
             pass
         store_archive(store.target, store.layout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ArchiveRead, Selected
 from timebeam.schema.core.rows import Row
@@ -19,7 +19,7 @@ class DecodedRow(NamedTuple):
 
 
 def decode_row(
-    layout: ReadableLayout, row: Row, series: Series, archived: ArchiveRead | None = None
+    layout: ReadableStore, row: Row, series: Series, archived: ArchiveRead | None = None
 ) -> DecodedRow:
     """The points of a row."""
     decoded = layout.decode_rows([Selected(row, series, archived)])

@@ -11,7 +11,7 @@ from tests.support.data_client import open_table
 from tests.support.decoded import decode_row
 from timebeam.pipelines.options.stored import FAMILY, VERSION, settings_table
 from timebeam.schema.archive.view import find_archive
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core import contract
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.writing import Name
@@ -27,7 +27,7 @@ CellBytes = tuple[bytes, bytes, int, bytes]
 """(row key, qualifier, timestamp in ms, value)."""
 
 
-def store_archive(target: Target, layout: Layout) -> None:
+def store_archive(target: Target, layout: contract.Store) -> None:
     """Stores that the archive is that of a layout, as `tables adopt` does; nothing for one without."""
     archive = find_archive(layout)
     if archive is None:

@@ -26,11 +26,11 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive.keys import SeriesHeads
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.batches import distinct
-from timebeam.schema.core.contract import SeriesHeads
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ColumnRange, Selected
 from timebeam.schema.core.removal import deletions

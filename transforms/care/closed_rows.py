@@ -16,12 +16,10 @@ from timebeam.schema.archive.keys import BLOCK_S
 from timebeam.schema.archive.view import Archivable, ArchiveView
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S
-from timebeam.schema.core.contract import HourMarks
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import SeriesKey
-from timebeam.schema.stores import capability
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.read.table_reader import TableReader, memory_of
@@ -147,7 +145,7 @@ def marked_hours(job: ArchiveJob, metric: bytes) -> Int64s:
     """The starts, in s, of the hours of a metric that writers have marked since `quiet_ms`."""
     marked_s = []
     with contextlib.suppress(NotFound):  # without rollups there is no table of marks
-        marking = capability(job.layout, HourMarks)
+        marking = job.layout
         marked_s = [
             hour.start_s
             for day in read_days(TableReader(job.target), marking, metric, job.start_s, job.end_s)

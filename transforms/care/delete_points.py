@@ -19,7 +19,7 @@ from apache_beam.pvalue import AsSingleton
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_S, hours_between
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
@@ -113,7 +113,7 @@ class DeleteJob:
     """
 
     target: Target
-    layout: ReadableLayout
+    layout: ReadableStore
     tasks: Sequence[DeleteTask]
     newest_ms: int
     log: str

@@ -15,7 +15,7 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.annotations import parse_stored
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -110,7 +110,7 @@ class ComparedAttached:
 
 
 def compare_attached(
-    target: Target, first: OpenTsdb, second: Layout, start_ms: int, end_ms: int
+    target: Target, first: OpenTsdb, second: Store, start_ms: int, end_ms: int
 ) -> ComparedAttached:
     """Whether all annotations and histograms of a layout are in another one, with equal or newer values."""
     annotated = find_opentsdb(second)
@@ -154,7 +154,7 @@ class CarryJob:
 
     target: Target
     source: OpenTsdb
-    sink: Layout
+    sink: Store
     uids: UidOptions
     start_ms: int
     end_ms: int

@@ -14,7 +14,7 @@ from apache_beam.pvalue import DoOutputsTuple, PBegin
 from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join, latest_points
-from timebeam.schema.core.contract import Layout, ReadableLayout, WritableLayout
+from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -40,7 +40,7 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
       start_ms, end_ms: first and last time, in ms, both inclusive.
     """
 
-    def __init__(self, target: Target, layout: ReadableLayout, start_ms: int, end_ms: int) -> None:
+    def __init__(self, target: Target, layout: ReadableStore, start_ms: int, end_ms: int) -> None:
         super().__init__()
         self._fn = _ReadPointsFn(target, layout, start_ms, end_ms)
 
@@ -60,7 +60,7 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
 class _ReadPointsFn(beam.DoFn):
     """Key ranges in; `PointBatch` out, damage to `REJECTED`."""
 
-    def __init__(self, target: Target, layout: ReadableLayout, start_ms: int, end_ms: int) -> None:
+    def __init__(self, target: Target, layout: ReadableStore, start_ms: int, end_ms: int) -> None:
         self.target, self.layout, self._range = target, layout, (start_ms, end_ms)
 
     def process(self, keys: KeyRange) -> Iterator[PointBatch | RejectedOutput]:
@@ -76,7 +76,7 @@ class _ReadPointsFn(beam.DoFn):
 
 
 def read_points(
-    layout: ReadableLayout, reader: Reader, start_ms: int, end_ms: int
+    layout: ReadableStore, reader: Reader, start_ms: int, end_ms: int
 ) -> Iterator[PointBatch | Rejected]:
     """The points of a time range in batches of about `BATCH_POINTS`, and refusals of unreadable rows.
 
@@ -98,7 +98,7 @@ def read_points(
 
 
 def read_batches(
-    layout: ReadableLayout, selection: Selection, reader: Reader
+    layout: ReadableStore, selection: Selection, reader: Reader
 ) -> Iterator[PointBatch | Rejected]:
     """As `read_points`, for a selection, in the order of `read_decoded`: an instant may come repeatedly."""
     for decoded in read_decoded(layout, selection, reader, BATCH_POINTS):
@@ -166,7 +166,7 @@ _NONE = _SeriesPoints(
 )
 
 
-def compare(target: Target, first: ReadableLayout, second: Layout, start_ms: int, end_ms: int) -> Compared:
+def compare(target: Target, first: ReadableStore, second: Store, start_ms: int, end_ms: int) -> Compared:
     """Compares all series of two layouts in a time range, both ends inclusive.
 
     It holds all points in memory, in 25 bytes each.
@@ -199,7 +199,7 @@ def _positive(counts: dict[Series, int]) -> dict[Series, int]:
     return {series: count for series, count in counts.items() if count}
 
 
-def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: WritableLayout) -> Bools:
+def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: Store) -> Bools:
     """bool[n]: whether the values of a layout are those of the source, as the layout stores them."""
     is_same = (source.kinds == sink.kinds) & (source.bits == sink.bits)
     are_numbers = (source.kinds <= Kind.FLOAT) & (sink.kinds <= Kind.FLOAT)
@@ -217,7 +217,7 @@ def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: WritableLayout) ->
 
 
 def _points_by_series(
-    target: Target, layout: ReadableLayout, start_ms: int, end_ms: int
+    target: Target, layout: ReadableStore, start_ms: int, end_ms: int
 ) -> dict[Series, _SeriesPoints]:
     batches_by_series: dict[Series, list[_SeriesPoints]] = {}
     for batch in read_points(layout, ParallelReader(target), start_ms, end_ms):

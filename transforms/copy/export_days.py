@@ -28,7 +28,7 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import DAY_MS
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Selection
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -96,7 +96,7 @@ class ExportWork:
     """
 
     target: Target
-    layout: ReadableLayout
+    layout: ReadableStore
     start_ms: int
     end_ms: int
     folder: str

@@ -21,7 +21,7 @@ from apache_beam.transforms.window import GlobalWindow
 from timebeam.schema.bits.compression import DamagedError, TruncatedError, content
 from timebeam.schema.bits.json_text import line_spans
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.contract import RefusedRows
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import ARRIVAL, Row
 from timebeam.schema.formats import Message
@@ -132,7 +132,7 @@ class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
       endless: whether the messages are a stream, whose end does not come: parts wait in the state of a step.
     """
 
-    def __init__(self, target: Target, layout: RefusedRows, *, endless: bool) -> None:
+    def __init__(self, target: Target, layout: ReadableStore, *, endless: bool) -> None:
         super().__init__()
         self._target, self._layout, self._endless = target, layout, endless
 
@@ -258,7 +258,7 @@ class _OpenFn(beam.DoFn):
     would win over every later correction.
     """
 
-    def __init__(self, target: Target, layout: RefusedRows) -> None:
+    def __init__(self, target: Target, layout: ReadableStore) -> None:
         self._layout = layout
         self._reader = RememberingReader(TableReader(target))
 

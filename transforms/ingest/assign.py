@@ -16,10 +16,11 @@ from apache_beam.utils import shared
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.writing import Name, SeriesKey
+from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.flow import metrics
@@ -70,7 +71,7 @@ class SeriesKeys:
     def __init__(
         self,
         target: Target,
-        layout: Layout,
+        layout: Store,
         options: UidOptions,
         *,
         dry_run: bool = False,
@@ -184,7 +185,8 @@ class SeriesKeys:
     def _count_collisions(self, series: Series) -> None:
         """Counts the names that are stored as another name is."""
         assert self._cache is not None
-        for stored, name in self._layout.replaced_names(series):
+        opentsdb = find_opentsdb(self._layout)
+        for stored, name in opentsdb.replaced_names(series) if opentsdb else ():
             first = self._cache.replaced.get(stored)
             if first is None:
                 self._cache.replaced[stored] = name
@@ -233,7 +235,7 @@ class KeyedBatch:
 class ReadUidSnapshot(beam.PTransform):  # type: ignore[type-arg]
     """Reads the UID table: a pipeline in, lists of (name, UID) out, as a side input of `AssignFn`."""
 
-    def __init__(self, target: Target, layout: Layout, options: UidOptions) -> None:
+    def __init__(self, target: Target, layout: Store, options: UidOptions) -> None:
         super().__init__()
         self._target, self._layout, self._options = target, layout, options
 
@@ -248,7 +250,7 @@ class ReadUidSnapshot(beam.PTransform):  # type: ignore[type-arg]
 
 
 def _snapshot(
-    _: None, target: Target, layout: Layout, options: UidOptions
+    _: None, target: Target, layout: Store, options: UidOptions
 ) -> Iterator[list[tuple[Name, bytes]]]:
     """Lists of (name, UID), at most `snapshot_size` pairs."""
     return batched(itertools.islice(UidTable(target, layout).snapshot(), options.snapshot_size), _CHUNK)

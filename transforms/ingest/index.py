@@ -16,7 +16,8 @@ import apache_beam as beam
 from apache_beam.utils import shared
 
 from timebeam.schema.bits.bounded import LruCache, batched
-from timebeam.schema.core.contract import SeriesIndex
+from timebeam.schema.core.abilities import SeriesIndex
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import KeyRange, Row
@@ -39,15 +40,15 @@ class _SeenEntries:
 
 
 def store_index(
-    target: Target, layout: SeriesIndex, entries: Iterable[tuple[Series, int]], *, dry_run: bool
+    target: Target, index: SeriesIndex, entries: Iterable[tuple[Series, int]], *, dry_run: bool
 ) -> tuple[int, list[Rejected]]:
     """Writes the index rows of entries; (their number, the refused ones).
 
     Args:
-      entries: see `SeriesIndex.index_entries`.
+      entries: see `SeriesIndex.entries`.
     """
     tables: dict[str, list[Row]] = {}
-    for row in merged_rows(row for entry in entries for row in layout.index(*entry)):
+    for row in merged_rows(row for entry in entries for row in index.rows(*entry)):
         tables.setdefault(row.table, []).append(row)
     refused: list[Rejected] = []
     for table, rows in tables.items() if not dry_run else ():
@@ -62,8 +63,8 @@ class IndexFn(beam.DoFn):
     It writes itself, and caches an entry only when it is stored, so that a repeated bundle leaves none out.
     """
 
-    def __init__(self, target: Target, layout: SeriesIndex, cache_size: int, *, dry_run: bool) -> None:
-        self._target, self._layout, self._size, self._dry_run = target, layout, cache_size, dry_run
+    def __init__(self, target: Target, index: SeriesIndex, cache_size: int, *, dry_run: bool) -> None:
+        self._target, self._index, self._size, self._dry_run = target, index, cache_size, dry_run
         self._shared = shared.Shared()
         self._seen: _SeenEntries | None = None
 
@@ -81,9 +82,9 @@ class IndexFn(beam.DoFn):
         assert self._seen is not None
         series = keyed.batch.series
         with self._seen.lock:
-            entries = [(series[number], base) for number, base in self._layout.index_entries(keyed.batch)]
+            entries = [(series[number], base) for number, base in self._index.entries(keyed.batch)]
             new = [entry for entry in entries if self._seen.entries.get(entry) is None]
-            count, refused = store_index(self._target, self._layout, new, dry_run=self._dry_run)
+            count, refused = store_index(self._target, self._index, new, dry_run=self._dry_run)
             for entry in new:
                 self._seen.entries[entry] = True
         if count:
@@ -122,8 +123,14 @@ class ReindexJob:
     """The layout whose index tables are rebuilt; `dry_run`: count, and write nothing."""
 
     target: Target
-    layout: SeriesIndex
+    layout: Store
     dry_run: bool = False
+
+    @property
+    def index(self) -> SeriesIndex:
+        """The index tables."""
+        assert self.layout.index is not None
+        return self.layout.index
 
 
 class Reindex(beam.PTransform):  # type: ignore[type-arg]
@@ -161,7 +168,7 @@ class _WriteIndexFn(beam.DoFn):
         entries = self._entries(*element, skips)
         for batch in batched(entries, _ENTRIES_AT_ONCE):
             job = self._job
-            count, refused = store_index(job.target, job.layout, batch, dry_run=job.dry_run)
+            count, refused = store_index(job.target, job.index, batch, dry_run=job.dry_run)
             COUNTERS.count("index_rows", count)
             metrics.count("rows_written", count)
             for rejected in refused:
@@ -170,9 +177,10 @@ class _WriteIndexFn(beam.DoFn):
 
     def _entries(self, table: str, keys: KeyRange, skips: metrics.SkipLog) -> Iterator[tuple[Series, int]]:
         """The entry of every data row."""
+        index = self._job.index
         for key in scan_keys(self._job.target, table, *keys):
             COUNTERS.count("rows_read")
             try:
-                yield self._job.layout.entry_of(key)
+                yield index.entry_of(key)
             except ValueError as error:
                 skips.skip("keys_skipped", str(error))

@@ -18,14 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import HOUR_MS
-from timebeam.schema.core.contract import Layout, SeriesIndex
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.series import series_limits
 from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of
-from timebeam.schema.stores import find_capability, find_opentsdb
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.target import BigtableError, Target
@@ -68,7 +68,7 @@ class SeriesLimiter:
     def __init__(
         self,
         target: Target,
-        layout: Layout,
+        layout: Store,
         series_limits: SeriesLimits,
         table: str,
         *,
@@ -82,7 +82,7 @@ class SeriesLimiter:
           with_meta: whether the ingest writes metadata, so that the meta table has all series.
         """
         self._target, self._limits = target, series_limits
-        self._indexed = find_capability(layout, SeriesIndex)
+        self._indexed = layout.index
         self._meta = find_opentsdb(layout)
         self._with_meta, self._dry_run = with_meta, dry_run
         self._table = table
@@ -162,12 +162,12 @@ class SeriesLimiter:
         """The series that are stored already."""
         if self._indexed is not None:
             numbers = {series: number for number, series in enumerate(batch.series)}
-            bases = dict(self._indexed.index_entries(batch))
+            bases = dict(self._indexed.entries(batch))
             keys_of: dict[Series, Sequence[bytes]] = {}
             table = ""
             for series in candidates:
                 if numbers[series] in bases:
-                    table, keys_of[series] = self._indexed.index_keys(series, bases[numbers[series]])
+                    table, keys_of[series] = self._indexed.keys(series, bases[numbers[series]])
             return _with_rows(self._target, table, keys_of)
         named = {series: key for series, key in candidates.items() if key is not None}
         if self._meta is None or not self._with_meta:
@@ -247,7 +247,7 @@ class SeriesLimiter:
     def _seeds(self, metric: str) -> Iterator[Series]:
         """The stored series of a metric, or of all metrics for an empty one; each at least once."""
         if self._indexed is not None:
-            entries = self._indexed.indexed(metric or None, TableReader(self._target))
+            entries = self._indexed.series(metric or None, TableReader(self._target))
             return (series for series, _ in entries)
         assert self._meta is not None
         query = SeriesQuery(metric or "*", {})

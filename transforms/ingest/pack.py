@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
@@ -12,7 +13,7 @@ from apache_beam.utils import shared
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
-from timebeam.schema.core.contract import Layout, Replacing, SeriesSpan
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import (
     CELL_BYTES,
     KEY_BYTES,
@@ -24,7 +25,7 @@ from timebeam.schema.core.rows import (
     Row,
     stored_bytes_of,
 )
-from timebeam.schema.core.writing import Encoded, Packing
+from timebeam.schema.core.writing import Encoded, Packing, SeriesSpan
 from timebeam.transforms.bigtable.mutate import split_row
 from timebeam.transforms.bigtable.mutation_bytes import encoded_row, set_cells
 from timebeam.transforms.bigtable.target import Target
@@ -35,11 +36,14 @@ from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.read.table_reader import read_rows
 
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
+
 
 class EncodeFn(beam.DoFn):
     """`KeyedBatch` in; `Encoded` out, a fragment for each row; unstorable points to `REJECTED`."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Store) -> None:
         self._layout = layout
 
     def process(self, keyed: KeyedBatch) -> Iterator[Encoded | RejectedOutput]:
@@ -65,7 +69,7 @@ class PackFn(BufferedDoFn[_Group]):
     most_weight = 1 << 20
     """Bytes of fragments: more would not fit the cache of a core."""
 
-    def __init__(self, layout: Layout, packing: Packing) -> None:
+    def __init__(self, layout: Store, packing: Packing) -> None:
         self._layout, self._packing = layout, packing
 
     def hold(self) -> object:
@@ -140,7 +144,7 @@ class PackPortionFn(PackFn):
 
     _ROWS_AT_ONCE = 500
 
-    def __init__(self, target: Target, layout: Replacing, packing: Packing) -> None:
+    def __init__(self, target: Target, layout: OpenTsdb, packing: Packing) -> None:
         super().__init__(layout, packing)
         self._target, self._replacing = target, layout
         self._shared = shared.Shared()

@@ -19,8 +19,9 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import EncodedRow, RowMutation, StoredLayout, TableSpec
+from timebeam.schema.core.rows import EncodedRow, RowMutation, TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.transforms import bigtable
@@ -112,7 +113,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
         return rows | "RowsOfOtherTables" >> beam.FlatMap(_refuse_others, frozenset(self._tables))
 
 
-def data_tables(layout: StoredLayout) -> list[str]:
+def data_tables(layout: ReadableStore) -> list[str]:
     """The tables of a layout that hold points."""
     return [spec.name for spec in layout.tables() if spec.holds_points]
 

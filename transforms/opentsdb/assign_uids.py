@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import KEY_BYTES, Cell, Row
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.uids import uid_table
@@ -77,7 +77,7 @@ class _Number(NamedTuple):
 class UidTable:
     """The UID table of one layout in one Bigtable instance. Not for threads."""
 
-    def __init__(self, target: Target, layout: Layout, policy: UidPolicy | None = None) -> None:
+    def __init__(self, target: Target, layout: Store, policy: UidPolicy | None = None) -> None:
         if layout.uids is None:
             raise ValueError(f"layout {layout.name} stores names as they are: it has no UIDs")
         self._target = target

@@ -25,12 +25,12 @@ from timebeam.schema.core.annotations import (
     as_ms,
     parse_stored,
 )
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.core.writing import SeriesKey
-from timebeam.schema.stores import MissingCapabilityError, as_opentsdb
+from timebeam.schema.stores import MissingAbilityError, as_opentsdb
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
@@ -235,7 +235,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
     """
 
     def __init__(
-        self, target: Target, layout: Layout, uids: UidOptions, *, endless: bool, dry_run: bool
+        self, target: Target, layout: Store, uids: UidOptions, *, endless: bool, dry_run: bool
     ) -> None:
         super().__init__()
         self._target, self._layout, self._uids = target, layout, uids
@@ -244,7 +244,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
     def expand(self, edits: PCollection[list[AnnotationEdit]]) -> PCollection[Rejected]:
         try:
             layout = as_opentsdb(self._layout, "annotations")
-        except MissingCapabilityError as error:
+        except MissingAbilityError as error:
             return edits | "Refuse" >> beam.FlatMap(_refuse_all, str(error))
         address = _AddressFn(self._target, layout, self._uids, dry_run=self._dry_run)
         addressed = edits | "Address" >> refusing(address, tuple[tuple[bytes, bytes], list[Any]])

@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.core.annotations import parse_stored
-from timebeam.schema.core.contract import HourMarks
 from timebeam.schema.core.reading import Scan, prefix_range
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores import capability
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_append, read_row
@@ -130,7 +128,7 @@ def _marking(
     Their hours are marked until the context ends. A metric also gets the marks of the old one, whose rollups
     may differ from its points.
     """
-    marker, hours = TouchedMarker(capability(layout, HourMarks)), set[tuple[bytes, int]]()
+    marker, hours = TouchedMarker(layout), set[tuple[bytes, int]]()
     is_marked = table_exists(target, marker.table.name)
     marked_s = time.monotonic()
     kind, uid = old

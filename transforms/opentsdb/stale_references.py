@@ -14,14 +14,14 @@ from google.api_core.exceptions import NotFound
 
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.contract import ReadableLayout, SeriesIndex
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import Cell, Row, stored_bytes
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
-from timebeam.schema.stores import find_capability, find_opentsdb
+from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees import tree_cells
@@ -50,10 +50,10 @@ class StaleFigures(NamedTuple):
     bytes: int
 
 
-def stale_rows(target: Target, layout: ReadableLayout, question: Question) -> Iterator[Row]:
+def stale_rows(target: Target, layout: ReadableStore, question: Question) -> Iterator[Row]:
     """The cells that refer to selected series without data rows, of all tables that have such cells."""
     reader = TableReader(target)
-    indexed = find_capability(layout, SeriesIndex)
+    indexed = layout.index
     if indexed is not None:
         selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
         for row, series, _ in indexed.stale(selection, reader):

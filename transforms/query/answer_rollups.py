@@ -13,7 +13,7 @@ from google.api_core.exceptions import NotFound
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.times import LATEST_MS, utc_text
 from timebeam.schema.core.batches import distinct
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import AmbiguousNameError, Finding, Reader, Selected, UnknownNameError
 from timebeam.schema.core.rows import Row
@@ -91,7 +91,7 @@ class _TableRollups:
 
 def find_points(
     target: Target,
-    layout: ReadableLayout,
+    layout: ReadableStore,
     question: Question,
     notes: Sequence[str] = (),
     meter: Meter | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from timebeam.schema.core.annotations import Annotation
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.histograms import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader
@@ -86,7 +86,7 @@ def _tsuid(text: str) -> bytes:
 
 
 def question_of_tsuids(
-    question: Question, layout: ReadableLayout, texts: Sequence[str], reader: Reader
+    question: Question, layout: ReadableStore, texts: Sequence[str], reader: Reader
 ) -> Question:
     """The question of the series of TSUIDs alone, in place of its metric, tags and filters.
 
@@ -136,7 +136,7 @@ class Evaluated:
 
 def evaluate(
     target: Target,
-    layout: ReadableLayout,
+    layout: ReadableStore,
     question: Question,
     rollups: tuple[OpenTsdb, RollupConfig] | None,
     now_ms: int,
@@ -212,7 +212,7 @@ def evaluate_histograms(
 
 
 def _with_order(
-    layout: ReadableLayout, found: Sequence[QuerySeries], tsuids: Mapping[Series, bytes]
+    layout: ReadableStore, found: Sequence[QuerySeries], tsuids: Mapping[Series, bytes]
 ) -> Sequence[QuerySeries]:
     """The series with their TSUIDs and salts, which their order depends on."""
     with_uids = find_opentsdb(layout)
@@ -253,7 +253,7 @@ class _Stats:
 
 
 def _tsuids(
-    target: Target, layout: ReadableLayout | OpenTsdb, series: Sequence[Series], meter: Meter | None
+    target: Target, layout: ReadableStore | OpenTsdb, series: Sequence[Series], meter: Meter | None
 ) -> Mapping[Series, bytes]:
     with_uids = find_opentsdb(layout)
     return {} if with_uids is None else tsuids_of(with_uids, series, metered(TableReader(target), meter))
@@ -261,7 +261,7 @@ def _tsuids(
 
 def _annotated(
     target: Target,
-    layout: ReadableLayout | OpenTsdb,
+    layout: ReadableStore | OpenTsdb,
     question: Question,
     results: list[Result],
     damage: Sequence[str],

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.core.batches import join, latest_points, run_starts
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Finding, Reader, Selection
 from timebeam.schema.query.answer import QuerySeries
@@ -41,7 +41,7 @@ _SAMPLED_KEYS = 100  # of a table, to explain an empty result
 
 
 def read_decoded(
-    layout: ReadableLayout,
+    layout: ReadableStore,
     selection: Selection,
     reader: Reader,
     most: int = BATCH_POINTS,
@@ -53,8 +53,8 @@ def read_decoded(
     A finding about an unreadable row comes before the rows that are buffered at that time. The readable cells
     of a damaged row are decoded.
 
-    Batches come in the order of `ReadableLayout.select`. Within a batch, rows may come in any order, except
-    rows that can hold the same instant of one series (`ReadableLayout.several_rows`): these keep the order in
+    Batches come in the order of `ReadableStore.select`. Within a batch, rows may come in any order, except
+    rows that can hold the same instant of one series (`ReadableStore.several_rows`): these keep the order in
     which they are read. An instant may come twice: the latest arrival wins; within one arrival, the last
     point.
 
@@ -63,7 +63,7 @@ def read_decoded(
       keys: takes the table and key of one row of each series that is decoded.
 
     Raises:
-      UnknownNameError: see `ReadableLayout.select`.
+      UnknownNameError: see `ReadableStore.select`.
     """
     selected = layout.select(selection, reader)
     if passes is not None:
@@ -80,7 +80,7 @@ def read_decoded(
 
 def find_series(
     target: Target,
-    layout: ReadableLayout,
+    layout: ReadableStore,
     selection: Selection,
     passes: Callable[[Series], bool] | None = None,
     meter: Meter | None = None,
@@ -241,7 +241,7 @@ def _joined(pieces: Sequence[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def why_nothing(target: Target, layout: ReadableLayout) -> str:
+def why_nothing(target: Target, layout: ReadableStore) -> str:
     """Why a command has no points: whether the data tables have rows, and whether they fit the options."""
     tables = [spec.name for spec in layout.tables() if spec.holds_points]
     keys = [key for name in tables for key in scan_keys(target, name, limit=_SAMPLED_KEYS)]

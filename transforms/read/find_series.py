@@ -12,7 +12,7 @@ from google.api_core.exceptions import NotFound
 from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import archive_table
 from timebeam.schema.archive.view import find_archive
-from timebeam.schema.core.contract import ReadableLayout, SeriesIndex
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Finding, Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.removal import deletions
@@ -80,13 +80,15 @@ def from_data(
 
 
 def from_keys(
-    target: Target, layout: SeriesIndex, query: SeriesQuery, meter: Meter | None = None
+    target: Target, layout: ReadableStore, query: SeriesQuery, meter: Meter | None = None
 ) -> Iterator[Found]:
     """The series of a layout whose row keys hold the names; memory for all of them."""
     seen: set[Series] = set()
+    index = layout.index
+    assert index is not None
     for key in metered_keys(_data_keys(target, layout), meter):
         try:
-            series, base_ms = layout.entry_of(key)
+            series, base_ms = index.entry_of(key)
         except ValueError as error:
             yield key, str(error)
             continue
@@ -95,7 +97,7 @@ def from_keys(
             yield Listed(series, seen_ms=base_ms)
 
 
-def _data_keys(target: Target, layout: SeriesIndex) -> Iterator[bytes]:
+def _data_keys(target: Target, layout: ReadableStore) -> Iterator[bytes]:
     """The keys of all data rows, then those of archive rows, each as the key of a data row of its series."""
     for spec in layout.tables():
         if spec.holds_points:
@@ -108,7 +110,7 @@ def _data_keys(target: Target, layout: SeriesIndex) -> Iterator[bytes]:
 
 
 def from_rows(
-    target: Target, layout: ReadableLayout, query: SeriesQuery, meter: Meter | None = None
+    target: Target, layout: ReadableStore, query: SeriesQuery, meter: Meter | None = None
 ) -> Iterator[Found]:
     """The series of a layout whose rows say them; all that are found are held in memory."""
     seen: set[Series] = set()

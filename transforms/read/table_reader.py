@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows
@@ -128,7 +128,7 @@ class RememberingReader:
         return rows
 
 
-def within(reader: Reader, layout: ReadableLayout, keys: KeyRange) -> Reader:
+def within(reader: Reader, layout: ReadableStore, keys: KeyRange) -> Reader:
     """A reader limited to the data rows in a range of keys, and to index rows with the same keys."""
     whole = {spec.name for spec in layout.tables() if not (spec.holds_points or spec.same_keys)}
     return RangeReader(reader, whole, keys)

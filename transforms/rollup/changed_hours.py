@@ -31,18 +31,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.times import DAY_S, HOUR_S, ceil_to, floor_to
-from timebeam.schema.core.contract import HourMarks
+from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.reading import Reader, Scan
-from timebeam.schema.core.rows import (
-    WHOLE_TABLE,
-    Cell,
-    Deletion,
-    EncodedRow,
-    Row,
-    RowMutation,
-    StoredLayout,
-    TableSpec,
-)
+from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Deletion, EncodedRow, Row, RowMutation, TableSpec
 from timebeam.schema.rollup.day_plan import LAST_S
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
@@ -55,7 +46,7 @@ _QUALIFIER_BYTES = 9
 _OPEN = b"\1"
 
 
-def touched_table(layout: StoredLayout) -> TableSpec:
+def touched_table(layout: ReadableStore) -> TableSpec:
     """The table of marks."""
     return TableSpec(f"{data_tables(layout)[0]}-touched", {FAMILY: 1}, holds_points=False)
 
@@ -186,7 +177,7 @@ os.register_at_fork(after_in_child=_WRITER.begin)  # a stream forks for each bat
 class TouchedMarker:
     """Marks the hours of rows that are written."""
 
-    layout: HourMarks
+    layout: Store
 
     @property
     def table(self) -> TableSpec:
@@ -244,7 +235,7 @@ def day_key(metric: bytes, time_s: int) -> bytes:
 
 
 def read_days(
-    reader: Reader, layout: StoredLayout, metric: bytes = b"", start_s: int = 0, end_s: int = LAST_S - 1
+    reader: Reader, layout: ReadableStore, metric: bytes = b"", start_s: int = 0, end_s: int = LAST_S - 1
 ) -> Iterator[MarkedDay]:
     """The rows of marks, ascending by key; with a metric, its rows of days that have hours in [start, end).
 
@@ -277,7 +268,7 @@ def read_days(
         yield MarkedDay(row_metric, row_s, hours, LeaseRow.of(row.key, row.cells))
 
 
-def read_marks(target: Target, layout: StoredLayout) -> Iterator[HourMark]:
+def read_marks(target: Target, layout: ReadableStore) -> Iterator[HourMark]:
     """Every mark."""
     return (mark for day in read_days(TableReader(target), layout) for mark in day.hours)
 
@@ -317,7 +308,7 @@ def touched_ranges(
     return [Touched(*each) for each in ranges]
 
 
-def clear_marks(target: Target, layout: StoredLayout, marks: Iterable[HourMark]) -> None:
+def clear_marks(target: Target, layout: ReadableStore, marks: Iterable[HourMark]) -> None:
     """Deletes marks up to the times that were read.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import latest_points
-from timebeam.schema.core.contract import ReadableLayout
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import Finding, Selected
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -49,12 +49,12 @@ class NumberReader:
     Args:
       select: yields the rows, which may have points of other times too.
       period: [start, end) in ms.
-      several_rows: see `ReadableLayout.several_rows`. The thread calls `select` and `several_rows`.
+      several_rows: see `ReadableStore.several_rows`. The thread calls `select` and `several_rows`.
     """
 
     def __init__(
         self,
-        layout: ReadableLayout,
+        layout: ReadableStore,
         select: Callable[[], Iterable[Selected | Finding]],
         period: tuple[int, int],
         several_rows: Callable[[], frozenset[Series]] = frozenset,

@@ -10,8 +10,8 @@ from apache_beam.pvalue import AsIter, PCollection
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import HOUR_S, ceil_to, floor_to
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import StoredLayout
 from timebeam.schema.rollup.day_plan import RollupPart
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
@@ -49,7 +49,7 @@ class CoveredMarksFn(beam.DoFn):
     def __init__(
         self,
         target: Target,
-        layout: StoredLayout,
+        layout: ReadableStore,
         parts: Sequence[RollupPart],
         lengths: Sequence[int],
         complete_s: int,
@@ -68,7 +68,7 @@ def when_complete(once: PCollection[Any], after: PCollection[Any]) -> PCollectio
     return once | "AfterMarks" >> beam.Map(lambda element, _: element, AsIter(after))
 
 
-def unwritten_metrics(refused: Sequence[PCollection[Rejected]], layout: StoredLayout) -> PCollection[bytes]:
+def unwritten_metrics(refused: Sequence[PCollection[Rejected]], layout: ReadableStore) -> PCollection[bytes]:
     """The metrics of rows that Bigtable refused, by their UIDs; empty bytes for all metrics without UIDs."""
     return (
         refused
@@ -81,7 +81,7 @@ def unwritten_metrics(refused: Sequence[PCollection[Rejected]], layout: StoredLa
 class _UnwrittenFn(beam.DoFn):
     """`Rejected` in; see `unwritten_metrics`."""
 
-    def __init__(self, layout: StoredLayout) -> None:
+    def __init__(self, layout: ReadableStore) -> None:
         self._with_uids = find_opentsdb(layout)
 
     def process(self, rejected: Rejected) -> Iterator[bytes]:
@@ -99,7 +99,7 @@ class ClearMarksFn(BufferedDoFn[HourMark]):
 
     most = 10_000
 
-    def __init__(self, target: Target, layout: StoredLayout) -> None:
+    def __init__(self, target: Target, layout: ReadableStore) -> None:
         self._target, self._layout = target, layout
 
     def process(  # type: ignore[override]

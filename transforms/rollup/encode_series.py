@@ -17,8 +17,9 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Floats, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.core.abilities import RollupNames
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.contract import Layout, RollupNames, RollupSeries, SeriesIndex
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -28,7 +29,6 @@ from timebeam.schema.rollup.accumulate import Accumulated, Accumulator, BucketNu
 from timebeam.schema.rollup.accumulators import Buckets, unpacked
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
-from timebeam.schema.stores import capability
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import refuse
@@ -61,15 +61,21 @@ class SeriesRollupJob(RollupEncoder):
     """
 
     target: Target
-    layout: RollupSeries
+    layout: Store
     config: RollupConfig
     parts: Sequence[RollupPart]
-    layouts: Mapping[str, Layout]
+    layouts: Mapping[str, Store]
 
     @property
     def data_table(self) -> str:
         """The table of the points."""
         return data_tables(self.layout)[0]
+
+    @property
+    def rollup_names(self) -> RollupNames:
+        """How the series of rollups are named."""
+        assert self.layout.rollup_names is not None
+        return self.layout.rollup_names
 
     @property
     def intervals(self) -> Sequence[str]:
@@ -84,7 +90,7 @@ class SeriesRollupJob(RollupEncoder):
         series_and_names = (
             (Series(metric.decode(), ()), name) for metric in part.metrics for name in self.config.computed
         )
-        stored = self.layout.rollup_names.stored
+        stored = self.rollup_names.stored
         return sorted({stored(series, interval, name).metric for series, name in series_and_names})
 
     def table(self, interval: str) -> str:
@@ -129,7 +135,7 @@ class SeriesRollupJob(RollupEncoder):
                 yield (selected.row.table, selected.row.key), list(cells)
 
     def _is_ours(self, stored: Series, interval: str) -> bool:
-        source = self.layout.rollup_names.source(stored, interval)
+        source = self.rollup_names.source(stored, interval)
         return source is not None and self.config.takes(source[0]) and source[1] in self.config.computed
 
     def encode(self, table: str, groups: list[Group]) -> Iterator[Any]:
@@ -138,15 +144,15 @@ class SeriesRollupJob(RollupEncoder):
         series_packed = [(series_of(text), [packed for _, packed in fragments]) for text, fragments in groups]
         buckets = unpacked(series_packed, interval.seconds, ends=config.has_ends)
         metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
-        names = self.layout.rollup_names
-        batch, rejected = rollup_points(buckets, interval.interval, config.computed, names)
+        batch, rejected = rollup_points(buckets, interval.interval, config.computed, self.rollup_names)
         yield from map(refuse, rejected)
         if batch is None:
             return
         keys, batch, rejected = _keys(layout, batch)
         yield from map(refuse, rejected)
-        index = capability(layout, SeriesIndex)
-        entries = [(batch.series[number], base_ms) for number, base_ms in index.index_entries(batch)]
+        index = layout.index
+        assert index is not None
+        entries = [(batch.series[number], base_ms) for number, base_ms in index.entries(batch)]
         count, rejected = store_index(self.target, index, entries, dry_run=False)
         metrics.count("index_rows_written", count)
         yield from map(refuse, rejected)
@@ -206,14 +212,14 @@ def _rolled_up(
             yield batch if is_rolled_up.all() else batch.take(np.flatnonzero(is_rolled_up))
 
 
-def _time_ms(layout: Layout, selected: Selected, cell: Cell) -> int:
+def _time_ms(layout: Store, selected: Selected, cell: Cell) -> int:
     """The time of the point of a cell; -1 if it has none."""
     alone = Selected(selected.row._replace(cells=[cell]), selected.series)
     times_ms = layout.decode_rows([alone]).batch.times_ms
     return int(times_ms[0]) if len(times_ms) else -1
 
 
-def _keys(layout: Layout, batch: PointBatch) -> tuple[list[SeriesKey | None], PointBatch, list[Rejected]]:
+def _keys(layout: Store, batch: PointBatch) -> tuple[list[SeriesKey | None], PointBatch, list[Rejected]]:
     """(the key of each series of a batch, the points of series with a key, refusals of other series)."""
     keys: list[SeriesKey | None] = []
     rejected = []

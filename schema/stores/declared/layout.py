@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from timebeam.schema.bits.bounded import LruCache, batched
-from timebeam.schema.core.contract import ReadableLayout, RefusedRows, Restored
+from timebeam.schema.core.contract import ReadableStore, Restored
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     ColumnRange,
@@ -58,7 +58,7 @@ class _TableSelection:
 
 
 @dataclasses.dataclass(frozen=True)
-class DeclaredTables(ReadableLayout, RefusedRows):
+class DeclaredTables(ReadableStore):
     """The tables of a declaration; those with `[layout.NAME.points]` hold points.
 
     Attributes:
@@ -72,7 +72,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
     name = NAME
 
     def tables(self) -> Sequence[TableSpec]:
-        """See `ReadableLayout.tables`; those with points first."""
+        """See `ReadableStore.tables`; those with points first."""
         readable = {layout.table for layout in self._readable()}
         specs = [
             dataclasses.replace(spec, holds_points=spec.name in readable) for spec in self.declaration.specs
@@ -80,7 +80,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         return sorted(specs, key=lambda spec: not spec.holds_points)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
-        """See `ReadableLayout.select`; a row comes once for each of its series, with their cells.
+        """See `ReadableStore.select`; a row comes once for each of its series, with their cells.
 
         Raises:
           UnknownNameError: no table has points of this metric, or with one of the tag keys.
@@ -103,7 +103,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         return DecodedRows.joined(decoded)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
-        """See `ReadableLayout.remove`: cells with the values of points; other fields of a record stay.
+        """See `ReadableStore.remove`: cells with the values of points; other fields of a record stay.
 
         Versions of a cell that are points of other times are written again.
         """
@@ -121,7 +121,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         return removal._replace(mutation=removal.mutation._replace(cells=older), old=[*removal.old, *older])
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
-        """See `ReadableLayout.several_rows`: all series of tables whose keys keep equal times apart."""
+        """See `ReadableStore.several_rows`: all series of tables whose keys keep equal times apart."""
         if all(map(as_points.is_unique, self._readable())):
             return frozenset()
         selected = self.select(selection, reader)
@@ -131,11 +131,11 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         )
 
     def cut_at(self, key: bytes) -> bytes:
-        """See `ReadableLayout.cut_at`: before the first part that keeps records of one time apart."""
+        """See `ReadableStore.cut_at`: before the first part that keeps records of one time apart."""
         return min((_before_ties(layout, key) for layout in self._readable()), default=key)
 
     def key_error(self, key: bytes) -> str:
-        """See `ReadableLayout.key_error`: why it is a key of none of the tables."""
+        """See `ReadableStore.key_error`: why it is a key of none of the tables."""
         errors = []
         for layout in self._readable():
             try:
@@ -147,7 +147,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         return errors[0] if errors else ""
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        """See `ReadableLayout.audit`: rows that the declaration would not write."""
+        """See `ReadableStore.audit`: rows that the declaration would not write."""
         for layout in self.declaration.all_layouts:
             for rows in batched(read(layout.table), _AUDITED_ROWS):
                 yield from audit_rows(layout, rows)
@@ -161,7 +161,7 @@ class DeclaredTables(ReadableLayout, RefusedRows):
         return dataclasses.replace(self, existing=names)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `RefusedRows.restore`: the row itself, if the declaration would write it."""
+        """See `ReadableStore.restore`: the row itself, if the declaration would write it."""
         for layout in self.declaration.all_layouts:
             if layout.table == row.table:
                 damage = [finding.text for finding in audit_rows(layout, [row])]

@@ -15,8 +15,6 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from timebeam.schema.archive.archive_rows import archive_findings
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
@@ -24,18 +22,10 @@ from timebeam.schema.archive.keys import ArchiveKey
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
-from timebeam.schema.core.contract import (
-    HourMarks,
-    RefusedRows,
-    Restored,
-    RollupSeries,
-    SeriesIndex,
-    restored_points,
-)
+from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.option import Option, OptionKind
-from timebeam.schema.core.point_cells import RowKind, decode_together, hours_of
+from timebeam.schema.core.point_cells import RowKind, decode_together, hours_of, restored_points
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     DecodedRows,
@@ -54,11 +44,10 @@ from timebeam.schema.stores.heroic.decode import SeriesTable
 from timebeam.schema.stores.heroic.keys import (
     KEY_LIMIT,
     LAST_BASE_MS,
-    PERIOD_MS,
     KeyForm,
     ReadableKeys,
 )
-from timebeam.schema.stores.heroic.select import ResourceNames
+from timebeam.schema.stores.heroic.select import HeroicIndex, ResourceNames
 from timebeam.schema.stores.heroic.wire_key import WireKeys
 
 ROLLUP, STAT = "rollup", "stat"
@@ -90,7 +79,7 @@ _CELL_TIME = f"{ARRIVAL}, or the clock of the Heroic that wrote it; not the time
 
 
 @dataclasses.dataclass(frozen=True)
-class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
+class Heroic(Archivable):
     """Heroic's own bytes.
 
     Attributes:
@@ -104,13 +93,11 @@ class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
     name = "heroic"
     declared_options: ClassVar[tuple[Option, ...]] = (ARCHIVE_OPTION,)
     stores_resources = True
-    packings = (Packing.POINTS,)
-    uids = None
     rollup_names = HeroicRollupNames()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Heroic:
-        """See `Layout.from_options`; the options are named as the fields."""
+        """See `Store.from_options`; the options are named as the fields."""
         fields = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in options.items() if name in fields}
         return cls(**{**values, "archive": bool(values.get("archive"))})
@@ -133,6 +120,10 @@ class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
     @property
     def archive_view(self) -> HeroicArchive:
         return HeroicArchive(self)
+
+    @property
+    def index(self) -> HeroicIndex:
+        return HeroicIndex(self.form, self.data_table, self.series_table)
 
     def tables(self) -> Sequence[TableSpec]:
         return (
@@ -164,10 +155,6 @@ class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
             return RefusedError(Reason.SERIES_NOT_STORABLE, message + ": use shorter names")
         return None
 
-    def names(self, series: Series) -> Sequence[Name]:
-        """See `Layout.names`: none."""
-        return ()
-
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
         return self.form.series_key(series)
 
@@ -175,31 +162,20 @@ class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
         return encode.encode(batch, keys, self.data_table, self.form)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
-        """See `Layout.cells`."""
+        """See `Store.cells`."""
         return encode.point_cells(points, self.form)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
-        """See `Layout.select`; without distributions, which only their producer understands."""
+        """See `Store.select`; without distributions, which only their producer understands."""
         if self.archive:
             return self.archive_view.select(selection, reader)
         return select.select(self.form, self.data_table, self.series_table, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
-        """See `Layout.cut_at`: with an archive, all rows of a metric and tags stay together."""
+        """See `Store.cut_at`: with an archive, all rows of a metric and tags stay together."""
         with contextlib.suppress(ValueError):  # a key between the rows of two series
             return key[: self.form.head_bytes(key)] if self.archive else key
         return key
-
-    def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
-        has_time, has_value = encode.storable(batch)
-        is_storable = has_time & has_value
-        bases, base = np.unique(batch.times_ms[is_storable] & -PERIOD_MS, return_inverse=True)
-        pairs = distinct(batch.index[is_storable].astype(np.int64) * len(bases) + base)
-        count = max(1, len(bases))
-        return list(zip((pairs // count).tolist(), bases[pairs % count].tolist(), strict=True))
-
-    def index(self, series: Series, base_ms: int) -> Sequence[Row]:
-        return series_table.index_rows(self.series_table, series, base_ms)
 
     def hours(
         self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
@@ -252,7 +228,7 @@ class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
         )
 
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `RefusedRows.restore`; a row whose key lacks the names of resources stays as it is."""
+        """See `ReadableStore.restore`; a row whose key lacks the names of resources stays as it is."""
         no_points = PointBatch.of([], 0)
         if row.table == self.series_table:
             series_table.check_index_row(row)
@@ -267,24 +243,6 @@ class Heroic(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
         if not key.is_whole:
             return Restored(no_points, row)
         return Restored(points, row._replace(cells=()))
-
-    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
-        """See `SeriesIndex.stale`: series without any row; the name of the metric stays."""
-        return select.stale(self.form, self.data_table, self.series_table, selection, reader)
-
-    def entry_of(self, key: bytes) -> tuple[Series, int]:
-        """See `SeriesIndex.entry_of`; raises for a key that holds resources without their names."""
-        row_key = self.form.parse(key)
-        if not row_key.is_whole:
-            raise ValueError(f"row key {key[:80]!r} holds resources without their names")
-        return row_key.series, row_key.base_ms
-
-    def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
-        return self.series_table, [series_table.series_row(series)]
-
-    def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
-        """See `SeriesIndex.indexed`; the base of the first row."""
-        return series_table.indexed(self.series_table, metric, reader)
 
 
 @dataclasses.dataclass(frozen=True)

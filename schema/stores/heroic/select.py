@@ -7,15 +7,19 @@ Unlike in Heroic, both ends of the time range are inclusive, and so are points e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from timebeam.schema.bits.bounded import batched
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.abilities import SeriesIndex
+from timebeam.schema.core.batches import distinct
+from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
+from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.heroic import series_table
-from timebeam.schema.stores.heroic.encode import POINTS
+from timebeam.schema.stores.heroic.encode import POINTS, storable
 from timebeam.schema.stores.heroic.keys import LAST_BASE_MS, PERIOD_MS, HeroicRowKey, KeyForm, base_of
 
 _RANGES_AT_ONCE = 1000
@@ -56,7 +60,7 @@ class ResourceNames:
 def select(
     form: KeyForm, data: str, table: str, selection: Selection, reader: Reader
 ) -> Iterator[Selected | Finding]:
-    """See `Layout.select`; only the family of doubles is read.
+    """See `Store.select`; only the family of doubles is read.
 
     Args:
       data, table: names of the data table and of the series table.
@@ -149,23 +153,52 @@ def _columns(form: KeyForm, first: int, last: int) -> ColumnRange:
     return ColumnRange(POINTS, start, end)
 
 
-def stale(form: KeyForm, data: str, table: str, selection: Selection, reader: Reader) -> Iterator[Selected]:
-    """See `SeriesIndex.stale`.
+@dataclasses.dataclass(frozen=True)
+class HeroicIndex(SeriesIndex):
+    """The series table as an index; see `SeriesIndex`."""
 
-    Args:
-      data, table: names of the data table and of the series table.
+    form: KeyForm
+    data_table: str
+    series_table: str
 
-    Raises:
-      UnknownNameError: the series table does not know the metric.
-    """
-    for entry in series_table.find(table, selection, reader):
-        if isinstance(entry, tuple):
-            continue  # `timebeam check` reports it
-        key = form.nameless_key(entry.series)
-        ranges = [*form.ranges(key.head, entry.first_ms, entry.last_ms)]
-        tails = (key.tail, form.series_key(entry.series).tail)
-        rows = reader.scan(Scan(data, ranges, keys_only=True))
-        if not any(form.parse(row.key).tail in tails for row in rows):
-            index_keys = [row.key for row in series_table.index_rows(table, entry.series, entry.first_ms)[1:]]
-            for row in reader.rows(table, index_keys).values():
-                yield Selected(row, entry.series)
+    def entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
+        has_time, has_value = storable(batch)
+        is_storable = has_time & has_value
+        bases, base = np.unique(batch.times_ms[is_storable] & -PERIOD_MS, return_inverse=True)
+        pairs = distinct(batch.index[is_storable].astype(np.int64) * len(bases) + base)
+        count = max(1, len(bases))
+        return list(zip((pairs // count).tolist(), bases[pairs % count].tolist(), strict=True))
+
+    def rows(self, series: Series, base_ms: int) -> Sequence[Row]:
+        return series_table.index_rows(self.series_table, series, base_ms)
+
+    def entry_of(self, key: bytes) -> tuple[Series, int]:
+        """See `SeriesIndex.entry_of`; raises for a key that holds resources without their names."""
+        row_key = self.form.parse(key)
+        if not row_key.is_whole:
+            raise ValueError(f"row key {key[:80]!r} holds resources without their names")
+        return row_key.series, row_key.base_ms
+
+    def keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
+        return self.series_table, [series_table.series_row(series)]
+
+    def series(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+        """See `SeriesIndex.series`; the base of the first row."""
+        return series_table.indexed(self.series_table, metric, reader)
+
+    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
+        """See `SeriesIndex.stale`: series without any row; the name of the metric stays."""
+        for entry in series_table.find(self.series_table, selection, reader):
+            if isinstance(entry, tuple):
+                continue  # `timebeam check` reports it
+            key = self.form.nameless_key(entry.series)
+            ranges = [*self.form.ranges(key.head, entry.first_ms, entry.last_ms)]
+            tails = (key.tail, self.form.series_key(entry.series).tail)
+            rows = reader.scan(Scan(self.data_table, ranges, keys_only=True))
+            if not any(self.form.parse(row.key).tail in tails for row in rows):
+                index_keys = [
+                    row.key
+                    for row in series_table.index_rows(self.series_table, entry.series, entry.first_ms)[1:]
+                ]
+                for row in reader.rows(self.series_table, index_keys).values():
+                    yield Selected(row, entry.series)

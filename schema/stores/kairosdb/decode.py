@@ -185,7 +185,7 @@ def _row_damage(cells: Sequence[Cell], foreign: Bools, good: Bools, spec: RowSpe
 def findings(
     tables: Tables, spec: RowSpec, read: Callable[[str], Iterable[Row]], archived: Set[SeriesKey]
 ) -> Iterator[Finding]:
-    """See `Layout.audit`. Names are kept in memory; data rows and index rows are read side by side.
+    """See `Store.audit`. Names are kept in memory; data rows and index rows are read side by side.
 
     Args:
       archived: series with rows in the archive, whose data rows may be deleted.

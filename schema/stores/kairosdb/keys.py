@@ -91,7 +91,7 @@ class KairosDbOptions:
             raise ValueError(f"retention_class must be one of {classes}, not {self.retention_class}")
 
     def head_bytes(self, key: bytes) -> int:
-        """See `timebeam.schema.core.contract.SeriesHeads`; metric and NUL, also of data rows.
+        """See `timebeam.schema.archive.keys.SeriesHeads`; metric and NUL, also of data rows.
 
         Raises:
           ValueError: the key has no NUL.

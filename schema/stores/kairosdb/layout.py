@@ -22,15 +22,8 @@ from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
-from timebeam.schema.core.contract import (
-    HourMarks,
-    RefusedRows,
-    Restored,
-    RollupSeries,
-    SeriesIndex,
-    restored_points,
-)
-from timebeam.schema.core.point_cells import decode_together, hours_of
+from timebeam.schema.core.contract import Restored
+from timebeam.schema.core.point_cells import decode_together, hours_of, restored_points
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     DecodedRows,
@@ -52,7 +45,7 @@ from timebeam.schema.stores.kairosdb.keys import (
     parse_key,
     parse_retention,
 )
-from timebeam.schema.stores.kairosdb.select import Tables
+from timebeam.schema.stores.kairosdb.select import KairosDbIndex, Tables
 
 SAVED_FROM = "saved_from"
 
@@ -80,7 +73,7 @@ class KairosDbRollupNames:
 
 
 @dataclasses.dataclass(frozen=True)
-class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
+class KairosDb(Archivable):
     """The layout with its options; see `KairosDbOptions`.
 
     With the row spec `seconds` it is read-only, since KairosDB reads such times back changed.
@@ -90,13 +83,11 @@ class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
 
     name = "kairosdb"
     declared_options = OPTIONS
-    packings = (Packing.POINTS,)
-    uids = None
     rollup_names = KairosDbRollupNames()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> KairosDb:
-        """See `Layout.from_options`; the options are named as the fields of `KairosDbOptions`.
+        """See `Store.from_options`; the options are named as the fields of `KairosDbOptions`.
 
         `retention` is a string such as `7,90`.
         """
@@ -129,8 +120,12 @@ class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
     def archive_view(self) -> KairosDbArchive:
         return KairosDbArchive(self)
 
+    @property
+    def index(self) -> KairosDbIndex:
+        return KairosDbIndex(self.options, self.table_names)
+
     def tables(self) -> Sequence[TableSpec]:
-        """See `Layout.tables`. The operator sets the maximum age of each retention class."""
+        """See `Store.tables`. The operator sets the maximum age of each retention class."""
         data, row_keys, strings = self.table_names
         return (
             TableSpec(
@@ -149,15 +144,12 @@ class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
     def refuse(self, series: Series) -> RefusedError | None:
         return keys.refuse_series(series)
 
-    def names(self, series: Series) -> Sequence[Name]:
-        return ()
-
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
-        """See `Layout.series_key`; between head and tail come row time and type."""
+        """See `Store.series_key`; between head and tail come row time and type."""
         return keys.series_key(series)
 
     def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
-        """See `Layout.encode`.
+        """See `Store.encode`.
 
         Raises:
           ValueError: the row spec is `seconds`.
@@ -167,38 +159,14 @@ class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
         return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
-        """See `Layout.cells`."""
+        """See `Store.cells`."""
         return encode.point_cells(points, self.options.family)
 
-    def index_entries(self, batch: PointBatch) -> Sequence[tuple[int, int]]:
-        """See `SeriesIndex.index_entries`; entries are as in `index`, not base times."""
-        return select.entries(batch, self.options.row_spec)
-
-    def index(self, series: Series, base_ms: int) -> Sequence[Row]:
-        """See `SeriesIndex.index`; `base_ms` is an entry of `index_entries`."""
-        tables = self.table_names
-        return select.rows(series, base_ms, self.options.row_spec, tables.row_keys, tables.strings)
-
-    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
-        """See `SeriesIndex.stale`: entries of data rows that are gone; names stay."""
-        return select.stale(self.options, self.table_names, selection, reader)
-
-    def entry_of(self, key: bytes) -> tuple[Series, int]:
-        """See `SeriesIndex.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
-        return select.entry_of(key)
-
-    def index_keys(self, series: Series, base_ms: int) -> tuple[str, Sequence[bytes]]:
-        """See `SeriesIndex.index_keys`: the row of the entry and the one before, of any type."""
-        return self.table_names.row_keys, select.index_keys(series, base_ms, self.options.row_spec)
-
-    def indexed(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
-        return select.indexed(self.table_names.row_keys, metric, reader)
-
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `RefusedRows.restore`; points of any retention class go into the one of this run."""
+        """See `ReadableStore.restore`; points of any retention class go into the one of this run."""
         data, row_keys, strings = self.table_names
         if row.table in (row_keys, strings):
-            select.check_row(row, self.options.row_spec, row_keys, strings)
+            self.index.check_row(row)
             return Restored(PointBatch.of([], 0), row)
         if row.table != data:
             raise ValueError(f"layout {self.name} has no table {row.table!r}")
@@ -215,11 +183,11 @@ class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
         return select.select(self.options, self.table_names, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
-        """See `Layout.cut_at`: rows of all types of a row time stay together; with an archive, a metric's."""
+        """See `Store.cut_at`: rows of all types of a row time stay together; with an archive, a metric's."""
         return key.partition(b"\0")[0] if self.options.archive else keys.before_types(key)
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
-        """See `Layout.several_rows`: the series with values of several types."""
+        """See `Store.several_rows`: the series with values of several types."""
         return select.of_several_types(self.options, self.table_names, selection, reader)
 
     def hours(
@@ -238,7 +206,7 @@ class KairosDb(SeriesIndex, RollupSeries, Archivable, RefusedRows, HourMarks):
         yield from decode.findings(self.table_names, self.options.row_spec, read, archived_series)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
-        """See `Layout.remove`; in all retention classes."""
+        """See `Store.remove`; in all retention classes."""
         if selected.row.table == self.archive_view.table:
             return remove_archived(self.options, selected.row, deleted)
         return remove_cells(selected.row, decode.cell_times(selected.row, self.options.row_spec), deleted)

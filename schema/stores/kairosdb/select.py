@@ -11,12 +11,14 @@ times are multiples of the width of a row, so two entries never share a number.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from timebeam.schema.bits.bounded import batched
+from timebeam.schema.core.abilities import SeriesIndex
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     ColumnRange,
@@ -40,81 +42,6 @@ METRICS, TAG_NAMES, TAG_VALUES = b"metric_names", b"tag_names", b"tag_values"
 _ROWS_AT_ONCE = 1000
 _NAME_MS = 0
 """The cell timestamp of names: a constant, since they never change."""
-
-
-def entries(batch: PointBatch, spec: RowSpec) -> list[tuple[int, int]]:
-    """(number of a series, entry) for each row with storable points of a batch."""
-    good = storable(batch)
-    if not good.all():
-        batch = batch.take(np.flatnonzero(good))
-    if len(batch) == 0:
-        return []
-    numbers = batch.times_ms // spec.width_ms
-    order, bounds = sorted_rows(batch, numbers, batch.times_ms - numbers * spec.width_ms)
-    first = np.sort(order[bounds[:-1]])
-    entry_numbers = numbers[first] * spec.width_ms + batch.kinds[first]
-    return list(zip(batch.index[first].tolist(), entry_numbers.tolist(), strict=True))
-
-
-def rows(series: Series, entry: int, spec: RowSpec, row_keys: str, strings: str) -> list[Row]:
-    """The rows of the index tables for one of the `entries`.
-
-    Args:
-      row_keys, strings: names of the tables.
-    """
-    kind = entry % spec.width_ms
-    assert kind < KINDS
-    row_ms = entry - kind
-    key = keys.row_key(keys.series_key(series), row_ms, kind)
-    return [
-        Row(row_keys, key, [Cell(ROW_KEYS_FAMILY, b"", row_ms, b"")]),
-        Row(strings, METRICS, _names([series.metric])),
-        Row(strings, TAG_NAMES, _names(name for name, _ in series.tags)),
-        Row(strings, TAG_VALUES, _names({value for _, value in series.tags})),
-    ]
-
-
-def check_row(row: Row, spec: RowSpec, row_keys: str, strings: str) -> None:
-    """Checks that `rows` makes these cells of an index table.
-
-    Raises:
-      ValueError: it does not.
-    """
-    if row.table == strings:
-        is_valid = row.key in (METRICS, TAG_NAMES, TAG_VALUES)
-        is_valid &= list(row.cells) == _names(cell.qualifier.decode() for cell in row.cells)
-        is_valid &= all(cell.qualifier for cell in row.cells)
-    else:
-        series, entry = entry_of(row.key)
-        refusal = keys.refuse_series(series)
-        if refusal is not None:
-            raise refusal
-        row_ms = keys.parse_key(row.key).row_ms
-        if not 0 <= row_ms <= keys.LAST_MS or row_ms % spec.width_ms:
-            raise ValueError(f"row time {row_ms} does not fit row spec {spec.value}")
-        is_valid = rows(series, entry, spec, row_keys, strings)[0] == row._replace(cells=list(row.cells))
-    if not is_valid or not row.cells:
-        raise ValueError(f"row {row.key[:80]!r} is not of table {row.table}")
-
-
-def entry_of(key: bytes) -> tuple[Series, int]:
-    """The series and the entry of a data row.
-
-    Raises:
-      ValueError: the key does not parse, or points are not written with its type.
-    """
-    row_key = keys.parse_key(key)
-    for kind, name in keys.TYPES.items():
-        if row_key.data_type == name:
-            return row_key.series, row_key.row_ms + kind
-    raise ValueError(f"row key {key[:80].hex()} is of type {row_key.data_type!r}, which has no index entry")
-
-
-def index_keys(series: Series, entry: int, spec: RowSpec) -> list[bytes]:
-    """The keys in `row_keys` of a series in the row of an entry and in the one before, of each type."""
-    row_ms, key = entry // spec.width_ms * spec.width_ms, keys.series_key(series)
-    times_ms = (row_ms, row_ms - spec.width_ms) if row_ms else (row_ms,)
-    return [keys.row_key(key, time_ms, kind) for time_ms in times_ms for kind in range(KINDS)]
 
 
 def indexed(row_keys: str, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
@@ -150,7 +77,7 @@ class _IndexRun(NamedTuple):
 def select(
     options: KairosDbOptions, tables: Tables, selection: Selection, reader: Reader
 ) -> Iterator[Selected | Finding]:
-    """See `Layout.select`. Rows before 1970 are not selected.
+    """See `Store.select`. Rows before 1970 are not selected.
 
     Raises:
       UnknownNameError: the metric is not in `string_index`.
@@ -230,22 +157,6 @@ def of_several_types(
     return frozenset(several)
 
 
-def stale(
-    options: KairosDbOptions, tables: Tables, selection: Selection, reader: Reader
-) -> Iterator[Selected]:
-    """See `SeriesIndex.stale`."""
-    width = options.row_spec.width_ms
-    rows = reader.scan(Scan(tables.row_keys, (_index_range(selection, width),), keys_only=True))
-    for batch in batched(rows, _ROWS_AT_ONCE):
-        existing = reader.rows(tables.data, [row.key for row in batch])
-        for row in batch:
-            if row.key not in existing:
-                with contextlib.suppress(ValueError):  # `timebeam check` reports it
-                    row_key = keys.parse_key(row.key)
-                    if selection.takes(row_key.series):
-                        yield Selected(row, row_key.series)
-
-
 def _index_range(selection: Selection, width: int) -> tuple[bytes, bytes]:
     """The range of the index with the selected rows."""
     if selection.metric is None:
@@ -300,3 +211,96 @@ def _rows(
                 continue
             if takes(row_key.series):
                 yield Selected(row, row_key.series)
+
+
+@dataclasses.dataclass(frozen=True)
+class KairosDbIndex(SeriesIndex):
+    """The tables `row_keys` and `string_index`; see `SeriesIndex`. Entries are row time plus type."""
+
+    options: KairosDbOptions
+    tables: Tables
+
+    @property
+    def _spec(self) -> RowSpec:
+        return self.options.row_spec
+
+    def entries(self, batch: PointBatch) -> list[tuple[int, int]]:
+        """See `SeriesIndex.entries`: (number of a series, entry) for each row with storable points."""
+        good = storable(batch)
+        if not good.all():
+            batch = batch.take(np.flatnonzero(good))
+        if len(batch) == 0:
+            return []
+        numbers = batch.times_ms // self._spec.width_ms
+        order, bounds = sorted_rows(batch, numbers, batch.times_ms - numbers * self._spec.width_ms)
+        first = np.sort(order[bounds[:-1]])
+        entry_numbers = numbers[first] * self._spec.width_ms + batch.kinds[first]
+        return list(zip(batch.index[first].tolist(), entry_numbers.tolist(), strict=True))
+
+    def rows(self, series: Series, base_ms: int) -> list[Row]:
+        """See `SeriesIndex.rows`; `base_ms` is one of the `entries`."""
+        kind = base_ms % self._spec.width_ms
+        assert kind < KINDS
+        row_ms = base_ms - kind
+        key = keys.row_key(keys.series_key(series), row_ms, kind)
+        return [
+            Row(self.tables.row_keys, key, [Cell(ROW_KEYS_FAMILY, b"", row_ms, b"")]),
+            Row(self.tables.strings, METRICS, _names([series.metric])),
+            Row(self.tables.strings, TAG_NAMES, _names(name for name, _ in series.tags)),
+            Row(self.tables.strings, TAG_VALUES, _names({value for _, value in series.tags})),
+        ]
+
+    def check_row(self, row: Row) -> None:
+        """Checks that `rows` makes these cells of an index table.
+
+        Raises:
+          ValueError: it does not.
+        """
+        if row.table == self.tables.strings:
+            is_valid = row.key in (METRICS, TAG_NAMES, TAG_VALUES)
+            is_valid &= list(row.cells) == _names(cell.qualifier.decode() for cell in row.cells)
+            is_valid &= all(cell.qualifier for cell in row.cells)
+        else:
+            series, entry = self.entry_of(row.key)
+            refusal = keys.refuse_series(series)
+            if refusal is not None:
+                raise refusal
+            row_ms = keys.parse_key(row.key).row_ms
+            if not 0 <= row_ms <= keys.LAST_MS or row_ms % self._spec.width_ms:
+                raise ValueError(f"row time {row_ms} does not fit row spec {self._spec.value}")
+            is_valid = self.rows(series, entry)[0] == row._replace(cells=list(row.cells))
+        if not is_valid or not row.cells:
+            raise ValueError(f"row {row.key[:80]!r} is not of table {row.table}")
+
+    def entry_of(self, key: bytes) -> tuple[Series, int]:
+        """See `SeriesIndex.entry_of`; rows without a type, written by old KairosDBs, have no entry."""
+        row_key = keys.parse_key(key)
+        for kind, name in keys.TYPES.items():
+            if row_key.data_type == name:
+                return row_key.series, row_key.row_ms + kind
+        raise ValueError(
+            f"row key {key[:80].hex()} is of type {row_key.data_type!r}, which has no index entry"
+        )
+
+    def keys(self, series: Series, base_ms: int) -> tuple[str, list[bytes]]:
+        """See `SeriesIndex.keys`: the row of the entry and the one before, of each type."""
+        row_ms, key = base_ms // self._spec.width_ms * self._spec.width_ms, keys.series_key(series)
+        times_ms = (row_ms, row_ms - self._spec.width_ms) if row_ms else (row_ms,)
+        found = [keys.row_key(key, time_ms, kind) for time_ms in times_ms for kind in range(KINDS)]
+        return self.tables.row_keys, found
+
+    def series(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
+        return indexed(self.tables.row_keys, metric, reader)
+
+    def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
+        """See `SeriesIndex.stale`: entries of data rows that are gone; names stay."""
+        width = self.options.row_spec.width_ms
+        rows = reader.scan(Scan(self.tables.row_keys, (_index_range(selection, width),), keys_only=True))
+        for batch in batched(rows, _ROWS_AT_ONCE):
+            existing = reader.rows(self.tables.data, [row.key for row in batch])
+            for row in batch:
+                if row.key not in existing:
+                    with contextlib.suppress(ValueError):  # `timebeam check` reports it
+                        row_key = keys.parse_key(row.key)
+                        if selection.takes(row_key.series):
+                            yield Selected(row, row_key.series)

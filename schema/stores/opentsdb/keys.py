@@ -113,7 +113,7 @@ class OpenTsdbOptions:
             )
 
     def head_bytes(self, key: bytes) -> int:
-        """See `timebeam.schema.core.contract.SeriesHeads`; of the archive: salt and metric UID.
+        """See `timebeam.schema.archive.keys.SeriesHeads`; of the archive: salt and metric UID.
 
         Raises:
           ValueError: the length of the key cannot be that of an archive row.

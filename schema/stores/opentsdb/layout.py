@@ -18,13 +18,7 @@ from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
-from timebeam.schema.core.contract import (
-    HourMarks,
-    RefusedRows,
-    Replacing,
-    Restored,
-    SeriesSpan,
-)
+from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
     DecodedRows,
@@ -35,7 +29,7 @@ from timebeam.schema.core.reading import (
 )
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
-from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
+from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey, SeriesSpan
 from timebeam.schema.stores.opentsdb import audit, encode, select
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.archived import OpenTsdbArchive
@@ -70,12 +64,7 @@ _EVENT_TIME = "the time of the point; in a row that a TSD has compacted, the tim
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenTsdb(
-    Archivable,
-    Replacing,
-    RefusedRows,
-    HourMarks,
-):
+class OpenTsdb(Archivable):
     """The layout with its options; see `OpenTsdbOptions`.
 
     >>> value = bytes.fromhex("01 02 012c 3ff8000000000000 00")
@@ -109,7 +98,7 @@ class OpenTsdb(
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> OpenTsdb:
-        """See `Layout.from_options`; the options are named as the fields of `OpenTsdbOptions`."""
+        """See `Store.from_options`; the options are named as the fields of `OpenTsdbOptions`."""
         fields = {field.name for field in dataclasses.fields(OpenTsdbOptions)}
         values = {name: value for name, value in options.items() if name in fields}
         if "decimals" in values:
@@ -177,6 +166,7 @@ class OpenTsdb(
         return stored_names
 
     def replaced_names(self, series: Series) -> Sequence[tuple[Name, str]]:
+        """(stored name, name) of each name, if different names are stored as one; else none."""
         if self.options.names is not Names.REPLACE:
             return ()
         series = self._reduced(series)
@@ -191,14 +181,17 @@ class OpenTsdb(
         return encode.encode(batch, keys, self.data_table, self.options)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
-        """See `Layout.cells`."""
+        """See `Store.cells`."""
         bases_ms = None
         if self.options.is_event_time:
             bases_ms = np.array([row_keys.base_s_of(self.options, key) for key in keys], np.int64) * 1000
         return pack_rows.cell_columns(points, packing, bases_ms)
 
     def replaces(self, packing: Packing) -> bool:
-        """See `Replacing.replaces`: not in an append column, nor if reading chooses among all values."""
+        """Whether a new column of this packing has to replace points of columns with the same timestamp.
+
+        Not in an append column, nor if reading chooses among all values.
+        """
         return packing is not Packing.APPEND and not self.options.is_event_time
 
     def spans(self, keys: Sequence[bytes], points: SlotPoints) -> Sequence[SeriesSpan]:
@@ -215,6 +208,7 @@ class OpenTsdb(
         )
 
     def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
+        """A row that removes its instants from existing cells of the row that are not newer than its own."""
         return rewrite_row.replacing_row(row, existing, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
@@ -230,7 +224,7 @@ class OpenTsdb(
         return select.select_metrics(self, metrics, (start_ms, end_ms), reader)
 
     def cut_at(self, key: bytes) -> bytes:
-        """See `Layout.cut_at`: with an archive, each metric of a salt bucket stays together."""
+        """See `Store.cut_at`: with an archive, each metric of a salt bucket stays together."""
         if not self.options.archive:
             return key
         return key[: self.options.salt_width + self.options.uid_width_metric]
@@ -239,7 +233,7 @@ class OpenTsdb(
         return uid_table.metric_uids(self.options.names, self.uid_table, reader)
 
     def stored_floats(self, floats: Floats) -> Floats:
-        """See `Layout.stored_floats`: with decimals `float` they are rounded to 4 bytes."""
+        """See `Store.stored_floats`: with decimals `float` they are rounded to 4 bytes."""
         if self.options.decimals is not Decimals.FLOAT:
             return floats
         with np.errstate(over="ignore"):
@@ -247,7 +241,7 @@ class OpenTsdb(
         return np.where(np.isfinite(narrow), narrow.astype(np.float64), floats)
 
     def key_error(self, key: bytes) -> str:
-        """See `Layout.key_error`: checks length, base time and salt."""
+        """See `Store.key_error`: checks length, base time and salt."""
         try:
             key_fields = row_keys.parse_key(self.options, key)
         except ValueError as error:
@@ -261,7 +255,7 @@ class OpenTsdb(
     def hours(
         self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
     ) -> set[tuple[bytes, int]]:
-        """See `HourMarks.hours`; the keys alone tell them."""
+        """See `Store.hours`; the keys alone tell them."""
         start = self.options.salt_width
         base = start + self.options.uid_width_metric
         heads = {key[start : base + row_keys.BASE_BYTES] for key in keys}
@@ -269,7 +263,7 @@ class OpenTsdb(
         return {(head[:width], int.from_bytes(head[width:], "big")) for head in heads}
 
     def restore(self, row: Row, reader: Reader) -> Restored:
-        """See `RefusedRows.restore`; annotations and histograms stay cells."""
+        """See `ReadableStore.restore`; annotations and histograms stay cells."""
         return rewrite_row.restore(self, row, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
@@ -280,7 +274,7 @@ class OpenTsdb(
             yield from audit.archive_findings(read(self.archive_view.table), maps, self.options)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
-        """See `Layout.remove`; histograms are points too. Of a row of the archive without its late rows."""
+        """See `Store.remove`; histograms are points too. Of a row of the archive without its late rows."""
         if selected.row.table == self.archive_view.table:
             return remove_archived(self.options, selected.row, deleted)
         base_ms = row_keys.base_s_of(self.options, selected.row.key) * 1000

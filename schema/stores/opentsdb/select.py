@@ -90,7 +90,7 @@ def select(
     columns: ColumnRange | None = None,
     bases_s: Sequence[int] | None = None,
 ) -> Iterator[Selected | Finding]:
-    """As `Layout.select`, of one table.
+    """As `Store.select`, of one table.
 
     A UID without a name is shown in hex; for all metrics, it is a finding.
 

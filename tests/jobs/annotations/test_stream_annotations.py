@@ -17,8 +17,8 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
+from timebeam.schema.core import contract
 from timebeam.schema.core.annotations import Annotation
-from timebeam.schema.core.contract import Layout
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
@@ -39,7 +39,9 @@ def message(body: dict[str, Any], after_ms: int, attributes: dict[str, str] | No
     return Message(json.dumps(body).encode(), FIRST_MS + after_ms, "test", 0, envelope)
 
 
-def run(target: Target, layout: Layout, folder: Path, *bundles: list[Message]) -> list[dict[str, Any]]:
+def run(
+    target: Target, layout: contract.Store, folder: Path, *bundles: list[Message]
+) -> list[dict[str, Any]]:
     """Runs the graph that Dataflow runs on messages, bundle after bundle; the dead letters."""
     coders.register()
     events = test_stream.TestStream(coder=beam.coders.registry.get_coder(Message)).advance_watermark_to(0)

@@ -22,7 +22,7 @@ from timebeam.pipelines.options.stored import settings_table
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import with_max_age, with_versions
 from timebeam.transforms.flow import metrics
@@ -340,7 +340,7 @@ def test_files_are_formatted() -> None:
 
 def test_all_layouts_are_known_to_the_module() -> None:
     known = json.loads((MODULE / "tables" / "layouts.json").read_text())
-    assert set(known) == {*LAYOUTS, "table"}
+    assert set(known) == {*STORES, "table"}
 
 
 SETTINGS_FILE = """\

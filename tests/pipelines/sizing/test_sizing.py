@@ -11,9 +11,9 @@ import pytest
 from timebeam.pipelines.sizing.estimate import COSTS, NODES, Costs, Sizes, SizingPlan, plan, row_writes
 from timebeam.pipelines.sizing.measure import START_MS, Case, SizingLoad, Values, measure, row_span
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.writing import Packing
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 
 LOAD = SizingLoad(
     series=1_000_000,
@@ -31,17 +31,17 @@ SSD = NODES["ssd"]
 
 
 @functools.cache
-def layout(name: str, **options: object) -> Layout:
-    return LAYOUTS[name].from_options(options)
+def layout(name: str, **options: object) -> Store:
+    return STORES[name].from_options(options)
 
 
 @functools.cache
-def planned(of: Layout, load: SizingLoad) -> SizingPlan:
+def planned(of: Store, load: SizingLoad) -> SizingPlan:
     """The plan of a load, which several tests look at."""
     return plan(of, load, SSD)
 
 
-def sizes(of: Layout, load: SizingLoad, packing: Packing, *, stream: bool) -> Sizes:
+def sizes(of: Store, load: SizingLoad, packing: Packing, *, stream: bool) -> Sizes:
     """What a plan says of one case."""
     (found,) = (one for one in planned(of, load).sizes if one.case == Case(packing, stream))
     return found
@@ -59,7 +59,7 @@ def test_a_row_is_as_long_as_the_specification_says(name: str, span_ms: int) -> 
 
 
 def test_every_packing_of_every_layout_is_planned() -> None:
-    for name in LAYOUTS:
+    for name in STORES:
         found = planned(layout(name), LOAD).sizes
         assert {one.case.packing for one in found} == set(layout(name).packings)
         assert all(one.nodes >= 1 and one.stored_bytes > 0 for one in found)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.writing import Name
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 
 SERIES = [Series.of(metric, {"host": host}) for metric in ("sys.a", "sys.ä") for host in ("x", "y")]
 TIMES = st.one_of(
@@ -23,7 +23,7 @@ TIMES = st.one_of(
 @pytest.mark.parametrize("name", ["opentsdb", "heroic", "heroic-readable", "kairosdb"])
 @given(st.dictionaries(st.tuples(st.sampled_from(SERIES), TIMES), st.integers(-9, 9), min_size=1))
 def test_hours_are_those_of_the_points(name, points):
-    layout = LAYOUTS[name].from_options({})
+    layout = STORES[name].from_options({})
     uids = collections.defaultdict(lambda: len(uids).to_bytes(3, "big"))
     batch = PointBatch.of(
         [(series, time_ms, True, float(one)) for (series, time_ms), one in points.items()], 1

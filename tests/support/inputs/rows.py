@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Sequence
 
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Cell, Row
@@ -18,7 +18,7 @@ KEY = SeriesKey(b"\0\0\1", b"\0\0\1\0\0\1")
 ROW_KEY = KEY.head + (START_MS // 1000).to_bytes(4, "big") + KEY.tail
 
 
-def piece(layout: Layout, times_ms: Sequence[int]) -> bytes:
+def piece(layout: Store, times_ms: Sequence[int]) -> bytes:
     """The piece of points at these times, all in the row ROW_KEY; their values are their offsets."""
     points = [(SERIES, time_ms, bool(time_ms % 1000), time_ms - START_MS) for time_ms in times_ms]
     (found,) = layout.encode(PointBatch.of(points, 1), [KEY]).fragments

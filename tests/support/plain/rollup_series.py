@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.plain.rollup_day import Points, total
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.stores import LAYOUTS
+from timebeam.schema.stores import STORES
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.read.table_reader import TableReader, scan_table
@@ -70,8 +70,8 @@ class Place:
             *("--dead_letters", letters, *(flags or ("--day=2026-02-28",))),
         )
 
-    def layout(self, table: str) -> Layout:
-        return LAYOUTS[self.name].from_options({"table_prefix": self.prefix + table})
+    def layout(self, table: str) -> Store:
+        return STORES[self.name].from_options({"table_prefix": self.prefix + table})
 
     def dump(self) -> list[Any]:
         return [

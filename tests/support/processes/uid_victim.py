@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
 from tests.support.processes import children
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core.contract import Store
 from timebeam.schema.core.writing import Name
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 
 
-def start(target: Target, layout: Layout, policy: UidPolicy, names: Sequence[Name]) -> BaseProcess:
+def start(target: Target, layout: Store, policy: UidPolicy, names: Sequence[Name]) -> BaseProcess:
     """The running process; it ends with this one at the latest."""
     return children.start(_assign, dict(os.environ), target, layout, policy, names)
 
 
 def _assign(
-    environment: dict[str, str], target: Target, layout: Layout, policy: UidPolicy, names: Sequence[Name]
+    environment: dict[str, str], target: Target, layout: Store, policy: UidPolicy, names: Sequence[Name]
 ) -> None:
     os.environ.update(environment)
     UidTable(target, layout, policy).resolve(names)

@@ -27,13 +27,11 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.stored import settings_table
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive.keys import BLOCK_S, parse_key
-from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import Selection
 from timebeam.schema.core.rows import WHOLE_TABLE, Deletion, Row
 from timebeam.schema.core.writing import Name, Packing, SeriesKey
 from timebeam.schema.query.question import NONE, Question
-from timebeam.schema.stores import find_capability
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.care import archive_hours, closed_rows
@@ -111,9 +109,9 @@ def put(
         for fragment in encoded.fragments
     ]
     write_all(store.target, layout.data_table, rows)
-    index = find_capability(layout, SeriesIndex)
-    for number, base_ms in index.index_entries(batch) if index else ():
-        for row in index.index(batch.series[number], base_ms):
+    index = layout.index
+    for number, base_ms in index.entries(batch) if index else ():
+        for row in index.rows(batch.series[number], base_ms):
             write_all(store.target, row.table, [row])
 
 

@@ -20,13 +20,11 @@ from timebeam.pipelines.options.stored import settings_table
 from timebeam.schema.archive.archive_rows import decode_archive_rows
 from timebeam.schema.archive.keys import BLOCK_S
 from timebeam.schema.core.annotations import Annotation
-from timebeam.schema.core.contract import SeriesIndex
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import Selected
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Deletion, KeyRange, Row
 from timebeam.schema.core.writing import Name, Packing, SeriesKey
-from timebeam.schema.stores import find_capability
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.reader import ranges_between
@@ -122,9 +120,9 @@ def put(
     assert not encoded.rejected
     rows = [store.layout.pack(part.table, part.key, [part.packed], packing) for part in encoded.fragments]
     write_all(store.target, store.layout.tables()[0].name, rows)
-    index = find_capability(store.layout, SeriesIndex)
-    for number, base_ms in index.index_entries(batch) if index else ():
-        for row in index.index(batch.series[number], base_ms):
+    index = store.layout.index
+    for number, base_ms in index.entries(batch) if index else ():
+        for row in index.rows(batch.series[number], base_ms):
             write_all(store.target, row.table, [row])
 
 

@@ -12,8 +12,7 @@ from tests.support.inputs.rows import KEY, ROW_KEY, SERIES, START_MS, piece, row
 from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
-from timebeam.schema.core import rows
-from timebeam.schema.core.contract import Layout
+from timebeam.schema.core import contract, rows
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.core.rows import Cell, EncodedRow, Row
@@ -111,7 +110,7 @@ def encoded(groups: list[Group]) -> Encoded:
 
 
 def packed_points(
-    layout: Layout, groups: list[tuple[tuple[str, bytes], list[bytes]]]
+    layout: contract.Store, groups: list[tuple[tuple[str, bytes], list[bytes]]]
 ) -> tuple[list[Row], list[Row]]:
     """(the rows of fragments in packing `points`, those that are refused)."""
     fn = PackFn(layout, Packing.POINTS)
@@ -124,7 +123,7 @@ def packed_points(
     return [row._replace(deleted=()) for row in rows], refused
 
 
-def point_groups(layout: Layout, keys: list[bytes], arrival_ms: int = 7) -> list[Group]:
+def point_groups(layout: contract.Store, keys: list[bytes], arrival_ms: int = 7) -> list[Group]:
     points = [(SERIES, START_MS + second * 1000, False, second) for second in range(500)]
     (fragment,) = layout.encode(PointBatch.of(points, arrival_ms), [KEY]).fragments
     return [((fragment.table, key or fragment.key), [fragment.packed]) for key in keys]
@@ -132,7 +131,7 @@ def point_groups(layout: Layout, keys: list[bytes], arrival_ms: int = 7) -> list
 
 @pytest.mark.parametrize("arrival_ms", [7, (1 << 56) // 1000, 1 + (1 << 56) // 1000, limits.LAST_MS])
 @pytest.mark.parametrize("layout", [OpenTsdb(), Heroic(), KairosDb()], ids=lambda layout: layout.name)
-def test_rows_of_points_are_the_same_cells_as_bytes(layout: Layout, arrival_ms: int) -> None:
+def test_rows_of_points_are_the_same_cells_as_bytes(layout: contract.Store, arrival_ms: int) -> None:
     groups = point_groups(layout, [b"a", b"b"], arrival_ms)
     rows, refused = packed_points(layout, groups)
     assert rows == [layout.pack(*row_key, packed, Packing.POINTS) for row_key, packed in groups]
@@ -140,7 +139,7 @@ def test_rows_of_points_are_the_same_cells_as_bytes(layout: Layout, arrival_ms: 
 
 
 @pytest.mark.parametrize("layout", [OpenTsdb(), Heroic(), KairosDb()], ids=lambda layout: layout.name)
-def test_a_row_of_points_over_a_limit_is_refused_and_the_others_are_written(layout: Layout) -> None:
+def test_a_row_of_points_over_a_limit_is_refused_and_the_others_are_written(layout: contract.Store) -> None:
     groups = point_groups(layout, [b"a", b"k" * 4097, b"b"])
     rows, refused = packed_points(layout, groups)
     whole = [layout.pack(*row_key, packed, Packing.POINTS) for row_key, packed in groups]

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.core.contract import Restored, restored_points
+from timebeam.schema.core.contract import Restored
+from timebeam.schema.core.point_cells import restored_points
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.reading import Reader, Selected
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions, remove_cells
@@ -281,7 +282,7 @@ def _check_rest(row: Row, old: list[Cell], new: list[Cell], winner: Winner, expe
 
 
 def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
-    """See `RefusedRows.restore`.
+    """See `ReadableStore.restore`.
 
     The points belong to the series that the UIDs in the key name, whatever UIDs these names have now.
 

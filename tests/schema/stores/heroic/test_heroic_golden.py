@@ -73,7 +73,7 @@ def test_row_keys(vector: dict[str, Any]) -> None:
         assert refused.reason is Reason.SERIES_NOT_STORABLE
     elif vector["timestamp"] >= 0:
         assert row_of(series, vector["timestamp"], 1.0).key == key
-        assert LAYOUT.entry_of(key) == (series, base)
+        assert LAYOUT.index.entry_of(key) == (series, base)
 
 
 def test_the_order_of_tags_is_met() -> None:
@@ -100,7 +100,7 @@ def test_cells(vector: dict[str, Any]) -> None:
         batch = PointBatch.of([(SERIES, time_ms, True, 1.0)], 7)
         (refused,) = LAYOUT.encode(batch, [FORM.series_key(SERIES)]).rejected
         assert refused.reason is Reason.TIMESTAMP_OUT_OF_RANGE
-        assert LAYOUT.index_entries(batch) == []
+        assert LAYOUT.index.entries(batch) == []
     else:
         row = row_of(SERIES, time_ms, 0.0)
         assert (row.key, row.cells) == (key, [Cell("points", raw, 7, bytes(8))])

@@ -172,7 +172,7 @@ def test_more_rows_than_fit_one_integer_with_offset_and_place() -> None:
     found = {}
     for fragment in encoded.fragments:
         row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
-        for one, time, value in decode_row(layout, row, layout.entry_of(row.key)[0]).batch.points():
+        for one, time, value in decode_row(layout, row, layout.index.entry_of(row.key)[0]).batch.points():
             found[one, time] = value
     assert found == {(one, time): value for one, time, _, value in points}
 
@@ -221,17 +221,17 @@ def test_points_that_cannot_be_stored_are_refused(
     (fragment,) = encoded.fragments
     row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1.0, b"3"]
-    assert layout.index_entries(batch) == [(0, 0)]
+    assert layout.index.entries(batch) == [(0, 0)]
     only = PointBatch.of(points[1:2], 1)
     (without,) = layout.encode(only, [layout.series_key(SERIES[0], {})]).rejected
     assert (without.payload, without.offset) == (only.as_json(0), -1)
-    assert layout.index_entries(only) == []
+    assert layout.index.entries(only) == []
 
 
 def test_an_empty_batch_has_no_pieces() -> None:
     encoded = Heroic().encode(PointBatch.of([], 1), [])
     assert (encoded.fragments, encoded.rejected, encoded.duplicates) == ([], [], 0)
-    assert Heroic().index_entries(PointBatch.of([], 1)) == []
+    assert Heroic().index.entries(PointBatch.of([], 1)) == []
 
 
 def test_a_series_without_points_needs_no_key() -> None:
@@ -239,7 +239,7 @@ def test_a_series_without_points_needs_no_key() -> None:
     batch = PointBatch.of([(SERIES[0], 1, True, 1), (SERIES[2], 1, True, 2)], 1).take(np.array([1]))
     (fragment,) = layout.encode(batch, [None, layout.series_key(SERIES[2], {})]).fragments
     assert fragment.key == row_key("heroic", SERIES[2], 0)
-    assert layout.index_entries(batch) == [(1, 0)]
+    assert layout.index.entries(batch) == [(1, 0)]
 
 
 @LAYOUTS

@@ -38,11 +38,11 @@ def written(layout: Heroic, points: Sequence[tuple[Series, int]]) -> Tables:
     encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
     for fragment in encoded.fragments:
         tables.write([layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)])
-    entries = list(layout.index_entries(batch)) * 2
+    entries = list(layout.index.entries(batch)) * 2
     assert len(set(entries)) == len({(series, time - time % PERIOD) for series, time in points})
     random.Random(len(points)).shuffle(entries)
     for number, base_ms in entries:
-        tables.write(layout.index(batch.series[number], base_ms))
+        tables.write(layout.index.rows(batch.series[number], base_ms))
     return tables
 
 
@@ -161,7 +161,7 @@ def test_adjacent_rows_of_a_series_are_one_range_of_one_scan() -> None:
 def test_the_rows_of_the_series_table() -> None:
     layout = Heroic(table_prefix="x-")
     series = Series.of("cpu", {"host": "a", "n\0l": "\1"}, {"pod": "p"})
-    metric, own, *tags = sorted(layout.index(series, 3 * PERIOD), key=lambda row: row.key)
+    metric, own, *tags = sorted(layout.index.rows(series, 3 * PERIOD), key=lambda row: row.key)
     assert {row.table for row in (metric, own, *tags)} == {"x-series"}
     assert (metric.key, metric.cells) == (b"m\0cpu", [Cell("series", b"metric", 1, b"")])
     assert own.key[:6] == b"s\0cpu\0"
@@ -181,7 +181,7 @@ def test_the_rows_of_the_series_table() -> None:
         b"t\0cpu\0n\1\1l\0\1\2\0" + identity,
     ]
     assert len(identity) == 16
-    last = layout.index(series, (1 << 63) - PERIOD)
+    last = layout.index.rows(series, (1 << 63) - PERIOD)
     assert min(cell.timestamp_ms for row in last for cell in row.cells) == 1
 
 
@@ -192,7 +192,7 @@ def test_the_first_and_last_base_stay_whatever_the_order(layout: Heroic, bases: 
     for order in itertools.islice(itertools.permutations(bases), 24):
         tables = Tables()
         for base in order:
-            tables.write(layout.index(A, base))
+            tables.write(layout.index.rows(A, base))
         (row,) = [row for row in tables.read("series") if row.key.startswith(b"s")]
         cells = {cell.qualifier: int(cell.value) for cell in row.cells if cell.qualifier != b"series"}
         assert cells == {b"first": min(bases), b"last": max(bases)}
@@ -205,10 +205,10 @@ def test_the_series_table_is_made_anew_from_the_keys() -> None:
         tables = written(layout, [(series, n * PERIOD + 7) for series in [A, *PODS] for n in (2, 5)])
         anew = Tables()
         for row in tables.read("metrics"):
-            anew.write(layout.index(*layout.entry_of(row.key)))
+            anew.write(layout.index.rows(*layout.index.entry_of(row.key)))
         assert anew.read("series") == tables.read("series")
     with pytest.raises(ValueError, match="resources without their names"):
-        HeroicReadable().entry_of(row_key("heroic-readable", PODS[0], 0))
+        HeroicReadable().index.entry_of(row_key("heroic-readable", PODS[0], 0))
 
 
 def findings(

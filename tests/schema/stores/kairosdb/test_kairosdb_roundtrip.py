@@ -183,8 +183,8 @@ def test_of_two_kinds_at_one_instant_the_later_line_of_a_block_is_stored() -> No
     }
     assert found == {(5, 2), (6, 2.5), (7, "x")}
     assert [type(value) for _, value in sorted(found)] == [int, float, str]
-    assert len(layout.index_entries(batch)) == 3
-    assert len(layout.index_entries(batch.take(np.array([0, 1])))) == 1
+    assert len(layout.index.entries(batch)) == 3
+    assert len(layout.index.entries(batch.take(np.array([0, 1])))) == 1
 
 
 def test_many_series_rows_and_arrivals_in_one_batch() -> None:
@@ -228,7 +228,7 @@ def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float | b
     (fragment,) = encoded.fragments
     row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1, 3]
-    assert layout.index_entries(batch) == [(0, 0)]
+    assert layout.index.entries(batch) == [(0, 0)]
 
 
 def test_the_longest_strings_are_stored() -> None:
@@ -246,7 +246,7 @@ def test_an_empty_batch_has_no_pieces_and_no_entries() -> None:
     empty = PointBatch.of([], 1)
     encoded = KairosDb().encode(empty, [])
     assert (encoded.fragments, encoded.rejected, encoded.duplicates) == ([], [], 0)
-    assert KairosDb().index_entries(empty) == []
+    assert KairosDb().index.entries(empty) == []
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def rows_of(layout: KairosDb, points: Points) -> list[Row]:
     encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
     rows = [layout.pack(*fragment[:2], [fragment.packed], Packing.POINTS) for fragment in encoded.fragments]
     merged: dict[tuple[str, bytes], dict[tuple[str, bytes], Cell]] = {}
-    for number, entry in layout.index_entries(batch):
-        for row in layout.index(batch.series[number], entry):
+    for number, entry in layout.index.entries(batch):
+        for row in layout.index.rows(batch.series[number], entry):
             cells = merged.setdefault((row.table, row.key), {})
             for cell in row.cells:
                 assert cells.setdefault((cell.family, cell.qualifier), cell) == cell
@@ -181,9 +181,9 @@ def test_index_entries_tell_series_row_time_and_type_apart() -> None:
         (SERIES[1], 1, True, float("nan")),
     ]
     batch = PointBatch.of(points, 1)
-    assert layout.index_entries(batch) == [(0, 0), (0, 1), (1, WIDTH + 2)]
+    assert layout.index.entries(batch) == [(0, 0), (0, 1), (1, WIDTH + 2)]
     key = plain.row_key("cpu", WIDTH, "kairos_string", {"host": "b", "dc": "x"})
-    assert layout.index(SERIES[1], WIDTH + 2) == [
+    assert layout.index.rows(SERIES[1], WIDTH + 2) == [
         Row("row_keys", key, [Cell("k", b"", WIDTH, b"")]),
         Row("string_index", b"metric_names", [Cell("s", b"cpu", 0, b"\0")]),
         Row("string_index", b"tag_names", [Cell("s", b"dc", 0, b"\0"), Cell("s", b"host", 0, b"\0")]),
