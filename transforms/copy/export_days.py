@@ -40,8 +40,7 @@ from timebeam.schema.formats.parquet.parquet_columns import (
     table_of,
     written,
 )
-from timebeam.schema.formats.parquet.row_groups import RowGroups
-from timebeam.schema.formats.parquet.statistics import wrong_statistics
+from timebeam.schema.formats.parquet.row_groups import RowGroups, wrong_statistics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_batches
 from timebeam.transforms.copy.exported_rollups import RollupReader

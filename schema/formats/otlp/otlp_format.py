@@ -48,8 +48,14 @@ from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Spans
 from timebeam.schema.formats.base import NAN_OPTION, Framing, Message
-from timebeam.schema.formats.otlp.attributes import read_attributes
-from timebeam.schema.formats.otlp.data_points import KINDS, OPENTSDB, PARTS, MetricKind, Reader
+from timebeam.schema.formats.otlp.data_points import (
+    KINDS,
+    OPENTSDB,
+    PARTS,
+    MetricKind,
+    Reader,
+    read_attributes,
+)
 from timebeam.schema.formats.otlp.json_requests import encoded_request
 from timebeam.schema.formats.otlp.levels import FIRST, Levels, levels_of, spans_of
 from timebeam.schema.formats.series_columns import Outcome, SampleGatherer, Samples, bounded_key

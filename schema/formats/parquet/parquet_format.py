@@ -30,12 +30,12 @@ from timebeam.schema.formats.base import (
     Parsed,
     joined_of,
 )
-from timebeam.schema.formats.parquet.arrow_stream import read_stream
 from timebeam.schema.formats.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
 from timebeam.schema.formats.parquet.parquet_columns import MAP, TAG, TIME, batch_bytes, row_bytes
 from timebeam.schema.formats.parquet.read_columns import (
     column_of,
     exported_values,
+    read_stream,
     series_of_rows,
     times_of,
     values_of,
