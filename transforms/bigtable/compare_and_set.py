@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -19,9 +21,10 @@ from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.mutation_bytes import add_mutations
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.reader import read_keys
-from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, RETRYABLE, Backoff
+from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, FIRST_PAUSE, LONGEST_PAUSE, RETRYABLE, Backoff
 from timebeam.transforms.bigtable.target import Target, call_headers, method
 
+_ATTEMPTS = 20
 _CALLS_UNDER_WAY = 64
 _CELLS_A_CALL = 200  # a filter has at most 20 KB
 _COMPARED_BYTES = 8_000  # longest value compared by a filter, which holds it twice
@@ -151,6 +154,39 @@ def replace_cells(target: Target, table: str, replacements: Sequence[Replacement
             else:
                 pending.append(number)
     return replaced
+
+
+def update_rows(
+    target: Target,
+    table: str,
+    keys: Iterable[bytes],
+    change: Callable[[bytes, Row | None], Iterable[Replacement]],
+) -> list[bytes]:
+    """Changes rows by what they hold: reads them, and replaces cells; again if another writer was faster.
+
+    Args:
+      change: the replacements that a row needs, by its key and the row as it is stored now, None if there is
+        none. Without replacements a row is done. A new cell must not keep the timestamp of a value of more
+        than `_COMPARED_BYTES`, which is compared by it.
+
+    Returns:
+      The keys of the rows that other writers have kept changing, `_ATTEMPTS` times.
+
+    Raises:
+      GoogleAPICallError: cells could not be replaced; others may have been.
+    """
+    pending = list(keys)
+    for attempt in range(_ATTEMPTS):
+        if not pending:
+            break
+        if attempt:
+            time.sleep(random.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * attempt)))
+        stored = {row.key: row for row in read_keys(target, table, pending, lambda: RowMerger(table))}
+        replacements = [each for key in pending for each in change(key, stored.get(key))]
+        replaced = replace_cells(target, table, replacements)
+        lost = {each.key for each, is_done in zip(replacements, replaced, strict=True) if not is_done}
+        pending = [key for key in pending if key in lost]
+    return pending
 
 
 def _missing(rows: Iterable[Row], values: Mapping[CellColumn, bytes]) -> Iterator[Row]:

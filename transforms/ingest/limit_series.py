@@ -20,14 +20,14 @@ from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.rows import Cell
+from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.series import series_limits
 from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
-from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
+from timebeam.transforms.bigtable.compare_and_set import Replacement, update_rows
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.read.find_series import from_data, from_meta
 from timebeam.transforms.read.table_reader import TableReader, existing_keys, read_rows
@@ -48,7 +48,6 @@ MOST_SEEDS = 1_000_000
 _METRICS_AT_ONCE = MOST_METRICS // 4
 _MINUTE_MS = 60_000
 _SEED_MS = 2 * HOUR_MS
-_TRIES = 20
 
 
 class LimitState:
@@ -140,23 +139,14 @@ class SeriesLimiter:
         pending, state.changed = state.changed, {}
         remembered = {key: state.counts.get(key) for key in (*rows, series_limits.ALL_ROW)}
         pending |= {key: count for key, count in remembered.items() if count is not None}
-        for _ in range(_TRIES):
-            if not pending or self._dry_run:
-                break
-            stored = read_rows(self._target, self._table, list(pending))
-            replacements = []
-            for key, count in pending.items():
-                old = stored[key].cells if key in stored else ()
-                self._add(count, key, old)
-                replacements += [Replacement(key, *cells) for cells in count.cells(old)]
-            replaced = replace_cells(self._target, self._table, replacements)
-            lost = {
-                replacement.key
-                for replacement, is_done in zip(replacements, replaced, strict=True)
-                if not is_done
-            }
-            pending = {key: count for key, count in pending.items() if key in lost}
-        state.changed |= pending
+
+        def change(key: bytes, row: Row | None) -> list[Replacement]:
+            old = row.cells if row else ()
+            self._add(pending[key], key, old)
+            return [Replacement(key, *cells) for cells in pending[key].cells(old)]
+
+        keys = pending if self._dry_run else update_rows(self._target, self._table, pending, change)
+        state.changed |= {key: pending[key] for key in keys}
 
     def _existing(self, candidates: Mapping[Series, SeriesKey | None], batch: PointBatch) -> set[Series]:
         """The series that are stored already."""

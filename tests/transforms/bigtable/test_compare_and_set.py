@@ -13,7 +13,13 @@ from tests.support.budget import long_after
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Fault, faulty, nth, share
 from timebeam.schema.core.rows import Cell, Row, TableSpec
-from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
+from timebeam.transforms.bigtable.compare_and_set import (
+    CellColumn,
+    Replacement,
+    create_cells,
+    replace_cells,
+    update_rows,
+)
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import read_rows
@@ -149,3 +155,39 @@ def test_created_cells_are_told_apart_from_those_of_others(
     assert values == ours | theirs
     assert created | uncertain == set(ours) - set(theirs)
     assert bool(uncertain) == (when == AFTER)
+
+
+def _added(key: bytes, row: Row | None) -> list[Replacement]:
+    """One more than the number in a row; nothing for row `done`."""
+    if key == b"done":
+        return []
+    old = row.cells[0] if row else None
+    number = int(old.value) if old else 0
+    return [Replacement(key, old, Cell("f", b"count", number, b"%d" % (number + 1)))]
+
+
+def test_of_several_writers_no_change_is_lost(place: tuple[Target, str]) -> None:
+    target, table = place
+    keys = [b"a", b"b", b"done"]
+    with ThreadPoolExecutor(3) as pool:
+        left = list(pool.map(lambda _: update_rows(target, table, keys, _added), range(12)))
+    assert left == [[]] * 12
+    found = {key: row.cells[0].value for key, row in read_rows(target, table, keys).items()}
+    assert found == {b"a": b"12", b"b": b"12"}
+
+
+def test_a_row_that_others_keep_changing_is_given_up(place: tuple[Target, str]) -> None:
+    target, table = place
+    asked = 0
+
+    def change(key: bytes, row: Row | None) -> list[Replacement]:
+        nonlocal asked
+        asked += key == b"busy"
+        replacements = _added(key, row)
+        if key == b"busy":  # another writer, between the read and the replacement
+            assert replace_cells(target, table, replacements) == [True]
+        return replacements
+
+    assert update_rows(target, table, [b"busy", b"quiet"], change) == [b"busy"]
+    found = {key: row.cells[0].value for key, row in read_rows(target, table, [b"busy", b"quiet"]).items()}
+    assert found == {b"busy": b"%d" % asked, b"quiet": b"1"}
