@@ -63,7 +63,7 @@ class OpenTsdbRollup(LayoutRollup):
             f"about {size / 1e6:,.1f} of {table_size / 1e6:,.1f} MB (sampled)"
         ]
         for plan in part.plan.intervals:
-            interval, rows = plan.interval, sum(1 for _ in plan.rows())
+            interval, rows = plan.interval, len(plan.bases_s)
             tables = outputs(job.config, interval)
             lines.append(
                 f"would write {interval.interval} from {utc_text(plan.start_s)} to {utc_text(plan.end_s)}, "

@@ -14,7 +14,7 @@ longer interval is provisional until it is over.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.times import DAY_S, ceil_to, floor_to, hours_between
@@ -26,14 +26,6 @@ LAST_MS = LAST_S * 1000
 """The end of the times that base times can express."""
 
 _HOUR = RowSpan(1, "h")
-
-
-class RowPart(NamedTuple):
-    """The intervals [first, end) of the row that begins at `base_s`."""
-
-    base_s: int
-    first: int
-    end: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,16 +50,11 @@ class IntervalPlan:
         """Whether it has no intervals."""
         return self.start_s >= self.end_s
 
-    def rows(self) -> Iterator[RowPart]:
-        """The rows to write, ascending. For the default interval, hours and their seconds."""
-        span, step = self.interval.row_span, self.interval.seconds
-        if self.is_empty:
-            return
-        if self.interval.is_default:
-            span, step = _HOUR, 1
-        for base, end in span.rows(self.start_s, self.end_s):
-            first, last = max(base, self.start_s), min(end, self.end_s)
-            yield RowPart(base, (first - base) // step, (last - base) // step)
+    @property
+    def bases_s(self) -> Sequence[int]:
+        """The base times of the rows to write, ascending. For the default interval, of hours."""
+        span = _HOUR if self.interval.is_default else self.interval.row_span
+        return () if self.is_empty else span.bases_between(self.start_s, self.end_s - 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,24 +70,6 @@ class RollupPlan:
     intervals: tuple[IntervalPlan, ...]
     start_ms: int
     end_ms: int
-
-    def complete_s(self, now_s: int) -> int:
-        """The end of the last interval that is over, in seconds; 0 if none is.
-
-        Points before it that are stored later are late.
-        """
-        ends = [
-            min(interval_plan.end_s, floor_to(now_s, interval_plan.interval.seconds))
-            for interval_plan in self.intervals
-        ]
-        return max(
-            (
-                end
-                for end, interval_plan in zip(ends, self.intervals, strict=True)
-                if end > interval_plan.start_s
-            ),
-            default=0,
-        )
 
     def raw_bases(self) -> range:
         """The base times, in seconds, of the raw rows that hold the points."""

@@ -85,23 +85,6 @@ class RowSpan:
         bases: list[int] = _seconds(np.arange(dates[0], dates[1] + 1)).tolist()
         return bases
 
-    def ends(self, bases_s: Int64s) -> Int64s:
-        """int64[n]: the ends of the rows with these base times, where the next rows begin."""
-        if self.unit == "h":
-            return bases_s + self.count * HOUR_S
-        return _seconds(bases_s.astype("datetime64[s]").astype(_CALENDAR[self.unit]) + 1)
-
-    def rows(self, start_s: int, end_s: int) -> list[tuple[int, int]]:
-        """(base time, end) of each row that holds a time of [start_s, end_s), ascending."""
-        starts = []
-        row_start_s = start_s
-        while row_start_s < end_s:
-            base = self.bases(np.array([row_start_s], np.int64))
-            end = int(self.ends(base)[0])
-            starts.append((int(base[0]), end))
-            row_start_s = end
-        return starts
-
 
 def _seconds(calendar: npt.NDArray[np.datetime64]) -> Int64s:
     return calendar.astype("datetime64[s]").astype(np.int64)

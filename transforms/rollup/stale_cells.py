@@ -65,10 +65,9 @@ def existing_rows(
 
 def metric_ranges(job: RollupJob, plan: IntervalPlan, metrics: Sequence[bytes]) -> list[KeyRange]:
     """The keys of the rows of metrics that hold intervals of a range, ascending."""
-    rows = list(plan.rows())
-    if not rows:
+    if plan.is_empty:
         return []
-    first_ms, last_ms = rows[0].base_s * 1000, rows[-1].base_s * 1000
+    first_ms, last_ms = plan.bases_s[0] * 1000, plan.bases_s[-1] * 1000
     options = job.layout.options
     return sorted(
         key_range for metric in metrics for key_range in row_keys.ranges(options, metric, first_ms, last_ms)
@@ -347,7 +346,7 @@ def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRa
     if chunk.keys == WHOLE_TABLE:
         return metric_ranges(job, plan, chunk.uids)
     # Part of one hour of one metric: the rows of this hour with the same tags.
-    base_s = next(plan.rows()).base_s
+    base_s = plan.bases_s[0]
     hour_ms = floor_to(chunk.start_s, row_keys.SPAN_S) * 1000
     clipped = []
     for hour_range in row_keys.ranges(job.layout.options, chunk.uids[0], hour_ms, hour_ms):

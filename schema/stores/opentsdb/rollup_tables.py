@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -63,21 +62,6 @@ def stale_qualifiers(existing: Sequence[bytes], written: Iterable[bytes]) -> lis
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RollupRow:
-    """The cells of one row.
-
-    Attributes:
-      series: number of the series in `Buckets.series`.
-      base_s: base time of the row in seconds.
-      cells: by qualifier; the timestamp of each is the start of its interval.
-    """
-
-    series: int
-    base_s: int
-    cells: Sequence[Cell]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class EncodedRollups:
     """Encoded buckets: n cells of m rows, in columns, and the numbers that no cell can hold.
 
@@ -105,23 +89,6 @@ class EncodedRollups:
         """uint8[n, qualifier_bytes]: the last three bytes of `codes`, or the last two, without the ids."""
         return self.codes.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 4 - self.qualifier_bytes :]
 
-    @property
-    def rows(self) -> Sequence[RollupRow]:
-        """The rows with an object for each cell: for few cells."""
-        values, starts = el.value_bytes(el.Elements(self.codes & np.uint32(0xF), self.raws))
-        cell_values = [values[start:end] for start, end in itertools.pairwise(starts.tolist())]
-        qualifiers = [bytes(name) for name in self.qualifiers]
-        cells = [
-            Cell(FAMILY, *cell) for cell in zip(qualifiers, self.times_ms.tolist(), cell_values, strict=True)
-        ]
-        bounds = itertools.pairwise(self.firsts.tolist())
-        return [
-            RollupRow(series, base, cells[start:end])
-            for series, base, (start, end) in zip(
-                self.series.tolist(), self.bases_s.tolist(), bounds, strict=True
-            )
-        ]
-
 
 def encode_rollups(
     buckets: Buckets, interval: RollupInterval, stored: Mapping[int, str], form: Form
@@ -133,9 +100,9 @@ def encode_rollups(
     >>> from timebeam.schema.rollup.row_span import RowSpan
     >>> minute = RollupInterval("1m", RowSpan.parse("1h"), "tsdb-rollup-1m", "tsdb-rollup-preagg-1m")
     >>> batch = PointBatch.of([(Series.of("m", {"host": "a"}), 1356998460_000, False, 300)], 9000)
-    >>> (row,) = encode_rollups(accumulate(batch, 60), minute, {0: "sum"}, Form.FEWEST).rows
-    >>> row.base_s, [(cell.qualifier.hex(), cell.value.hex()) for cell in row.cells]  # id 0, minute 1
-    (1356998400, [('000011', '012c')])
+    >>> encoded = encode_rollups(accumulate(batch, 60), minute, {0: "sum"}, Form.FEWEST)
+    >>> encoded.bases_s.tolist(), encoded.qualifiers.tobytes().hex(), encoded.raws.tolist()  # id 0, minute 1
+    ([1356998400], '000011', [300])
 
     Args:
       buckets: of the interval.

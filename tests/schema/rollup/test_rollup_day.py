@@ -9,6 +9,7 @@ import random
 import numpy as np
 
 from tests.schema.rollup.plain_rollup import Point, plain_summaries
+from tests.schema.rollup.rollup_points import rows_of
 from tests.schema.stores.plain_opentsdb import number
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.times import day_range
@@ -115,7 +116,7 @@ def rolled_up(table: dict[bytes, tuple[Row, Series]]):
         ours = by_length[interval.seconds].within(part.start_s * 1000, part.end_s * 1000)
         if not interval.is_default:
             stored = {ids[name]: name for name in CONFIG.computed}
-            for row in encode_rollups(ours, interval, stored, Form.FIXED).rows:
+            for row in rows_of(encode_rollups(ours, interval, stored, Form.FIXED)):
                 key = row_key(key_of(CONFIG.rollup_series(ours.series[row.series])), row.base_s)
                 rows[interval.table, key] = row.cells
         (groups,) = CONFIG.pre_aggregates
@@ -126,7 +127,7 @@ def rolled_up(table: dict[bytes, tuple[Row, Series]]):
             else:
                 stored = {ids[name]: what for name, what in OF_GROUP[aggregator].items()}
                 found = encode_rollups(grouped, interval, stored, Form.FIXED)
-            for row in found.rows:
+            for row in rows_of(found):
                 series = CONFIG.group_series(grouped.series[row.series], aggregator)
                 rows[interval.pre_aggregation_table, row_key(key_of(series), row.base_s)] = row.cells
     return planned, rows
@@ -195,7 +196,7 @@ def test_a_second_run_writes_the_same_cells():
 def test_only_the_rows_of_the_plan_are_written():
     planned, rows = rolled_up(raw_table(points_around(day_range(DAY, ZONE))))
     for part in planned.intervals:
-        bases = {row.base_s for row in part.rows()}
+        bases = set(part.bases_s)
         tables = {part.interval.pre_aggregation_table}
         if not part.interval.is_default:
             tables.add(part.interval.table)

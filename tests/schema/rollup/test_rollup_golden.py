@@ -7,6 +7,7 @@ from collections import defaultdict
 import pytest
 
 from tests.schema.rollup.rollup_cases import RollupCase, Sent, rollup_cases
+from tests.schema.rollup.rollup_points import rows_of
 from tests.schema.stores.plain_opentsdb import number
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import Cell
@@ -33,7 +34,7 @@ def encoded(case: RollupCase, sent: Sent) -> list[tuple[str, bytes, bytes, bytes
         stored = {case.config.aggregation_ids[sent.aggregator.lower()]: "last"}
         result = encode_rollups(accumulate(batch, interval.seconds), interval, stored, Form.FEWEST)
     assert result.rejected == []
-    (row,) = result.rows
+    (row,) = rows_of(result)
     if sent.group_by is None:
         table, series = interval.table, case.config.rollup_series(sent.series)
     else:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.rollup.plain_rollup import plain_base, plain_summaries
-from tests.schema.rollup.rollup_points import BASE_MS, POINTS, batch_of
+from tests.schema.rollup.rollup_points import BASE_MS, POINTS, batch_of, rows_of
 from tests.schema.stores.plain_opentsdb import number, read_value
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
@@ -54,7 +54,7 @@ def test_cells_are_those_of_a_plain_loop_and_are_read_back(points, interval, for
         for name, value in summary.items():
             at = (start_ms // 1000 - base) // interval.seconds
             expected[series, base, IDS[name], at, start_ms] = value
-    for row in encoded.rows:
+    for row in rows_of(encoded):
         series = buckets.series[row.series]
         assert [cell.qualifier for cell in row.cells] == sorted(cell.qualifier for cell in row.cells)
         for cell in row.cells:
@@ -79,7 +79,7 @@ def test_a_rewrite_leaves_nothing_of_what_was_written_before(before, after, inte
     old, new = (
         {
             (buckets.series[row.series], row.base_s): row.cells
-            for row in encode_rollups(buckets, interval, STORED, form).rows
+            for row in rows_of(encode_rollups(buckets, interval, STORED, form))
         }
         for buckets in both
     )
@@ -100,7 +100,7 @@ def test_the_last_interval_of_a_leap_year_and_of_months():
         ("10s", "6h", 1483228790, 9, "0086ff"),
     ):
         buckets = accumulate(batch_of([(A, (day + second) * 1000, 1.5)]), interval(text, span).seconds)
-        (row,) = encode_rollups(buckets, interval(text, span), {0: "sum"}, Form.FIXED).rows
+        (row,) = rows_of(encode_rollups(buckets, interval(text, span), {0: "sum"}, Form.FIXED))
         ((_, name, time_ms, value),) = row.cells
         assert (name.hex(), time_ms, value) == (qualifier, day * 1000, struct.pack(">d", 1.5))
         assert row.base_s == plain_base(day, RowSpan.parse(span).count, span[-1])
@@ -170,10 +170,10 @@ def test_a_sum_beyond_the_floats_is_refused_and_the_rest_stored():
     (refused,) = encoded.rejected
     assert (refused.reason, refused.stage) == (Reason.NUMBER_OUT_OF_RANGE, Stage.ENCODE)
     assert refused.message.startswith("sum of cpu{host=a} from 1356998400000 ms")
-    (row,) = encoded.rows
+    (row,) = rows_of(encoded)
     assert [cell.qualifier[0] for cell in row.cells] == [1, 2, 3, 4, 7]
     alone = encode_rollups(buckets, interval(), {0: "sum"}, Form.FIXED)
-    assert (alone.rows, len(alone.rejected)) == ([], 1)
+    assert (rows_of(alone), len(alone.rejected)) == ([], 1)
 
 
 def test_buckets_of_another_interval_are_refused():
@@ -187,7 +187,7 @@ def test_points_of_groups_stand_at_the_start_of_their_interval(points, form):
     buckets = accumulate(batch_of(points), 60)
     encoded = encode_points(buckets, "sum", form)
     found = {}
-    for row in encoded.rows:
+    for row in rows_of(encoded):
         assert row.base_s % 3600 == 0
         for cell in row.cells:
             assert len(cell.qualifier) == 2
