@@ -13,9 +13,6 @@ from timebeam.schema.stores.declared.sections import Location
 KINDS: Sequence[type[KeyPart]] = (Const, Field, Time, Salt, Suffix, Hash)
 """All kinds; a section is of the first whose `kind` is one of its options."""
 
-_PLAIN = (Const, Field, Time)
-"""Kinds that refer to no other part."""
-
 
 def parts_of(sections: Sequence[dict[str, Any]], place: Location) -> tuple[tuple[KeyPart, ...], KeyFields]:
     """The parts of the key of a layout, and the fields in them.
@@ -27,7 +24,7 @@ def parts_of(sections: Sequence[dict[str, Any]], place: Location) -> tuple[tuple
         raise place.problem("key", 'key lacks parts: list at least one, as key = [{ field = "NAME" }]')
     kinds = [_kind(section, place.within("key", number)) for number, section in enumerate(sections)]
     fields, key_parts = KeyFields(), dict[int, KeyPart]()
-    for number in sorted(range(len(sections)), key=lambda number: kinds[number] not in _PLAIN):
+    for number in sorted(range(len(sections)), key=lambda number: kinds[number].refers):
         key_part = kinds[number].read(sections[number], place.within("key", number), fields)
         key_parts[number] = key_part
         if key_part.stored_field is not None:

@@ -39,6 +39,7 @@ class Salt(KeyPart):
     """
 
     kind: ClassVar[str] = "salt"
+    refers: ClassVar[bool] = True
     digested: tuple[KeyPart, ...]
     function: str
     buckets: int
@@ -139,6 +140,7 @@ class Hash(KeyPart):
     """
 
     kind: ClassVar[str] = "hash"
+    refers: ClassVar[bool] = True
     digested: tuple[KeyPart, ...]
     function: str
     is_hex: bool

@@ -111,11 +111,13 @@ class KeyPart:
       kind: the option that tells this kind, and its name in messages.
       size: bytes in the key, None if as long as the value.
       is_tie: whether it is there to keep apart records that are equal in all other parts.
+      refers: whether its section can name other parts of the key, which are read first.
     """
 
     __slots__ = ()
     kind: ClassVar[str]
     is_tie: ClassVar[bool] = False
+    refers: ClassVar[bool] = False
     size: int | None
 
     @classmethod
