@@ -37,7 +37,7 @@ from timebeam.schema.formats.parquet.parquet_columns import written
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.copy.copied_points import read_batches
-from timebeam.transforms.read.parallel import ParallelReader
+from timebeam.transforms.read.table_reader import ParallelReader
 
 _DAY_S = 86_400
 

@@ -24,7 +24,7 @@ from timebeam.schema.stores.declared.read_records import ReadPlan, Record, Recor
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.table_list import check_tables, table_names
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.read.parallel import ParallelReader
+from timebeam.transforms.read.table_reader import ParallelReader
 
 OUTPUTS = ("table", "json", "csv")
 

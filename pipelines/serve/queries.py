@@ -44,7 +44,7 @@ from timebeam.transforms.query.evaluate import (
     global_annotations,
     question_of_tsuids,
 )
-from timebeam.transforms.read.parallel import ParallelReader
+from timebeam.transforms.read.table_reader import ParallelReader
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb

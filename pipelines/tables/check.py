@@ -17,7 +17,7 @@ from timebeam.schema.core.reading import Finding, Scan, Severity
 from timebeam.schema.core.rows import WHOLE_TABLE, Row
 from timebeam.transforms.bigtable.table_list import check_tables, recent_table_names
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.read.parallel import ParallelReader
+from timebeam.transforms.read.table_reader import ParallelReader
 
 
 def run(options: argparse.Namespace) -> int:

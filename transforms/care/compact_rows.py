@@ -28,8 +28,7 @@ from timebeam.transforms.dead_letters.rejected import over_limit
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import refused_write
 from timebeam.transforms.read.chunks import Chunk, hour_chunks
-from timebeam.transforms.read.parallel import ParallelReader
-from timebeam.transforms.read.table_reader import TableReader, within
+from timebeam.transforms.read.table_reader import ParallelReader, TableReader, within
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb

@@ -24,8 +24,7 @@ from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
-from timebeam.transforms.read.parallel import ParallelReader
-from timebeam.transforms.read.table_reader import read_ahead
+from timebeam.transforms.read.table_reader import ParallelReader, read_ahead
 
 _Number = TypeVar("_Number", bound=np.generic)
 

@@ -18,8 +18,7 @@ from timebeam.schema.rollup.day_plan import RollupPlan
 from timebeam.transforms.dead_letters.rejected import refused_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.chunks import Chunk
-from timebeam.transforms.read.parallel import Ahead
-from timebeam.transforms.read.table_reader import read_ahead
+from timebeam.transforms.read.table_reader import Ahead, read_ahead
 
 _POINTS_AT_ONCE = 200_000  # numpy takes most of the time then, not Python
 _READS_AHEAD = 8  # lists of about two megabytes: while a chunk is encoded, the next one is read

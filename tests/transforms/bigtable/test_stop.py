@@ -17,7 +17,7 @@ from timebeam.transforms.bigtable import read_stream
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.read.parallel import ParallelReader
+from timebeam.transforms.read.table_reader import ParallelReader
 
 TARGET = Target("project", "instance")
 LONG_SECONDS = 300

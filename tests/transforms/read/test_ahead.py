@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from timebeam.transforms.read.parallel import Ahead
+from timebeam.transforms.read.table_reader import Ahead
 
 
 def threads() -> list[threading.Thread]:

@@ -30,9 +30,8 @@ from timebeam.schema.query.partials import Intervals
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.query.read_points import find_series
-from timebeam.transforms.read import parallel, table_reader
-from timebeam.transforms.read.parallel import AT_ONCE, ParallelReader, in_turn
-from timebeam.transforms.read.table_reader import TableReader, scan_table
+from timebeam.transforms.read import table_reader
+from timebeam.transforms.read.table_reader import AT_ONCE, ParallelReader, TableReader, in_turn, scan_table
 
 EVERYTHING = Selection(None, {}, 0, EVER_MS)
 PARTS = 12
@@ -66,9 +65,9 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(reads))
         return in_turn(reads)
 
-    monkeypatch.setattr(parallel, "PATIENCE_SECONDS", -1e9)
-    monkeypatch.setattr(parallel, "split_keys", cuts)
-    monkeypatch.setattr(parallel, "in_turn", counted)
+    monkeypatch.setattr(table_reader, "PATIENCE_SECONDS", -1e9)
+    monkeypatch.setattr(table_reader, "split_keys", cuts)
+    monkeypatch.setattr(table_reader, "in_turn", counted)
     return counts
 
 
@@ -142,7 +141,7 @@ def test_a_query_answers_the_same(
     assert cut
     assert not damage
     with monkeypatch.context() as patch:
-        patch.setattr(parallel, "PATIENCE_SECONDS", 1e9)
+        patch.setattr(table_reader, "PATIENCE_SECONDS", 1e9)
         assert found_by(store, wanted) == (found, damage)
     values = {
         ((series.metric, series.tags), time_ms): float(value)
@@ -165,7 +164,7 @@ def test_a_check_says_the_same(
     ran = check()
     assert ran.code == 0
     assert cut
-    monkeypatch.setattr(parallel, "PATIENCE_SECONDS", 1e9)
+    monkeypatch.setattr(table_reader, "PATIENCE_SECONDS", 1e9)
     assert check() == ran
 
 
@@ -224,12 +223,12 @@ def test_a_slow_caller_bounds_what_is_read_ahead() -> None:
             read[number] += 1
             yield Row("table", b"%d" % number, ())
 
-    most = parallel._LIST_ROWS * (parallel._LISTS + 1)
+    most = table_reader._LIST_ROWS * (table_reader._LISTS + 1)
     taken = in_turn([functools.partial(rows, number) for number in range(8)])
     for _ in range(10):
         assert next(taken).key == b"0"
     until = time.monotonic() + 20
-    full = [most + parallel._LIST_ROWS] + [most] * (AT_ONCE - 1)  # one list is with the caller
+    full = [most + table_reader._LIST_ROWS] + [most] * (AT_ONCE - 1)  # one list is with the caller
     while read[:AT_ONCE] != full and time.monotonic() < until:
         time.sleep(0.01)
     assert read[:AT_ONCE] == full
