@@ -18,8 +18,8 @@ from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Row
-from timebeam.schema.series.search_series import SeriesQuery, listed
-from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, meta_table
+from timebeam.schema.series.search_series import SeriesQuery
+from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, listed, meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.opentsdb.sync_meta import COUNTERS, MetaSyncJob, SyncMeta
 from timebeam.transforms.read.find_series import orphans, remove

@@ -21,7 +21,7 @@ RECORDS = "records"
 """The format of records of named fields, which no `MessageFormat` reads."""
 
 FORMAT = (
-    *declared_parameters("Format", "format", FORMATS),
+    *declared_parameters("Format", "format", {name: form.declared_options for name, form in FORMATS.items()}),
     Parameter(
         "records_encoding",
         "records: JSON lines, CSV with a header, or Avro object containers",

@@ -9,16 +9,15 @@ import enum
 import functools
 import re
 import zoneinfo
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebeam.schema.core.contract import Store
 from timebeam.schema.core.option import Option, OptionKind
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import STORES, declared_options
 
 if TYPE_CHECKING:
-    from timebeam.schema.formats import MessageFormat
+    pass
 
 
 class UsageError(ValueError):
@@ -242,17 +241,15 @@ def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) 
     )
 
 
-def declared_parameters(
-    group: str, owner: str, classes: Mapping[str, type[Store] | type[MessageFormat]]
-) -> list[Parameter]:
-    """The parameters of the options that layouts, or formats, declare; each once."""
-    options = {option.name: option for cls in classes.values() for option in cls.declared_options}
+def declared_parameters(group: str, owner: str, declared: Mapping[str, Sequence[Option]]) -> list[Parameter]:
+    """The parameters of the options that layouts, or formats, declare by their names; each once."""
+    options = {option.name: option for each in declared.values() for option in each}
     return [
         _parameter(
             option,
             group,
             owner,
-            tuple(name for name, cls in classes.items() if option in cls.declared_options),
+            tuple(name for name, each in declared.items() if option in each),
         )
         for option in options.values()
     ]
@@ -291,7 +288,7 @@ LAYOUT = (
         example="prod-",
         setting=True,
     ),
-    *declared_parameters("Layout", "layout", STORES),
+    *declared_parameters("Layout", "layout", {name: declared_options(name) for name in STORES}),
 )
 
 BIGTABLE = (

@@ -42,7 +42,7 @@ from timebeam.schema.archive.view import ArchiveView, find_archivable
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Cell, Deletion, Row
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import declared_options
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.mutate import mutate_rows
@@ -71,7 +71,7 @@ def settings_of(options: argparse.Namespace, stored: Mapping[str, str] | None = 
 
 def settable(layout: str) -> list[str]:
     """The names of the settings that are stored for a layout."""
-    return [option.name for option in STORES[layout].declared_options if option.stored]
+    return [option.name for option in declared_options(layout) if option.stored]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.abilities import RollupNames, SeriesIndex
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
-from timebeam.schema.core.option import Option
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import DecodedRows, Finding, Reader, Selected, Selection
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
@@ -145,7 +144,6 @@ class Store(ReadableStore):
     """A store that points can be written to, too.
 
     Attributes:
-      declared_options: its options, without those that all stores share, such as `table_prefix`.
       stores_resources: whether series may have resources.
       rollup_names: how rollups are named that are ordinary series; None if they have tables of their own.
       packings: those that these options allow, the default for files first.
@@ -155,7 +153,6 @@ class Store(ReadableStore):
       marked_since_s: all writers mark the hours of points from this time on, in s; None if some may not.
     """
 
-    declared_options: ClassVar[tuple[Option, ...]] = ()
     stores_resources: ClassVar[bool] = False
     rollup_names: ClassVar[RollupNames | None] = None
 

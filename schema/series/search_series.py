@@ -6,15 +6,9 @@ In a pattern, `*` matches any text, also none. Case matters.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.rows import Row
-from timebeam.schema.stores.opentsdb import meta_documents
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
-
-_AT_ONCE = 2_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,45 +79,3 @@ def _is_match(name: str, pattern: str) -> bool:
 def fixed_start(pattern: str) -> str:
     """The text that every name matching a pattern begins with."""
     return pattern.partition("*")[0]
-
-
-def listed(
-    rows: Iterable[Row], names: UidDirectory, query: SeriesQuery
-) -> Iterator[Listed | tuple[bytes, str]]:
-    """The series of rows whose keys are TSUIDs; or (key, why) for a row that cannot be read.
-
-    Args:
-      rows: of the meta table, or rows without cells.
-    """
-    for batch in batched(rows, _AT_ONCE):
-        yield from _listed(batch, names, query)
-
-
-def _listed(
-    rows: Sequence[Row], names: UidDirectory, query: SeriesQuery
-) -> Iterator[Listed | tuple[bytes, str]]:
-    series_of = names.series(row.key for row in rows)
-    for row in rows:
-        series = series_of[row.key]
-        if isinstance(series, str):
-            yield row.key, series
-        elif query.takes(series):
-            try:
-                yield _with_meta(row, series)
-            except ValueError as error:
-                yield row.key, str(error)
-
-
-def _with_meta(row: Row, series: Series) -> Listed:
-    """A series with the metadata of its row; raises ValueError if a cell is damaged."""
-    cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == meta_documents.FAMILY}
-    document, counter = cells.get(meta_documents.DOCUMENT), cells.get(meta_documents.COUNTER)
-    created_s = None if document is None else meta_documents.TsMeta.from_bytes(row.key, document).created
-    times_ms = [cell.timestamp_ms for cell in row.cells if cell.qualifier != meta_documents.DOCUMENT]
-    return Listed(
-        series,
-        row.key,
-        created_s,
-        None if counter is None else meta_documents.counter_value(counter),
-        min(times_ms, default=None) if created_s is None else created_s * 1000,
-    )

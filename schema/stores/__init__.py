@@ -7,24 +7,25 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from timebeam.schema.core.contract import ReadableStore, Store
+from timebeam.schema.core.option import Option
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb as OpenTsdb
 
 _CLASSES = {
-    "opentsdb": ("opentsdb", "OpenTsdb"),
-    "heroic": ("heroic", "Heroic"),
-    "heroic-readable": ("heroic", "HeroicReadable"),
-    "kairosdb": ("kairosdb", "KairosDb"),
+    "opentsdb": ("opentsdb", "OpenTsdb", "OPTIONS"),
+    "heroic": ("heroic", "Heroic", "OPTIONS"),
+    "heroic-readable": ("heroic", "HeroicReadable", "READABLE_OPTIONS"),
+    "kairosdb": ("kairosdb", "KairosDb", "OPTIONS"),
 }
-"""By the name of a store, as of --layout, its package and its class."""
+"""By the name of a store, as of --layout, its package, its class, and its options in the module `keys`."""
 
 
 class _Stores(Mapping[str, type[Store]]):
     """The classes of the stores by name."""
 
     def __getitem__(self, name: str) -> type[Store]:
-        package, class_name = _CLASSES[name]
+        package, class_name, _ = _CLASSES[name]
         module = importlib.import_module(f"timebeam.schema.stores.{package}.layout")
         found: type[Store] = getattr(module, class_name)
         return found
@@ -40,6 +41,14 @@ class _Stores(Mapping[str, type[Store]]):
 
 
 STORES = _Stores()
+
+
+def declared_options(name: str) -> tuple[Option, ...]:
+    """The options of a store, without those that all share, such as `table_prefix`; imports little of it."""
+    package, _, options = _CLASSES[name]
+    keys = importlib.import_module(f"timebeam.schema.stores.{package}.keys")
+    found: tuple[Option, ...] = getattr(keys, options)
+    return found
 
 
 class MissingAbilityError(ValueError):

@@ -19,7 +19,7 @@ from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.series import search_series
 from timebeam.schema.series.search_series import Listed, SeriesQuery
-from timebeam.schema.stores.opentsdb import keys
+from timebeam.schema.stores.opentsdb import keys, meta_documents
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import FAMILY, meta_table
 from timebeam.schema.stores.opentsdb.uids import uid_table
@@ -52,7 +52,7 @@ def from_meta(
     ranges = [prefix_range(uid) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
-    return search_series.listed(with_meta, UidDirectory(layout.options, layout.uid_table, reader), query)
+    return meta_documents.listed(with_meta, UidDirectory(layout.options, layout.uid_table, reader), query)
 
 
 def from_data(
@@ -76,7 +76,7 @@ def from_data(
         for uid in _metrics(layout, query, reader)
         for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid, start_ms), meter), once)
     )
-    return search_series.listed(rows, UidDirectory(layout.options, layout.uid_table, reader), query)
+    return meta_documents.listed(rows, UidDirectory(layout.options, layout.uid_table, reader), query)
 
 
 def from_keys(

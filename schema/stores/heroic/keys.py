@@ -23,9 +23,27 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.writing import SeriesKey
+
+OPTIONS = (ARCHIVE_OPTION,)
+"""The options of the layout `heroic` beside `table_prefix`: fields of its class."""
+
+READABLE_OPTIONS = (
+    *OPTIONS,
+    Option(
+        "resource_names",
+        "heroic-readable: put the names of resources into row keys, beside their values",
+        OptionKind.FLAG,
+        False,
+        stored=True,
+    ),
+)
+"""Those of `heroic-readable`."""
+
 
 PERIOD_MS = 1 << 32
 LAST_BASE_MS = (1 << 63) - PERIOD_MS

@@ -13,18 +13,16 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from timebeam.schema.archive.archive_rows import archive_findings
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
-from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.archive.keys import ArchiveKey
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
-from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.point_cells import RowKind, decode_together, hours_of, restored_points
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.reading import (
@@ -91,7 +89,6 @@ class Heroic(Archivable):
     archive: bool = False
 
     name = "heroic"
-    declared_options: ClassVar[tuple[Option, ...]] = (ARCHIVE_OPTION,)
     stores_resources = True
     rollup_names = HeroicRollupNames()
 
@@ -256,16 +253,6 @@ class HeroicReadable(Heroic):
     resource_names: bool = False
 
     name = "heroic-readable"
-    declared_options = (
-        ARCHIVE_OPTION,
-        Option(
-            "resource_names",
-            "heroic-readable: put the names of resources into row keys, beside their values",
-            OptionKind.FLAG,
-            False,
-            stored=True,
-        ),
-    )
 
     @property
     def form(self) -> KeyForm:

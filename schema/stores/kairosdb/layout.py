@@ -39,7 +39,6 @@ from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesKey
 from timebeam.schema.stores.kairosdb import decode, encode, keys, select
 from timebeam.schema.stores.kairosdb.archived import KairosDbArchive
 from timebeam.schema.stores.kairosdb.keys import (
-    OPTIONS,
     KairosDbOptions,
     RowSpec,
     parse_key,
@@ -82,7 +81,6 @@ class KairosDb(Archivable):
     options: KairosDbOptions = dataclasses.field(default_factory=KairosDbOptions)
 
     name = "kairosdb"
-    declared_options = OPTIONS
     rollup_names = KairosDbRollupNames()
 
     @classmethod

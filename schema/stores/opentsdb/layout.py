@@ -43,7 +43,6 @@ from timebeam.schema.stores.opentsdb.columns.decode_row import winner_of
 from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags
 from timebeam.schema.stores.opentsdb.keys import (
     MAX_TAGS,
-    OPTIONS,
     TSD_MAX_TAGS,
     Decimals,
     OpenTsdbCellTime,
@@ -82,7 +81,6 @@ class OpenTsdb(Archivable):
     leading: LeadingTags = dataclasses.field(default_factory=LeadingTags, compare=False, repr=False)
 
     name = "opentsdb"
-    declared_options = OPTIONS
 
     @property
     def packings(self) -> Sequence[Packing]:

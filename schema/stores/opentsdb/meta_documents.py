@@ -18,11 +18,19 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.bits import java_text
+from timebeam.schema.bits.bounded import batched
+from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row, TableSpec
+from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.stores.opentsdb.keys import UidPair
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
+
+_AT_ONCE = 2_000
+"""Rows whose names are looked up together."""
+
 
 TABLE = "tsdb-meta"
 FAMILY = "name"
@@ -239,3 +247,45 @@ def uid_rows(table: str, names: Mapping[UidPair, int]) -> list[Row]:
         cell = Cell(FAMILY, QUALIFIERS[kind], _DOCUMENT_MS, raw)
         cells.setdefault(uid, []).append(cell)
     return [Row(table, uid, uid_cells) for uid, uid_cells in cells.items()]
+
+
+def listed(
+    rows: Iterable[Row], names: UidDirectory, query: SeriesQuery
+) -> Iterator[Listed | tuple[bytes, str]]:
+    """The series of rows whose keys are TSUIDs; or (key, why) for a row that cannot be read.
+
+    Args:
+      rows: of the meta table, or rows without cells.
+    """
+    for batch in batched(rows, _AT_ONCE):
+        yield from _listed(batch, names, query)
+
+
+def _listed(
+    rows: Sequence[Row], names: UidDirectory, query: SeriesQuery
+) -> Iterator[Listed | tuple[bytes, str]]:
+    series_of = names.series(row.key for row in rows)
+    for row in rows:
+        series = series_of[row.key]
+        if isinstance(series, str):
+            yield row.key, series
+        elif query.takes(series):
+            try:
+                yield _with_meta(row, series)
+            except ValueError as error:
+                yield row.key, str(error)
+
+
+def _with_meta(row: Row, series: Series) -> Listed:
+    """A series with the metadata of its row; raises ValueError if a cell is damaged."""
+    cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == FAMILY}
+    document, counter = cells.get(DOCUMENT), cells.get(COUNTER)
+    created_s = None if document is None else TsMeta.from_bytes(row.key, document).created
+    times_ms = [cell.timestamp_ms for cell in row.cells if cell.qualifier != DOCUMENT]
+    return Listed(
+        series,
+        row.key,
+        created_s,
+        None if counter is None else counter_value(counter),
+        min(times_ms, default=None) if created_s is None else created_s * 1000,
+    )
