@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import parse_duration
 from timebeam.schema.core.points import Series
-from timebeam.schema.rollup.row_span import RowSpan
+from timebeam.schema.rollup.day_plan import RowSpan
 
 FEWEST_INTERVALS, MOST_INTERVALS = 12, 3840
 """Intervals of a row. OpenTSDB allows 7774, but from 3840 on it reads qualifiers as milliseconds."""

@@ -14,7 +14,7 @@ from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.partials import NUMBERS, Partials, joined, of_points
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupInterval
-from timebeam.schema.rollup.row_span import RowSpan
+from timebeam.schema.rollup.day_plan import RowSpan
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 DAY = 1_709_078_400_000  # 2024-02-28

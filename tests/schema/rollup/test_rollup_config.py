@@ -15,7 +15,7 @@ from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.row_span import RowSpan
+from timebeam.schema.rollup.day_plan import RowSpan
 
 GOOD: dict[str, Any] = {
     "aggregationIds": {"sum": 0, "COUNT": 1, "min": 2, "max": 3},

@@ -17,8 +17,7 @@ from tests.support.budget import examples
 from timebeam.schema.bits.times import day_range, last_complete_day
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.rollup.day_plan import IntervalPlan, plan
-from timebeam.schema.rollup.row_span import RowSpan
+from timebeam.schema.rollup.day_plan import IntervalPlan, RowSpan, plan
 
 DAY_MS = 86_400_000
 SPANS = st.sampled_from(["1h", "2h", "6h", "10h", "1d", "1n", "1y"]).map(RowSpan.parse)

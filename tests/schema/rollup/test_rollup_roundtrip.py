@@ -18,7 +18,7 @@ from timebeam.schema.core.rejections import Stage
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.rollup.config import RollupInterval
-from timebeam.schema.rollup.row_span import RowSpan
+from timebeam.schema.rollup.day_plan import RowSpan
 from timebeam.schema.stores.opentsdb.rollup_tables import (
     Form,
     decode_rollups,
