@@ -97,7 +97,7 @@ def encode_rollups(
 
     >>> from timebeam.schema.core.points import PointBatch, Series
     >>> from timebeam.schema.rollup.accumulate import accumulate
-    >>> from timebeam.schema.rollup.row_span import RowSpan
+    >>> from timebeam.schema.rollup.day_plan import RowSpan
     >>> minute = RollupInterval("1m", RowSpan.parse("1h"), "tsdb-rollup-1m", "tsdb-rollup-preagg-1m")
     >>> batch = PointBatch.of([(Series.of("m", {"host": "a"}), 1356998460_000, False, 300)], 9000)
     >>> encoded = encode_rollups(accumulate(batch, 60), minute, {0: "sum"}, Form.FEWEST)
