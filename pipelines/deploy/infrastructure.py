@@ -8,7 +8,7 @@
 | templates/schedule/rollup.json | the body with which Cloud Scheduler launches the nightly job |
 
 A counter of Beam is `dataflow.googleapis.com/job/user_counter` there, its name the label `metric_name`; of a
-distribution the mean is shown, `NAME_MEAN`. `JOB_NAME` stands for the streaming job.
+distribution the mean is shown, NAME_MEAN. `JOB_NAME` stands for the streaming job.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class LocalRunner(FnApiRunner):
 
 @WorkerHandler.register_environment(_FORKED, bytes)
 class _ForkedWorker(GrpcWorkerHandler):
-    """A worker of `fork_server`; modelled on `SubprocessSdkWorkerHandler`, which starts a program."""
+    """A worker of `fork_server`; modelled on Beam's SubprocessSdkWorkerHandler, which starts a program."""
 
     def __init__(
         self, payload: bytes, state: Any, provision_info: ExtendedProvisionInfo, grpc_server: GrpcServer

@@ -28,7 +28,7 @@ class UsageError(ValueError):
 
 
 class TemplateType(enum.Enum):
-    """Types of the parameters of Dataflow templates that are in use here (`ParameterType` of its API)."""
+    """Types of the parameters of Dataflow templates that are in use here (ParameterType of its API)."""
 
     TEXT = "TEXT"
     BOOLEAN = "BOOLEAN"

@@ -45,7 +45,7 @@ class Setting:
 
     Attributes:
       texts: one text; several for an option of several values.
-      origin: as `profile prod of timebeam.toml`, `TIMEBEAM_PROJECT`.
+      origin: as `profile prod of timebeam.toml`, or the name of a variable.
     """
 
     texts: tuple[str, ...]

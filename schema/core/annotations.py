@@ -235,7 +235,7 @@ def after(
 
 
 def _changed(note: Annotation | None, edit: AnnotationEdit, tsuid: str) -> Annotation:
-    """An annotation after a POST or PUT (`syncNote`)."""
+    """An annotation after a POST or PUT (meta/Annotation.syncNote)."""
     start = edit.start if note is None else min(edit.start, note.start)
     base = Annotation(tsuid, start) if note is None or edit.method is Method.PUT else note
     return Annotation(

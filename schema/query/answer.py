@@ -3,8 +3,8 @@
 core/TsdbQuery.GroupByAndAggregateCB, core/SpanGroup and tsd/HttpJsonSerializer.formatQueryAsyncV1 of
 OpenTSDB 2.4.1; docs/spec/opentsdb.md §8.3.
 
-The answer of histograms has a result for each bucket or each percentile, named by the metric and `_LOW_HIGH`,
-`_UNDERFLOW`, `_OVERFLOW` or `_pct_P`: core/TsdbQuery.generateHistogramBucketDataPoints and
+The answer of histograms has a result for each bucket or each percentile, named METRIC_LOW_HIGH,
+METRIC_UNDERFLOW, METRIC_OVERFLOW or METRIC_pct_P: core/TsdbQuery.generateHistogramBucketDataPoints and
 HistogramDataPointsToDataPointsAdaptor. Unlike there, the buckets of all times are shown, not only those of
 the first.
 """

@@ -3,7 +3,7 @@
 OpenTSDB 2.4 core/DownsamplingSpecification, core/Downsampler and core/FillingDownsampler
 (docs/spec/opentsdb.md §8.1). Intervals are aligned to 1970, or to a calendar; results are always floats.
 
-The functions are those of core/Aggregators, `runDouble`: a NaN counts as no value, save for first, last,
+The functions are those of core/Aggregators.runDouble: a NaN counts as no value, save for first, last,
 mult and the end of diff; an interval of only NaN gives NaN (count: 0).
 """
 

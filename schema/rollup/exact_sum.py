@@ -79,6 +79,10 @@ class Sums:
         shift = np.clip(62 - width, 0, 2 * _BITS)
         rest = 2 * _BITS - shift
         bits = high << shift | low >> rest | ((low & ((np.int64(1) << rest) - 1)) != 0)
+        #      (1)             (2)           (3)
+        # (1) The highest set bit moves to bit 61 (or 60), where a float64 rounds the last ones.
+        # (2) The upper bits of the 56 of `low` fill the bits that became free.
+        # (3) Whether any of its other bits, `rest`, is set: it decides which way a tie is rounded.
         place = self.tops - 1 + is_large - 2 * is_low
         with np.errstate(over="ignore"):
             sums: Floats = np.ldexp(bits.astype(np.float64), _BITS * place - shift)
@@ -90,6 +94,9 @@ class Sums:
         fits = digits[0] < 1 << 7
         sizes = (digits[0] << (2 * _BITS)) | (digits[1] << _BITS) | digits[2]
         smallest = negative & (digits[0] == 1 << 7) & (sizes == -(2**63))
+        #                     (1)                     (2)
+        # (1) The first digit has the bits from 56 on: 2**63 is bit 7 of it,
+        # (2) and all other bits are 0. As an int64 it is its own negative.
         integers = np.where(fits, np.where(negative, -sizes, sizes), 0)
         return np.where(smallest, -(2**63), integers), fits | smallest
 
@@ -141,6 +148,9 @@ def sums_of_integers(values: Int64s, firsts: Int64s) -> Sums:
     signs = values >> 63  # -1 or 0: (x ^ s) - s is -x or x
     for place in range(3):
         digits_here = ((sizes >> np.uint64(_BITS * place)) & np.uint64(_MASK)).view(np.int64)
+        #               (1)                                  (2)
+        # (1) The digit moves to the end,
+        # (2) without those above it: 28 bits of the absolute value.
         digits[2 - place] = np.add.reduceat((digits_here ^ signs) - signs, firsts)
     return _aligned(Sums(np.full(len(firsts), 2, np.int64), digits), tops)
 
@@ -204,5 +214,5 @@ def _carried(sums: Sums) -> tuple[Bools, Int64s]:
 
 def _carry(digits: Int64s) -> None:
     for place in range(_PLACES - 1, 0, -1):
-        digits[place - 1] += digits[place] >> _BITS
-        digits[place] &= _MASK
+        digits[place - 1] += digits[place] >> _BITS  # rounded down, also if it is negative,
+        digits[place] &= _MASK  # so what stays is from 0 to 2**28 - 1

@@ -37,7 +37,7 @@ _JOINED, _JOINED_BYTES = 64, 1 << 16
 
 _REQUEST = DATA_API["ReadRowsRequest"]
 ON_ONE_THREAD = ("SingleThreadedUnaryStream", 1)
-"""Of `grpc.experimental.ChannelOptions`: the thread that asks for a message reads it, in half the time.
+"""Of grpc.experimental.ChannelOptions: the thread that asks for a message reads it, in half the time.
 
 A gRPC without this option ignores it, and reads on a thread of its own.
 """

@@ -302,6 +302,9 @@ class ChunkExisting:
         codes = table.view(">u4").reshape(-1).astype(np.uint32)
         step_s = 1 if self._plan.interval.is_default else self._plan.interval.seconds
         starts_s = bases_s + (codes >> 4 & 0xFFF).astype(np.int64) * step_s
+        #                     (1)        (2)
+        # (1) Without the four bits of the flags,
+        # (2) and without the aggregation id above: the number of the interval in its row.
         is_covered = (starts_s >= self._plan.start_s) & (starts_s < self._plan.end_s)
         is_covered &= self._is_replaced[kinds, codes >> 16]
         existing = np.empty(len(numbers), _NO_CELLS.dtype)
@@ -337,6 +340,9 @@ def _ranges(starts: Int64s, sizes: Int64s) -> Int64s:
 def _places(rows: Int64s, codes: el.Codes) -> Int64s:
     """int64[n]: the row number, aggregation id and interval in one number."""
     return rows << 20 | (codes >> 4).astype(np.int64)
+    #      (1)          (2)
+    # (1) Room for 20 bits:
+    # (2) the aggregation id and the 12 bits of the interval, without the flags.
 
 
 def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRange]:

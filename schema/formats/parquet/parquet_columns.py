@@ -124,6 +124,9 @@ def _maps(pairs: Sequence[tuple[tuple[str, str], ...]], index: Int32s) -> pa.Map
     bounds = np.append(0, np.cumsum(point_sizes))
     firsts = (np.cumsum(sizes) - sizes)[index] - bounds[:-1]
     positions = np.repeat(firsts, point_sizes) + np.arange(bounds[-1])
+    #           (1)                              (2)
+    # (1) For each pair of each point, how far its series' pairs are from the point's pairs in the result;
+    # (2) with its position in the result, the position of the pair of its series.
     keys, values = (_strings([pair[half] for each in pairs for pair in each], positions) for half in (0, 1))
     return pa.MapArray.from_arrays(bounds.astype(np.int32), keys, values)
 
@@ -174,10 +177,16 @@ def _checksum(column: pa.Array, start: int) -> int:
         bounds = np.append(firsts, len(numbers)).astype(np.uint64) + np.uint64(start)
         squares = bounds * bounds
         return int(np.dot(table[numbers[firsts]], squares[1:] - squares[:-1]))
+        #                 (1)                     (2)
+        # (1) The hash of the value of each run of equal rows,
+        # (2) times the odd numbers of its rows a to b - 1: (2a + 1) + … + (2b - 1) = b² - a².
     number = column if pa.types.is_floating(column.type) else column.cast(pa.int64())
     bits = (number.fill_null(0) if number.null_count else number).to_numpy().view(np.uint64)
     odd = np.arange(2 * start + 1, 2 * (start + len(bits)) + 1, 2, dtype=np.uint64)
-    return int(np.dot(bits ^ (bits >> np.uint64(32)), odd))  # simple doubles have zeros in their last 32 bits
+    return int(np.dot(bits ^ (bits >> np.uint64(32)), odd))
+    #                 (1)                             (2)
+    # (1) The upper 32 bits are also in the lower ones, which are zeros in simple doubles.
+    # (2) Row i counts 2i + 1 times, so the order of rows counts; all is modulo 2**64.
 
 
 def _hash(value: str | bytes) -> int:
@@ -209,6 +218,9 @@ _JOINED: dict[str, Callable[[Iterable[Any]], Any]] = {
 def _exact_sum(numbers: Int64s) -> int:
     """The sum of int64[n], which may need more than 64 bits."""
     return (int(np.sum(numbers >> 32)) << 32) + int(np.sum(numbers & 0xFFFFFFFF))
+    #           (1)                                 (2)
+    # (1) The upper halves, rounded down, also of negative numbers,
+    # (2) and what they leave, from 0 to 2**32 - 1: neither sum overflows below 2**31 numbers.
 
 
 def row_bytes(rows: pa.RecordBatch | pa.Table) -> Int64s:

@@ -44,7 +44,7 @@ class PlainSeries(NamedTuple):
         """(bits of the values, times in ms) int64[n]."""
         ends = self.fields.ends
         bits = np.where(self.sizes == _WITH_VALUE, _words(text, ends - 15), 0)
-        time = _words(text, ends - 8).view(np.uint64) >> np.uint64(16)
+        time = _words(text, ends - 8).view(np.uint64) >> np.uint64(16)  # without the two bytes before it
         return bits, without_continuation_bits(time).view(np.int64)
 
 
@@ -77,6 +77,11 @@ def plain_requests(text: bytes, starts: Int64s, ends: Int64s) -> PlainSeries | N
     if (lengths < sizes).any():
         return None
     header = np.where(is_long, lengths & 127 | 128 | lengths >> 7 << 8, lengths) << 8 | SERIES_1
+    #                          (1)           (2)     (3)                         (4)
+    # (1) The varint of a length of two bytes: its lowest seven bits,
+    # (2) the bit that says that another byte follows,
+    # (3) and the upper bits in that byte.
+    # (4) The tag is the byte before it, the lowest in a number that is read with the lowest byte first.
     mask = np.where(is_long, 0xFFFFFF, 0xFFFF)
     if not ((fixed64(text, field_starts) & mask == header) & (lengths < 1 << 14)).all():
         return None
@@ -98,6 +103,9 @@ def _samples(text: bytes, ends: Int64s) -> tuple[Int64s, Int64s]:
     """(ends, sizes) of the samples that end at some of n ascending positions."""
     ends = ends[_words(text, ends - 8) & _TIME_MASK == _TIME]
     has_value = _words(text, ends - _WITH_VALUE) & 0xFFFFFF == _WITH_VALUE_HEAD
+    #           (1)                                (2)
+    # (1) The first three bytes of a sample of 18: its tag and length, and the tag of its first field,
+    # (2) which is the value, a double of eight bytes.
     sizes = np.where(has_value, _WITH_VALUE, _WITHOUT)
     if not has_value.all():
         good = has_value | (_words(text, ends - _WITHOUT) & 0xFFFFFF == _WITHOUT_HEAD)

@@ -60,6 +60,9 @@ def encode(
             (offsets << 5) | (batch.in_ms.astype(np.int64) << 4) | (slots & 0xF),
             _OFFSET_BITS + 5,
         )
+        # (1) By time: `offsets << 5`,
+        # (2) within a time by the form of the qualifier, in s or in ms: bit 4,
+        # (3) within a form by the type and length of the value, its flags: what makes another column.
     is_histogram = batch.kinds == Kind.HISTOGRAM
     if is_histogram.any():  # in columns of their own, one for each qualifier
         qualifiers = el.qualifier_codes(offsets, batch.in_ms, np.zeros(len(batch), np.uint32)).astype(

@@ -258,6 +258,9 @@ def _uniform_offsets(
         codes = qualifiers.astype(np.uint32)
         good = (codes >= el.MS_FLAG) & ((codes & 0xF) == flags)
         offsets = ((codes & 0x0FFFFFC0) >> 6).astype(np.int64)
+        #           (1)                   (2)
+        # (1) The 22 bits of the time, without 1111 in front and 00 and the flags at the end,
+        # (2) moved to the end: ms since the base time.
     else:
         halves = qualifiers.astype(np.uint16)
         good = (halves < 0xF000) & ((halves & 0xF) == flags)
@@ -294,6 +297,9 @@ def _read(rows: Sequence[Row], numbers: list[int]) -> tuple[ManyRows, Bools]:
     flags = (codes & 0xF).astype(np.uint16, copy=False)
     in_ms, offsets = _offsets(codes)
     good = (_GOOD >> flags & 1).astype(np.bool_) & _is_later(offsets, row_counts)
+    #       (1)                                    (2)
+    # (1) Bit f of `_GOOD` tells whether flags f are those of a number; it is moved to the last place.
+    # (2) The times of a row ascend.
     good_rows = np.logical_and.reduceat(good, np.cumsum(row_counts) - row_counts)
     ends = ((flags & 0x7) + 1).astype(np.int64)
     np.cumsum(ends, out=ends)
@@ -349,10 +355,16 @@ def _of_lengths(
     count = (int(ends[-1]) - start) // step + 1
     windows = np.ndarray((count,), f">i{size}", values, _PAD - size + start, (step,))
     numbers = windows.astype(f"i{size}").take(ends - start >> step.bit_length() - 1, mode="clip")
+    #         (1)                             (2)
+    # (1) Window i has the `size` bytes that end i steps after `start`.
+    # (2) Which window ends with each number: its distance from `start` divided by the step, a power of two.
     shorter = np.flatnonzero(lengths < size)
     if len(shorter):
         shifts = (size - lengths[shorter]).astype(numbers.dtype) << 3
         numbers[shorter] = numbers[shorter] << shifts >> shifts
+        #                                   (1)       (2)
+        # (1) The bytes of the numbers before it fall out,
+        # (2) and copies of its own highest bit come in: its sign.
     floats = shorter if size == 8 else np.arange(len(flags))
     floats = floats[flags[floats] == _FLOAT32]
     if len(floats):
@@ -380,15 +392,18 @@ def _codes(qualifiers: bytes, words: Int64s) -> tuple[_Qualifiers, Int64s, Bools
     column_of = np.repeat(np.arange(len(words)), words)
     position = np.arange(len(halves))
     ends = np.cumsum(words)
-    run_start = np.maximum.accumulate(np.where(marked, 0, position + 1))
-    run_start = np.maximum(run_start, (ends - words)[column_of])
-    starts_ms = marked & ((position - run_start) % 2 == 0)
+    run_start = np.maximum.accumulate(np.where(marked, 0, position + 1))  # (1)
+    run_start = np.maximum(run_start, (ends - words)[column_of])  # (2)
+    starts_ms = marked & ((position - run_start) % 2 == 0)  # (3)
+    # (1) Each word's position behind the last unmarked word, where its run of marked words begins,
+    # (2) but not before its column.
+    # (3) In a run every other word, the first one included, begins a qualifier of four bytes.
     halved |= starts_ms[ends - 1]
     second_half = np.zeros(len(halves), np.bool_)
     second_half[1:] = starts_ms[:-1]
     second_half[ends - words] = False
     codes = halves.copy()
     first = np.flatnonzero(starts_ms[:-1])
-    codes[first] = (halves[first] << 16) | halves[first + 1]
+    codes[first] = (halves[first] << 16) | halves[first + 1]  # the upper and the lower two bytes
     counts = np.bincount(column_of[~second_half], minlength=len(words))
     return codes[~second_half], counts, halved

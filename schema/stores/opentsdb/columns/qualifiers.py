@@ -280,15 +280,17 @@ def split_qualifiers(qualifiers: bytes) -> Codes:
     if not marked.any():
         return halves
     position = np.arange(len(halves))
-    run_start = np.maximum.accumulate(np.where(marked, 0, position + 1))
-    starts_ms = marked & ((position - run_start) % 2 == 0)
+    run_start = np.maximum.accumulate(np.where(marked, 0, position + 1))  # (1)
+    starts_ms = marked & ((position - run_start) % 2 == 0)  # (2)
+    # (1) Each word's position behind the last unmarked word, where its run of marked words begins.
+    # (2) In a run every other word, the first one included, begins a qualifier of four bytes.
     if starts_ms[-1]:
         raise CorruptError("the last qualifier is cut in half")
     second_half = np.zeros(len(halves), np.bool_)
     second_half[1:] = starts_ms[:-1]
     codes = halves.copy()
     first = np.flatnonzero(starts_ms)
-    codes[first] = (halves[first] << 16) | halves[first + 1]
+    codes[first] = (halves[first] << 16) | halves[first + 1]  # the upper and the lower two bytes
     return codes[~second_half]
 
 
