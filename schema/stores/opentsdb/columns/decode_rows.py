@@ -23,9 +23,6 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import APPEND
 
-_Qualifiers = npt.NDArray[np.unsignedinteger[Any]]
-"""uint16 if all are in seconds, which takes half the time; else uint32, as `elements.Codes`."""
-
 _FLOAT32 = el.FLOAT_FLAG | 3
 _FLOAT64 = el.FLOAT_FLAG | 7
 _NUMBERS = {0: ">i1", 1: ">i2", 3: ">i4", 7: ">i8", _FLOAT32: ">f4", _FLOAT64: ">i8"}
@@ -290,7 +287,7 @@ def _read(rows: Sequence[Row], numbers: list[int]) -> tuple[ManyRows, Bools]:
     """(points of rows of plain and compacted columns, bool[m] rows that can be read this way)."""
     columns = _ManyColumns.of(rows, numbers)
     sizes = np.fromiter((len(cell.qualifier) for cell in columns.cells), np.int64, len(columns.cells))
-    codes, counts, halved = _codes(b"".join([cell.qualifier for cell in columns.cells]), sizes // 2)
+    codes, counts, halved = el.split_each(b"".join([cell.qualifier for cell in columns.cells]), sizes // 2)
     if halved.any():
         return _nothing(), ~np.logical_or.reduceat(halved, columns.firsts)
     row_counts = np.add.reduceat(counts, columns.firsts)
@@ -315,7 +312,7 @@ def _read(rows: Sequence[Row], numbers: list[int]) -> tuple[ManyRows, Bools]:
     ), good_rows
 
 
-def _offsets(codes: _Qualifiers) -> tuple[Bools, Int64s]:
+def _offsets(codes: el.MixedCodes) -> tuple[Bools, Int64s]:
     """(bool[n] whether a qualifier is in ms, int64[n] its time in ms since the base time)."""
     in_ms = codes >= el.MS_FLAG
     if in_ms.any():
@@ -373,37 +370,3 @@ def _of_lengths(
             doubles = numbers[floats].astype(np.uint32).view(np.float32).astype(np.float64)
         numbers[floats] = doubles.view(np.int64)
     return numbers
-
-
-def _codes(qualifiers: bytes, words: Int64s) -> tuple[_Qualifiers, Int64s, Bools]:
-    """(qualifiers of n points, their count in each column int64[c], columns that end inside one bool[c]).
-
-    Like `elements.split_qualifiers`, for each column separately.
-
-    Args:
-      words: int64[c], two-byte words of each column.
-    """
-    seconds = np.frombuffer(qualifiers, ">u2").astype(np.uint16)
-    halved = np.zeros(len(words), np.bool_)
-    marked = seconds >= 0xF000
-    if not marked.any():
-        return seconds, words, halved
-    halves: el.Codes = seconds.astype(np.uint32)
-    column_of = np.repeat(np.arange(len(words)), words)
-    position = np.arange(len(halves))
-    ends = np.cumsum(words)
-    run_start = np.maximum.accumulate(np.where(marked, 0, position + 1))  # (1)
-    run_start = np.maximum(run_start, (ends - words)[column_of])  # (2)
-    starts_ms = marked & ((position - run_start) % 2 == 0)  # (3)
-    # (1) Each word's position behind the last unmarked word, where its run of marked words begins,
-    # (2) but not before its column.
-    # (3) In a run every other word, the first one included, begins a qualifier of four bytes.
-    halved |= starts_ms[ends - 1]
-    second_half = np.zeros(len(halves), np.bool_)
-    second_half[1:] = starts_ms[:-1]
-    second_half[ends - words] = False
-    codes = halves.copy()
-    first = np.flatnonzero(starts_ms[:-1])
-    codes[first] = (halves[first] << 16) | halves[first + 1]  # the upper and the lower two bytes
-    counts = np.bincount(column_of[~second_half], minlength=len(words))
-    return codes[~second_half], counts, halved

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.core.cell_fragments import Strings, starts_of
 
 Codes = npt.NDArray[np.uint32]
+MixedCodes = npt.NDArray[np.unsignedinteger[Any]]
+"""uint16 if all are in seconds, which takes half the time; else uint32."""
+
 Raws = npt.NDArray[np.uint64]
 
 MS_FLAG = 0xF0000000
@@ -292,6 +296,40 @@ def split_qualifiers(qualifiers: bytes) -> Codes:
     first = np.flatnonzero(starts_ms)
     codes[first] = (halves[first] << 16) | halves[first + 1]  # the upper and the lower two bytes
     return codes[~second_half]
+
+
+def split_each(qualifiers: bytes, words: Int64s) -> tuple[MixedCodes, Int64s, Bools]:
+    """(qualifiers of n points, their count in each column int64[c], columns that end inside one bool[c]).
+
+    Like `split_qualifiers`, for each column separately.
+
+    Args:
+      words: int64[c], two-byte words of each column.
+    """
+    seconds = np.frombuffer(qualifiers, ">u2").astype(np.uint16)
+    halved = np.zeros(len(words), np.bool_)
+    marked = seconds >= 0xF000
+    if not marked.any():
+        return seconds, words, halved
+    halves: Codes = seconds.astype(np.uint32)
+    column_of = np.repeat(np.arange(len(words)), words)
+    position = np.arange(len(halves))
+    ends = np.cumsum(words)
+    run_start = np.maximum.accumulate(np.where(marked, 0, position + 1))  # (1)
+    run_start = np.maximum(run_start, (ends - words)[column_of])  # (2)
+    starts_ms = marked & ((position - run_start) % 2 == 0)  # (3)
+    # (1) Each word's position behind the last unmarked word, where its run of marked words begins,
+    # (2) but not before its column.
+    # (3) In a run every other word, the first one included, begins a qualifier of four bytes.
+    halved |= starts_ms[ends - 1]
+    second_half = np.zeros(len(halves), np.bool_)
+    second_half[1:] = starts_ms[:-1]
+    second_half[ends - words] = False
+    codes = halves.copy()
+    first = np.flatnonzero(starts_ms[:-1])
+    codes[first] = (halves[first] << 16) | halves[first + 1]  # the upper and the lower two bytes
+    counts = np.bincount(column_of[~second_half], minlength=len(words))
+    return codes[~second_half], counts, halved
 
 
 def split_append(value: bytes) -> Elements:
