@@ -25,10 +25,10 @@ from pathlib import Path
 
 from benchmarks import bench, naive, producers
 from benchmarks.generate import FORMATS, Load, write
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.reading import Selected
 from timebeam.schema.core.rows import Row
-from timebeam.schema.core.writing import Name, Packing, RowFragment, SeriesKey
+from timebeam.schema.core.writing import Name, Packing, RowFragment
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.input.files import blocks, match, spans

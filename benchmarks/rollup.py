@@ -65,7 +65,7 @@ from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.io import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
-from timebeam.transforms.flow import coders
+from timebeam.transforms.flow import elements
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.chunk_points import NumberedChunk, NumberReader, give_back_memory
 from timebeam.transforms.rollup.encode_tables import TablesEncoder
@@ -209,7 +209,7 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     runners.remember()
     started, worked = time.perf_counter(), time.process_time()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=CachedOptions())
-    coders.register()
+    elements.register()
     once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
     refused = add_rollup(once, TablesEncoder(job), write=write_cells)
     write_dead_letters(refused, options.dead_letters, 0)

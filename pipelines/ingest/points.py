@@ -58,7 +58,7 @@ from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
-from timebeam.transforms.ingest.assign import AssignFn, KeyedBatch, ReadUidSnapshot, SeriesKeys, UidOptions
+from timebeam.transforms.ingest.assign import AssignFn, ReadUidSnapshot, SeriesKeys, UidOptions
 from timebeam.transforms.ingest.group import GroupPerRow
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.limit_series import SeriesLimiter
@@ -214,11 +214,11 @@ class PointsGraph:
             if flow.snapshot
             else beam.Create([], reshuffle=False).with_output_types(list)
         )
-        keyed = points | "AssignUids" >> refusing(steps.assign, KeyedBatch, beam.pvalue.AsIter(names))
+        keyed = points | "AssignUids" >> refusing(steps.assign, PointBatch, beam.pvalue.AsIter(names))
         refused = [keyed[REJECTED]]
         batches = keyed.main
         if steps.index is not None:
-            indexed = batches | "Index" >> refusing(steps.index, KeyedBatch)
+            indexed = batches | "Index" >> refusing(steps.index, PointBatch)
             refused.append(indexed[REJECTED])
             batches = indexed.main
         encoded = batches | "Encode" >> refusing(EncodeFn(self.layout), Encoded)

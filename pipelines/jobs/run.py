@@ -47,7 +47,7 @@ from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.letter_files import TOPIC
-from timebeam.transforms.flow import coders, metrics
+from timebeam.transforms.flow import elements, metrics
 from timebeam.transforms.input.files import counted, match
 from timebeam.transforms.input.messages import ReadMessages
 
@@ -145,7 +145,7 @@ def run_job(job: AnyJob, run: Run) -> int:
 
 def build(root: beam.Pipeline, job: Job, run: Run) -> None:
     """Adds the whole graph of a job to a pipeline."""
-    coders.register()
+    elements.register()
     write_dead_letters(job.build(root), run.dead_letters, run.run_ms, in_process=is_in_process(run.flags))
 
 
@@ -169,7 +169,7 @@ def _run_stream(job: StreamJob, run: Run) -> int:
         mode = "exactly_once" if job.exactly_once else "at_least_once"
         flags.append(f"--dataflow_service_options=streaming_mode_{mode}")
     pipeline = beam.Pipeline(options=CachedOptions(flags))
-    coders.register()
+    elements.register()
     read = ReadMessages(job.source.subscription, job.source.topic)
     refused = job.build_stream(pipeline, read, Flow(endless=True, flush_seconds=job.flush_seconds))
     write_dead_letters(refused, run.dead_letters, None)
@@ -320,7 +320,7 @@ def run_portions(job: PortionedJob, run: Run) -> None:
     so a second run writes the same cells. A row with points in several portions gets cells from each
     (`timebeam.transforms.ingest.pack.PackPortionFn`). What is counted is in `metrics.totals`.
     """
-    coders.register()
+    elements.register()
     memory = job.hold()
 
     def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:

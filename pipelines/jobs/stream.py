@@ -33,7 +33,7 @@ from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter_files import write_letter
-from timebeam.transforms.flow import coders, metrics
+from timebeam.transforms.flow import elements, metrics
 from timebeam.transforms.input.parse import refused_message
 
 _HELD_MESSAGES = 150_000
@@ -48,7 +48,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
     assert run.dead_letters is not None
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs what it raises
     metrics.totals.clear()
-    coders.register()
+    elements.register()
     memory = job.hold()
     name = job.source.subscription or pubsub.subscribe(job.source.topic or "")
     try:

@@ -31,11 +31,10 @@ from timebeam.schema.archive.keys import (
 from timebeam.schema.archive.pcodec_columns import ArchiveError
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.batches import join, latest_points
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.reading import ColumnRange, DecodedRows, Finding, Selected, Severity
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions
 from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
-from timebeam.schema.core.writing import SeriesKey
 
 FAMILY, SEAL_FAMILY = "t", "s"
 SEAL, SPAN = b"seal", b"span"

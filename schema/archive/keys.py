@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 from timebeam.schema.bits.times import DAY_S, HOUR_S
 from timebeam.schema.core.option import Option, OptionKind
+from timebeam.schema.core.points import SeriesKey
 from timebeam.schema.core.reading import prefix_range
-from timebeam.schema.core.writing import SeriesKey
 
 OPTION: Option = Option(
     "archive",

@@ -34,7 +34,7 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.batches import run_starts
 from timebeam.schema.core.contract import ReadableStore, Store
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.reading import (
     ArchiveRead,
     DecodedRows,
@@ -46,7 +46,6 @@ from timebeam.schema.core.reading import (
     row_findings,
 )
 from timebeam.schema.core.rows import Cell, Row, TableSpec
-from timebeam.schema.core.writing import SeriesKey
 
 _BLOCK_MS = BLOCK_S * 1000
 

@@ -16,10 +16,9 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S
 from timebeam.schema.core.batches import distinct, join
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import SeriesKey
 
 
 class RowKind(NamedTuple):

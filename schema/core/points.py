@@ -71,6 +71,13 @@ def add_tag(tags: dict[str, str], key: str, value: str) -> None:
         raise RefusedError(Reason.DUPLICATE_TAG, f"duplicate tag: {key}={tags[key]} and {key}={value}")
 
 
+class SeriesKey(NamedTuple):
+    """What the row keys of one series share: the bytes before and after the time."""
+
+    head: bytes
+    tail: bytes
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointBatch:
     """n points in columns.
@@ -88,6 +95,7 @@ class PointBatch:
         Becomes the cell timestamp, so that a later correction of a point wins.
       origins: the input of the points, while it is available.
       payloads: the values that are bytes (kinds from TEXT on).
+      keys: the key of each series, once they are assigned; None for a series without points in the batch.
     """
 
     series: Sequence[Series]
@@ -99,6 +107,7 @@ class PointBatch:
     arrivals_ms: Int64s
     origins: Origins | None = None
     payloads: Sequence[bytes] = ()
+    keys: Sequence[SeriesKey | None] = ()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -125,6 +134,7 @@ class PointBatch:
             self.arrivals_ms[indices],
             self.origins.take(indices) if self.origins else None,
             self.payloads,
+            self.keys,
         )
 
     def refuse(self, points: Int64s, why: Callable[[int], RefusedError], stage: Stage) -> list[Rejected]:

@@ -18,13 +18,6 @@ class Packing(enum.StrEnum):
     APPEND = "append"
 
 
-class SeriesKey(NamedTuple):
-    """What the row keys of one series share: the bytes before and after the time."""
-
-    head: bytes
-    tail: bytes
-
-
 class Name(NamedTuple):
     """A name that a layout stores as a UID, and its kind (`metrics`, `tagk`, `tagv`)."""
 

@@ -20,9 +20,9 @@ from timebeam.schema.archive.keys import BLOCK_S, LAST_S
 from timebeam.schema.archive.view import ArchiveView
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_S, floor_to
+from timebeam.schema.core.points import SeriesKey
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import Row
-from timebeam.schema.core.writing import SeriesKey
 from timebeam.transforms.bigtable.compare_and_set import Replacement, update_rows
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import read_rows

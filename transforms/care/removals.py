@@ -20,10 +20,9 @@ from timebeam.schema.archive.keys import BLOCK_S, LAST_S
 from timebeam.schema.archive.view import ArchiveView
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_S, floor_to
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import MUTATIONS, Row
-from timebeam.schema.core.writing import SeriesKey
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.mutate import mutate_rows, requests
 from timebeam.transforms.bigtable.target import Target

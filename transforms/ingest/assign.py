@@ -17,9 +17,9 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.bits.reasons import RefusedError
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.writing import Name, SeriesKey
+from timebeam.schema.core.writing import Name
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
@@ -224,14 +224,6 @@ class SeriesKeys:
 _CHUNK = 10_000
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class KeyedBatch:
-    """A batch and the key of each of its series; None for a series without points in it."""
-
-    batch: PointBatch
-    keys: Sequence[SeriesKey | None]
-
-
 class ReadUidSnapshot(beam.PTransform):  # type: ignore[type-arg]
     """Reads the UID table: a pipeline in, lists of (name, UID) out, as a side input of `AssignFn`."""
 
@@ -257,7 +249,7 @@ def _snapshot(
 
 
 class AssignFn(beam.DoFn):
-    """`PointBatch` in, side input `ReadUidSnapshot`; `KeyedBatch` out, points without a UID to `REJECTED`."""
+    """`PointBatch` in, side input `ReadUidSnapshot`; out with `keys`, points without a UID to `REJECTED`."""
 
     def __init__(self, keys: SeriesKeys) -> None:
         self._keys = keys
@@ -271,7 +263,7 @@ class AssignFn(beam.DoFn):
 
     def process(
         self, batch: PointBatch, snapshot: Iterable[list[tuple[Name, bytes]]]
-    ) -> Iterator[KeyedBatch | RejectedOutput]:
+    ) -> Iterator[PointBatch | RejectedOutput]:
         keys = self._keys.series_keys(batch.series, snapshot, batch)
         has_key = np.array([not isinstance(key, RefusedError) for key in keys], np.bool_)
         if not has_key.all():
@@ -279,7 +271,8 @@ class AssignFn(beam.DoFn):
             yield from map(refuse, _rejected(batch, keys, np.flatnonzero(~is_stored)))
             batch = batch.take(np.flatnonzero(is_stored))
         if len(batch):
-            yield KeyedBatch(batch, [None if isinstance(key, RefusedError) else key for key in keys])
+            known = [None if isinstance(key, RefusedError) else key for key in keys]
+            yield dataclasses.replace(batch, keys=known)
 
     def finish_bundle(self) -> None:
         """Adds the new series to the counts of their metrics, if there are limits."""

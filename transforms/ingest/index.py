@@ -18,7 +18,7 @@ from apache_beam.utils import shared
 from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.core.abilities import SeriesIndex
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import KeyRange, Row
 from timebeam.transforms.bigtable.mutate import requests
@@ -26,7 +26,6 @@ from timebeam.transforms.bigtable.reader import ranges_between, scan_keys, split
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.pack import merged_rows
 from timebeam.transforms.ingest.write import data_tables, write_batch
 
@@ -58,7 +57,7 @@ def store_index(
 
 
 class IndexFn(beam.DoFn):
-    """`KeyedBatch` in, the same out after its index rows are stored; refused rows to `REJECTED`.
+    """`PointBatch` in, the same out after its index rows are stored; refused rows to `REJECTED`.
 
     It writes itself, and caches an entry only when it is stored, so that a repeated bundle leaves none out.
     """
@@ -78,11 +77,11 @@ class IndexFn(beam.DoFn):
         """Opens the cache of the process."""
         self._seen = self.hold()
 
-    def process(self, keyed: KeyedBatch) -> Iterator[KeyedBatch | RejectedOutput]:
+    def process(self, batch: PointBatch) -> Iterator[PointBatch | RejectedOutput]:
         assert self._seen is not None
-        series = keyed.batch.series
+        series = batch.series
         with self._seen.lock:
-            entries = [(series[number], base) for number, base in self._index.entries(keyed.batch)]
+            entries = [(series[number], base) for number, base in self._index.entries(batch)]
             new = [entry for entry in entries if self._seen.entries.get(entry) is None]
             count, refused = store_index(self._target, self._index, new, dry_run=self._dry_run)
             for entry in new:
@@ -90,7 +89,7 @@ class IndexFn(beam.DoFn):
         if count:
             metrics.count("index_rows_written", count)
         yield from map(refuse, refused)
-        yield keyed
+        yield batch
 
 
 NAMESPACE = "timebeam-reindex"

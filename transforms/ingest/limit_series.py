@@ -19,9 +19,8 @@ from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.series import series_limits
 from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of

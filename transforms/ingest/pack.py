@@ -14,6 +14,7 @@ from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import (
     CELL_BYTES,
     KEY_BYTES,
@@ -32,7 +33,6 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
-from timebeam.transforms.ingest.assign import KeyedBatch
 from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.read.table_reader import read_rows
 
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 
 class EncodeFn(beam.DoFn):
-    """`KeyedBatch` in; `Encoded` out, a fragment for each row; unstorable points to `REJECTED`."""
+    """`PointBatch` with keys in; `Encoded` out, a fragment for each row; unstorable points to `REJECTED`."""
 
     def __init__(self, layout: Store) -> None:
         self._layout = layout
 
-    def process(self, keyed: KeyedBatch) -> Iterator[Encoded | RejectedOutput]:
-        encoded = self._layout.encode(keyed.batch, keyed.keys)
+    def process(self, batch: PointBatch) -> Iterator[Encoded | RejectedOutput]:
+        encoded = self._layout.encode(batch, batch.keys)
         for rejected in encoded.rejected:
             yield refuse(rejected)
         metrics.count("points_duplicate", encoded.duplicates)
         refused = sum(rejected.points for rejected in encoded.rejected)
-        metrics.count("points_packed", len(keyed.batch) - encoded.duplicates - refused)
+        metrics.count("points_packed", len(batch) - encoded.duplicates - refused)
         yield encoded
 
 

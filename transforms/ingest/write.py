@@ -96,7 +96,8 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, rows: PCollection[EncodedRow]) -> PCollection[Rejected]:
         if self._packing is Packing.APPEND:
-            return rows | "Append" >> beam.ParDo(_AppendCellsFn(self._target, self._marker))
+            append = beam.ParDo(_AppendCellsFn(self._target, self._marker))
+            return rows | "Append" >> append.with_output_types(Rejected)
         around = functools.partial(marked, self._target, self._marker)
         if self._writer == "direct":
             writer = bigtable.WriteRows(
@@ -105,12 +106,14 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
                 around=around,
                 on_written=_observe,
             )
-            return rows | "WriteDirect" >> writer | "RefusedRows" >> beam.MapTuple(refused_write)
+            refused = beam.MapTuple(refused_write).with_output_types(Rejected)
+            return rows | "WriteDirect" >> writer | "RefusedRows" >> refused
         from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
 
         for table in self._tables:
             write_with_beam(rows, self._target, table, around=None if self._marker is None else around)
-        return rows | "RowsOfOtherTables" >> beam.FlatMap(_refuse_others, frozenset(self._tables))
+        others = beam.FlatMap(_refuse_others, frozenset(self._tables)).with_output_types(Rejected)
+        return rows | "RowsOfOtherTables" >> others
 
 
 def data_tables(layout: ReadableStore) -> list[str]:

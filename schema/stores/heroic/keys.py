@@ -26,8 +26,7 @@ import numpy.typing as npt
 from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.option import Option, OptionKind
-from timebeam.schema.core.points import Series
-from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.core.points import Series, SeriesKey
 
 OPTIONS = (ARCHIVE_OPTION,)
 """The options of the layout `heroic` beside `table_prefix`: fields of its class."""

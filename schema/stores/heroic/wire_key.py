@@ -17,8 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.core.points import Series
-from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.stores.heroic.keys import (
     HeroicRowKey,
     KeyForm,

@@ -17,10 +17,9 @@ from timebeam.schema.archive.view import ArchiveView, DataRow
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import DAY_MS, floor_to
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import SeriesKey
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.decode import cell_times, kind_of
 from timebeam.schema.stores.kairosdb.keys import FAMILY

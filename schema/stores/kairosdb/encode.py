@@ -11,9 +11,9 @@ from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core import cell_fragments
 from timebeam.schema.core.batches import run_starts
-from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Stage
-from timebeam.schema.core.writing import Encoded, RowFragment, SeriesKey
+from timebeam.schema.core.writing import Encoded, RowFragment
 from timebeam.schema.stores.kairosdb import keys as row_keys
 from timebeam.schema.stores.kairosdb import value_bytes
 from timebeam.schema.stores.kairosdb.keys import RowSpec

@@ -20,9 +20,8 @@ from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RefusedError
 from timebeam.schema.core import rows
 from timebeam.schema.core.option import Option, OptionKind, values_of
-from timebeam.schema.core.points import Series
+from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rows import KEY_BYTES
-from timebeam.schema.core.writing import SeriesKey
 
 Ints = TypeVar("Ints", int, Int64s)
 

@@ -19,7 +19,7 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.bits.times import HOUR_S
 from timebeam.schema.core.option import Option, OptionKind, values_of
-from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.core.points import SeriesKey
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names, Overflow
 
 

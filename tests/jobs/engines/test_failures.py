@@ -24,7 +24,7 @@ from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.flow import coders
+from timebeam.transforms.flow import elements
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
@@ -43,7 +43,7 @@ def run(target: Target, layout: OpenTsdb, folder: Path) -> None:
     path.write_text(f"put sys.load {BASE_S} 1 host=a\n")
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
     graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, target, "direct", uids)
-    coders.register()
+    elements.register()
     pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
     refused = graph.from_blocks(pipeline, ReadBlocks([str(path)], Framing.LINES))
     write_dead_letters(refused, str(folder / "dead"), FIRST_MS)

@@ -24,7 +24,7 @@ from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
-from timebeam.transforms.flow import coders
+from timebeam.transforms.flow import elements
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
@@ -127,7 +127,7 @@ def test_both_processes_encode(
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
     layout = Tracked(store.layout.options)
     graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, store.target, "direct", uids)
-    coders.register()
+    elements.register()
     pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
     read = ReadBlocks([f"{files}/*.txt"], Framing.LINES)
     write_dead_letters(graph.from_blocks(pipeline, read), str(tmp_path / "dead"), FIRST_MS)

@@ -35,7 +35,7 @@ from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.transforms.flow import coders
+from timebeam.transforms.flow import elements
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
@@ -175,7 +175,7 @@ def pipeline_of(layout: OpenTsdb, store: Store, files: Path, dead: Path, flags: 
     """An ingest of the files into the tables of a store."""
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
     graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, store.target, "direct", uids)
-    coders.register()
+    elements.register()
     pipeline = beam.Pipeline(options=PipelineOptions(flags))
     refused = graph.from_blocks(pipeline, ReadBlocks([f"{files}/*.txt"], Framing.LINES))
     write_dead_letters(refused, str(dead), FIRST_MS)

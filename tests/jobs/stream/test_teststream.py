@@ -18,7 +18,7 @@ from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
-from timebeam.transforms.flow import coders
+from timebeam.transforms.flow import elements
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
@@ -45,7 +45,7 @@ def message(arrival_s: int, *points: tuple[int, float], host: str = "a") -> Mess
 
 
 def start() -> test_stream.TestStream:
-    coders.register()
+    elements.register()
     return test_stream.TestStream(coder=beam.coders.registry.get_coder(Message)).advance_watermark_to(T)
 
 

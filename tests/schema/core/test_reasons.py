@@ -9,8 +9,7 @@ import pytest
 
 from timebeam import schema
 from timebeam.schema.bits.reasons import Reason
-from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.writing import SeriesKey
+from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.formats import FORMATS, Message
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

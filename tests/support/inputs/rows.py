@@ -7,10 +7,9 @@ import json
 from collections.abc import Sequence
 
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import SeriesKey
 
 START_MS = 1_356_998_400_000
 SERIES = Series.of("sys.cpu", {"host": "web01"})
