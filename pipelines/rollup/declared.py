@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import functools
 from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
@@ -28,7 +29,7 @@ from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.table_list import table_names
 from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
 from timebeam.transforms.ingest.write import StoreRows
-from timebeam.transforms.read.chunks import RangesFn
+from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.rollup.roll_up_records import CopyDayFn, DayCopy, DeclaredRollupJob
 from timebeam.transforms.rollup.rollup_graph import add_rollup
 
@@ -101,14 +102,9 @@ class DeclaredRollups(DescribedRollup):
         refused: list[PCollection[Rejected]] = []
         for copy in self.copies:
             name = copy.table
-            rows = (
-                root
-                | f"Once[{name}]" >> beam.Create([None], reshuffle=False)
-                | f"Ranges[{name}]"
-                >> beam.ParDo(RangesFn(self.target, copy.source.table)).with_output_types(KeyRange)
-                | f"Spread[{name}]" >> beam.Reshuffle()
-                | f"CopyDay[{name}]" >> refusing(CopyDayFn(copy), EncodedRow)
-            )
+            plan = functools.partial(table_ranges, self.target, copy.source.table)
+            ranges = spread_chunks(root, "Ranges", plan, KeyRange, f"[{name}]")
+            rows = ranges | f"CopyDay[{name}]" >> refusing(CopyDayFn(copy), EncodedRow)
             writer = StoreRows(self.target, [name], "direct", Packing.POINTS)
             refused += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]
         for rollup in self.rollups:

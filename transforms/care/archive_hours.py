@@ -15,6 +15,7 @@ A run that ends at any point leaves every point in at least one table, and can b
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -47,7 +48,7 @@ from timebeam.transforms.care.closed_rows import (
     select_closed,
 )
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.read.chunks import Chunk
+from timebeam.transforms.read.chunks import Chunk, spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows
 from timebeam.transforms.rollup.chunk_points import give_back_memory
 
@@ -330,27 +331,14 @@ class ArchiveRows(beam.PTransform):  # type: ignore[type-arg]
         self._job = job
 
     def expand(self, root: beam.Pipeline) -> PCollection[ArchiveTally]:
-        return (
-            root
-            | "Once" >> beam.Create([None], reshuffle=False)
-            | "Metrics" >> beam.ParDo(_MetricsFn(self._job)).with_output_types(Chunk)
-            | "SpreadMetrics" >> beam.Reshuffle()
-            | "Seal" >> beam.ParDo(_ArchiveFn(self._job)).with_output_types(ArchiveTally)
-        )
+        chunks = spread_chunks(root, "Metrics", functools.partial(_chunks, self._job), Chunk)
+        return chunks | "Seal" >> beam.ParDo(_ArchiveFn(self._job)).with_output_types(ArchiveTally)
 
 
-class _MetricsFn(beam.DoFn):
-    """Anything in; a chunk for each metric out."""
-
-    def __init__(self, job: ArchiveJob) -> None:
-        self._job = job
-
-    def process(self, _: object) -> Iterator[Chunk]:
-        job = self._job
-        metric_keys = job.archive.metric_keys(TableReader(job.target))
-        yield from metrics.planned(
-            Chunk((name,), (uid,), job.start_s, job.end_s, WHOLE_TABLE) for name, uid in metric_keys.items()
-        )
+def _chunks(job: ArchiveJob) -> Iterator[Chunk]:
+    """A chunk for each metric."""
+    for name, uid in job.archive.metric_keys(TableReader(job.target)).items():
+        yield Chunk((name,), (uid,), job.start_s, job.end_s, WHOLE_TABLE)
 
 
 class _ArchiveFn(beam.DoFn):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from timebeam.transforms.care.leases import Leases, RangeLease
 from timebeam.transforms.dead_letters.rejected import over_limit
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import refused_write
-from timebeam.transforms.read.chunks import Chunk, hour_chunks
+from timebeam.transforms.read.chunks import Chunk, hour_chunks, spread_chunks
 from timebeam.transforms.read.table_reader import ParallelReader, TableReader, within
 
 if TYPE_CHECKING:
@@ -83,27 +84,17 @@ class CompactRows(beam.PTransform):  # type: ignore[type-arg]
     def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
         job = self._job
         return (
-            root
-            | "Once" >> beam.Create([None], reshuffle=False)
-            | "Chunks" >> beam.ParDo(_CompactChunksFn(job)).with_output_types(Chunk)
-            | "SpreadChunks" >> beam.Reshuffle()
+            spread_chunks(root, "Chunks", functools.partial(_chunks, job), Chunk)
             | "Compact" >> beam.ParDo(_CompactFn(job)).with_output_types(Rejected)
             | "Tell" >> beam.ParDo(_TellFn())
         )
 
 
-class _CompactChunksFn(beam.DoFn):
-    """Anything in; the chunks of all metrics out."""
-
-    def __init__(self, job: CompactJob) -> None:
-        self._job = job
-
-    def process(self, _: object) -> Iterator[Chunk]:
-        job = self._job
-        metric_uids = job.layout.metric_uids(TableReader(job.target))
-        samples = sampled(job.target, job.layout.data_table)
-        chunks = hour_chunks(samples, job.layout, metric_uids, job.start_s, job.end_s)
-        yield from metrics.planned(chunks)
+def _chunks(job: CompactJob) -> Iterator[Chunk]:
+    """The chunks of all metrics."""
+    metric_uids = job.layout.metric_uids(TableReader(job.target))
+    samples = sampled(job.target, job.layout.data_table)
+    return hour_chunks(samples, job.layout, metric_uids, job.start_s, job.end_s)
 
 
 class _CompactFn(beam.DoFn):

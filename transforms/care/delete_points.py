@@ -44,6 +44,7 @@ from timebeam.transforms.care.removals import (
 )
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import data_tables
+from timebeam.transforms.read.chunks import spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.changed_hours import TouchedMarker
 
@@ -143,12 +144,7 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: beam.Pipeline) -> None:
         job = self._job
-        chunks = (
-            root
-            | "Once" >> beam.Create([None], reshuffle=False)
-            | "Chunks" >> beam.ParDo(_DeleteChunksFn(job)).with_output_types(DeleteChunk)
-            | "SpreadChunks" >> beam.Reshuffle()
-        )
+        chunks = spread_chunks(root, "Chunks", functools.partial(_chunks, job), DeleteChunk)
         if job.dry_run or (job.checksum is not None and not job.is_begun):
             sums = chunks | "Scan" >> beam.ParDo(_ScanFn(job)).with_output_types(int)
             if job.dry_run:
@@ -163,26 +159,17 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
             refused | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.ParDo(_DoneFn(job))
 
 
-class _DeleteChunksFn(beam.DoFn):
-    """Anything in; chunks of about the same size out."""
-
-    def __init__(self, job: DeleteJob) -> None:
-        self._job = job
-
-    def process(self, _: object) -> Iterator[DeleteChunk]:
-        job = self._job
-        for number, task in enumerate(job.tasks):
-            if len(job.tasks) > 1 and find_opentsdb(job.layout) is None:
-                metrics.plan_work(1)
-                yield DeleteChunk(number, WHOLE_TABLE)  # its rows are found by the index
-                continue
-            table = data_tables(job.layout)[0] if task.rolled is None else task.rolled.name
-            ranges = _key_ranges(job, task.question)
-            cuts = split_keys(job.target, table, ranges, cut_at=job.layout.cut_at)
-            for split in ranges_between(cuts):
-                if any(common_range(split, key_range) for key_range in ranges):
-                    metrics.plan_work(1)
-                    yield DeleteChunk(number, split)
+def _chunks(job: DeleteJob) -> Iterator[DeleteChunk]:
+    """Chunks of about the same size."""
+    for number, task in enumerate(job.tasks):
+        if len(job.tasks) > 1 and find_opentsdb(job.layout) is None:
+            yield DeleteChunk(number, WHOLE_TABLE)  # its rows are found by the index
+            continue
+        table = data_tables(job.layout)[0] if task.rolled is None else task.rolled.name
+        ranges = _key_ranges(job, task.question)
+        for split in ranges_between(split_keys(job.target, table, ranges, cut_at=job.layout.cut_at)):
+            if any(common_range(split, key_range) for key_range in ranges):
+                yield DeleteChunk(number, split)
 
 
 def _key_ranges(job: DeleteJob, question: Question) -> Sequence[KeyRange]:

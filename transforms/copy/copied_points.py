@@ -6,6 +6,7 @@ A copy is checked: the other layout must have all points.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,7 +31,7 @@ from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, re
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.query.read_points import read_decoded
-from timebeam.transforms.read.chunks import RangesFn
+from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.read.table_reader import ParallelReader, within
 
 BATCH_POINTS = 100_000
@@ -51,13 +52,9 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: PBegin) -> DoOutputsTuple:
         layout = self._fn.layout
-        split = RangesFn(self._fn.target, data_tables(layout)[0], cut_at=layout.cut_at)
-        ranges = (
-            root
-            | "Once" >> beam.Create([None], reshuffle=False)
-            | "Splits" >> beam.ParDo(split).with_output_types(KeyRange)
-            | "SpreadSplits" >> beam.Reshuffle()
-        )
+        table = data_tables(layout)[0]
+        plan = functools.partial(table_ranges, self._fn.target, table, layout.cut_at)
+        ranges = spread_chunks(root, "Splits", plan, KeyRange)
         read: DoOutputsTuple = ranges | "Rows" >> refusing(self._fn, PointBatch)
         return read
 

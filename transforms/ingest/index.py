@@ -8,6 +8,7 @@ key ranges of the data tables ─► keys ─► entries, each once ─► index
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -22,12 +23,13 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import KeyRange, Row
 from timebeam.transforms.bigtable.mutate import requests
-from timebeam.transforms.bigtable.reader import ranges_between, scan_keys, split_keys
+from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.pack import merged_rows
 from timebeam.transforms.ingest.write import data_tables, write_batch
+from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 
 
 class _SeenEntries:
@@ -140,19 +142,14 @@ class Reindex(beam.PTransform):  # type: ignore[type-arg]
         self._job = job
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection[None]:
-        return (
-            root
-            | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.FlatMap(_ranges, self._job).with_output_types(tuple[str, KeyRange])
-            | "SpreadRanges" >> beam.Reshuffle()
-            | "WriteIndex" >> beam.ParDo(_WriteIndexFn(self._job)).with_output_types(None)
-        )
+        ranges = spread_chunks(root, "Ranges", functools.partial(_ranges, self._job), tuple[str, KeyRange])
+        return ranges | "WriteIndex" >> beam.ParDo(_WriteIndexFn(self._job)).with_output_types(None)
 
 
-def _ranges(_: None, job: ReindexJob) -> Iterator[tuple[str, KeyRange]]:
+def _ranges(job: ReindexJob) -> Iterator[tuple[str, KeyRange]]:
     """(data table, key range), which together are all data tables."""
     for table in data_tables(job.layout):
-        for keys in metrics.planned(ranges_between(split_keys(job.target, table))):
+        for keys in table_ranges(job.target, table):
             yield table, keys
 
 

@@ -10,6 +10,7 @@ Existing cells stay. Rows are read before they are written, so a second run writ
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +42,7 @@ from timebeam.transforms.opentsdb.tree_table import (
     complete_row,
     tree_table,
 )
-from timebeam.transforms.read.chunks import RangesFn
+from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
 
 if TYPE_CHECKING:
@@ -104,13 +105,8 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
         job = self._job
-        read = (
-            root
-            | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.ParDo(RangesFn(job.target, job.source)).with_output_types(KeyRange)
-            | "SpreadRanges" >> beam.Reshuffle()
-            | "Series" >> refusing(_SeriesFn(job), bytes)
-        )
+        plan = functools.partial(table_ranges, job.target, job.source)
+        read = spread_chunks(root, "Ranges", plan, KeyRange) | "Series" >> refusing(_SeriesFn(job), bytes)
         batches = (
             read.main
             if job.source != job.layout.data_table

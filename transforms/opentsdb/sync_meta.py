@@ -9,6 +9,7 @@ not change: creation times are not corrected, and damaged cells are counted.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,7 @@ from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import META_NAMESPACE, SkipLog, TallyCounters, work_done
-from timebeam.transforms.read.chunks import RangesFn
+from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
 
 if TYPE_CHECKING:
@@ -170,11 +171,9 @@ class SyncMeta(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection[None]:
         job = self._job
+        plan = functools.partial(table_ranges, job.target, job.layout.data_table)
         return (
-            root
-            | "Once" >> beam.Create([None], reshuffle=False)
-            | "Ranges" >> beam.ParDo(RangesFn(job.target, job.layout.data_table)).with_output_types(KeyRange)
-            | "SpreadRanges" >> beam.Reshuffle()
+            spread_chunks(root, "Ranges", plan, KeyRange)
             | "ReadSeries" >> beam.ParDo(ReadSeriesFn(job)).with_output_types(tuple[bytes, SeriesExtent])
             | "PerSeries" >> beam.CombinePerKey(merged_extent)
             | "StoreSeries" >> beam.ParDo(_StoreSeriesFn(job)).with_output_types(tuple[UidPair, int])

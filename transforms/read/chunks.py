@@ -5,25 +5,66 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import apache_beam as beam
+from apache_beam.pvalue import PBegin, PCollection
 
 from timebeam.schema.bits.times import DAY_S, floor_to
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, ranges
-from timebeam.transforms.bigtable.io import SplitFn
-from timebeam.transforms.bigtable.reader import cuts_within, ranges_between
+from timebeam.transforms.bigtable.reader import cuts_within, ranges_between, split_keys
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
 
 
-class RangesFn(SplitFn):
-    """As `SplitFn`, with each range counted as planned work; its reader counts it as done."""
+T = TypeVar("T")
 
-    def process(self, element: object) -> Iterator[KeyRange]:
-        return metrics.planned(super().process(element))
+
+def spread_chunks(
+    root: beam.Pipeline | PBegin, name: str, plan: Callable[[], Iterable[T]], kind: Any, suffix: str = ""
+) -> PCollection[T]:
+    """The chunks of a job, spread over the workers; one worker plans them.
+
+    Each is counted as planned work; who handles a chunk counts it as done.
+
+    Args:
+      name, suffix: of the steps.
+      plan: gives the chunks; it is pickled.
+      kind: their type.
+    """
+    planned: PCollection[T] = (
+        root
+        | f"Once{suffix}" >> beam.Create([None], reshuffle=False)
+        | f"{name}{suffix}" >> beam.ParDo(_PlanFn(plan)).with_output_types(kind)
+        | f"Spread{name}{suffix}" >> beam.Reshuffle()
+    )
+    return planned
+
+
+class _PlanFn(beam.DoFn):
+    """Anything in; the chunks of a job out."""
+
+    def __init__(self, plan: Callable[[], Iterable[Any]]) -> None:
+        self._plan = plan
+
+    def process(self, _: object) -> Iterator[Any]:
+        return metrics.planned(self._plan())
+
+
+def table_ranges(
+    target: Target, table: str, cut_at: Callable[[bytes], bytes] | None = None
+) -> Iterator[KeyRange]:
+    """Key ranges of about the same size, which together are a table.
+
+    Args:
+      cut_at: see `split_keys`.
+    """
+    return iter(ranges_between(split_keys(target, table, cut_at=cut_at)))
 
 
 def metric_sizes(
