@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from google.api_core.exceptions import NotFound
 from timebeam.schema.archive.keys import BLOCK_S
 from timebeam.schema.archive.view import Archivable, ArchiveView
 from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.reading import ColumnRange
@@ -123,21 +125,12 @@ def by_series(entries: Sequence[ClosedRow]) -> Iterator[list[ClosedRow]]:
     by_series: dict[SeriesKey, list[ClosedRow]] = {}
     for entry in entries:
         by_series.setdefault(entry.series, []).append(entry)
-    some: list[ClosedRow] = []
-    series_count = size = 0
-    for of_series in by_series.values():
-        series_count += 1
-        for entry in of_series:
-            some.append(entry)
-            size += memory_of(entry.row)
-            if size >= BYTES_AT_ONCE:
-                yield some
-                some, series_count, size = [], 0, 0
-        if series_count == SERIES_AT_ONCE:
-            yield some
-            some, series_count, size = [], 0, 0
-    if some:
-        yield some
+    for several in batched(by_series.values(), SERIES_AT_ONCE):
+        yield from batched(itertools.chain.from_iterable(several), math.inf, _memory_of, BYTES_AT_ONCE)
+
+
+def _memory_of(entry: ClosedRow) -> int:
+    return memory_of(entry.row)
 
 
 def marked_hours(job: ArchiveJob, metric: bytes) -> Int64s:
@@ -156,18 +149,12 @@ def marked_hours(job: ArchiveJob, metric: bytes) -> Int64s:
 
 def buffered(entries: Iterable[ClosedRow]) -> Iterator[list[ClosedRow]]:
     """Rows in lists of one block and about `BUFFER_BYTES`: many hours of few series, or few of many."""
-    buffer: list[ClosedRow] = []
-    size, block = 0, -1
-    for entry in entries:
-        entry_block = int(entry.times_ms[0]) // _BLOCK_MS if len(entry.times_ms) else block
-        if buffer and entry_block != block:
-            yield buffer
-            buffer, size = [], 0
-        block = entry_block
-        buffer.append(entry)
-        size += memory_of(entry.row)
-        if size >= BUFFER_BYTES:
-            yield buffer
-            buffer, size = [], 0
-    if buffer:
-        yield buffer
+    block = -1
+
+    def block_of(entry: ClosedRow) -> int:  # a row without cells to archive stays with the one before
+        nonlocal block
+        block = int(entry.times_ms[0]) // _BLOCK_MS if len(entry.times_ms) else block
+        return block
+
+    for _, of_block in itertools.groupby(entries, block_of):
+        yield from batched(of_block, math.inf, _memory_of, BUFFER_BYTES)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
@@ -47,6 +47,9 @@ from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.read.chunks import spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.changed_hours import TouchedMarker
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
 
 _SERIES = 100_000  # whose test of the filters is remembered
 _ROWS_AT_ONCE = 500
@@ -149,14 +152,14 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
             sums = chunks | "Scan" >> beam.ParDo(_ScanFn(job)).with_output_types(int)
             if job.dry_run:
                 return
-            may_delete = sums | "Sum" >> beam.CombineGlobally(sum) | "Compare" >> beam.ParDo(_CompareFn(job))
+            may_delete = sums | "Sum" >> beam.CombineGlobally(sum) | "Compare" >> beam.Map(_is_same, job)
         else:
             begun = root | "Begun" >> beam.Create([True], reshuffle=False)
-            may_delete = begun | "Again" >> beam.ParDo(_AgainFn(job)).with_output_types(bool)
+            may_delete = begun | "Again" >> beam.Map(_again, job).with_output_types(bool)
         deleting = beam.ParDo(_DeleteFn(job), AsSingleton(may_delete)).with_output_types(int)
         refused = chunks | "Delete" >> deleting
         if not job.series:  # else more is deleted afterwards
-            refused | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.ParDo(_DoneFn(job))
+            refused | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.Map(_done, job)
 
 
 def _chunks(job: DeleteJob) -> Iterator[DeleteChunk]:
@@ -177,11 +180,16 @@ def _key_ranges(job: DeleteJob, question: Question) -> Sequence[KeyRange]:
     layout = find_opentsdb(job.layout)
     if layout is None:
         return (WHOLE_TABLE,)
+    period = question.start_ms, question.end_ms
+    uids = _metric_uids(job, layout, question)
+    return sorted(keys for uid in uids for keys in row_keys.ranges(layout.options, uid, *period))
+
+
+def _metric_uids(job: DeleteJob, layout: OpenTsdb, question: Question) -> list[bytes]:
+    """The UID of the metric of a selection; none if it has lost its name."""
     name = Name("metrics", question.metric)
     uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
-    if name not in uids:
-        return ()
-    return sorted(row_keys.ranges(layout.options, uids[name], question.start_ms, question.end_ms))
+    return [*uids.values()]
 
 
 class _ScanFn(beam.DoFn):
@@ -202,48 +210,33 @@ class _ScanFn(beam.DoFn):
         yield total
 
 
-class _CompareFn(beam.DoFn):
-    """The sum of all checksums in, whether it is that of the dry run out; a file says that it begins."""
-
-    def __init__(self, job: DeleteJob) -> None:
-        self._job = job
-
-    def process(self, checksum: int) -> Iterator[bool]:
-        is_same = checksum == self._job.checksum
-        if is_same:
-            _begin(self._job)
-        else:
-            COUNTERS.count("changed")
-        yield is_same
+def _is_same(checksum: int, job: DeleteJob) -> bool:
+    """Whether the sum of all checksums is that of the dry run; then a file says that the deletion begins."""
+    if checksum == job.checksum:
+        _begin(job)
+        return True
+    COUNTERS.count("changed")
+    return False
 
 
-class _AgainFn(beam.DoFn):
-    """True in; true out, after it has rewritten the archive rows that interrupted runs have not reached.
+def _again(may_delete: bool, job: DeleteJob) -> bool:
+    """The argument, after it has rewritten the archive rows that interrupted runs have not reached.
 
     Such a run may have deleted points from the data table, but not from the archive. `timebeam seal` may have
     these points in memory; it does not write into an archive row that has changed since it read it.
     """
-
-    def __init__(self, job: DeleteJob) -> None:
-        self._job = job
-
-    def process(self, may_delete: bool) -> Iterator[bool]:
-        job = self._job
-        if not job.is_begun:
-            _begin(job)
-        archive = find_archive(job.layout)
-        if archive is not None:
-            none = DeleteRange(0, -1, 0)  # a later step deletes the remaining points
-            archived = ArchiveDeletions(job.target, archive, none)
-            keys = (
-                key
-                for log in job.interrupted
-                for table, key in logged_rows(log)
-                if table == archive.data_table
-            )
-            for batch in batched(keys, _ROWS_AT_ONCE):
-                archived.carry_out([Row(archive.data_table, key, ()) for key in batch])
-        yield may_delete
+    if not job.is_begun:
+        _begin(job)
+    archive = find_archive(job.layout)
+    if archive is not None:
+        none = DeleteRange(0, -1, 0)  # a later step deletes the remaining points
+        archived = ArchiveDeletions(job.target, archive, none)
+        keys = (
+            key for log in job.interrupted for table, key in logged_rows(log) if table == archive.data_table
+        )
+        for batch in batched(keys, _ROWS_AT_ONCE):
+            archived.carry_out([Row(archive.data_table, key, ()) for key in batch])
+    return may_delete
 
 
 def _begin(job: DeleteJob) -> None:
@@ -255,15 +248,10 @@ def _begin(job: DeleteJob) -> None:
     write_begun(job.log, {"checksum": job.checksum, "newest_ms": job.newest_ms, "selections": selections})
 
 
-class _DoneFn(beam.DoFn):
-    """The number of rows that Bigtable refused in, nothing out: without any, the run is done."""
-
-    def __init__(self, job: DeleteJob) -> None:
-        self._job = job
-
-    def process(self, refused: int) -> None:
-        if not refused:
-            write_done(self._job.log, self._job.interrupted)
+def _done(refused: int, job: DeleteJob) -> None:
+    """Says that the run is done, if Bigtable has refused no rows."""
+    if not refused:
+        write_done(job.log, job.interrupted)
 
 
 class _DeleteFn(beam.DoFn):
@@ -291,11 +279,9 @@ def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLe
     layout = find_opentsdb(job.layout)
     if layout is None:
         return job.leases.lease([question.metric.encode()], moved=job.moved)
-    name = Name("metrics", question.metric)
-    uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
     hours = hours_between(question.start_ms, question.end_ms + 1)
     hours_s = hours[0], hours[-1] + HOUR_S
-    return job.leases.lease([*uids.values()], *hours_s, moved=job.moved)
+    return job.leases.lease(_metric_uids(job, layout, question), *hours_s, moved=job.moved)
 
 
 def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[RowDeletion, Series]]:

@@ -23,7 +23,7 @@ from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import MUTATIONS, Row
-from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
+from timebeam.transforms.bigtable.compare_and_set import Replacement, update_rows
 from timebeam.transforms.bigtable.mutate import mutate_rows, requests
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.delete_log import write_rows
@@ -37,7 +37,6 @@ NAMESPACE = "timebeam-delete"
 
 _ROWS_AT_ONCE, _MUTATIONS_AT_ONCE, _BYTES_AT_ONCE = 5_000, 50_000, 4 << 20
 _ARCHIVE_ROWS_AT_ONCE = 200  # a row can have megabytes
-_ATTEMPTS = 20
 
 
 class DeleteFigures(NamedTuple):
@@ -216,21 +215,11 @@ class ArchiveDeletions(NamedTuple):
           GoogleAPICallError: rows could not be changed; others may have been.
         """
         for keys in batched(self._archive_keys(rows), _ARCHIVE_ROWS_AT_ONCE):
-            self._rewrite(keys)
-
-    def _rewrite(self, pending: Sequence[bytes]) -> None:
-        """Rewrites rows of the archive; see `carry_out`."""
-        for _ in range(_ATTEMPTS):
-            if not pending:
-                return
-            stored = read_rows(self.target, self.archive.table, pending)
-            replacements = [self._replacement(key, stored.get(key)) for key in pending]
-            done = replace_cells(self.target, self.archive.table, replacements)
-            pending = [key for key, is_done in zip(pending, done, strict=True) if not is_done]
-        raise RuntimeError(
-            f"table {self.archive.table}, row {pending[0].hex()}: other programs keep changing it: "
-            "run the same command again"
-        )
+            for key in update_rows(self.target, self.archive.table, keys, self._replacements):
+                raise RuntimeError(
+                    f"table {self.archive.table}, row {key.hex()}: other programs keep changing it: run the "
+                    "same command again"
+                )
 
     def _archive_keys(self, rows: Sequence[Row]) -> list[bytes]:
         """The keys of the archive rows of some rows.
@@ -265,7 +254,7 @@ class ArchiveDeletions(NamedTuple):
             for block_s, block_end_s in _cut_at_spans(start_s, end_s, BLOCK_S):
                 yield series, block_s, block_end_s
 
-    def _replacement(self, key: bytes, row: Row | None) -> Replacement:
+    def _replacements(self, key: bytes, row: Row | None) -> Sequence[Replacement]:
         """Replaces a row as it was read; a damaged one keeps its cells."""
         removal = None
         if row is not None:
@@ -274,7 +263,7 @@ class ArchiveDeletions(NamedTuple):
         new = Row(self.archive.table, key, removal.mutation.cells if removal else ())
         guard, changed = archive_rows.replacing_row(row, new, int(time.time() * 1000))
         *cells, seal = changed.cells
-        return Replacement(key, guard, seal, cells, changed.deleted if removal else ())
+        return (Replacement(key, guard, seal, cells, changed.deleted if removal else ()),)
 
 
 def _cut_at_spans(start_s: int, end_s: int, span_s: int) -> Iterator[tuple[int, int]]:

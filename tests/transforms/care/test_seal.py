@@ -654,7 +654,7 @@ def delete_after_kill(store: Store, host: str, monkeypatch: pytest.MonkeyPatch) 
         delete_module._begin(job)
         resumed = dataclasses.replace(job, interrupted=interrupted_logs(*job.killed))
         assert resumed.is_begun
-        assert list(delete_module._AgainFn(resumed).process(True)) == [True]
+        assert delete_module._again(True, resumed)
         carry_out(job)
 
 
