@@ -40,6 +40,9 @@ class HistogramBytes(bytes):
     """A histogram as OpenTSDB stores it: the id of a codec, and what this codec defines."""
 
 
+Value = int | float | str | bytes
+
+
 class Series(NamedTuple):
     """A metric and its tags, the tags sorted by key so that equal series compare equal.
 
@@ -200,7 +203,7 @@ class PointBatch:
     @classmethod
     def of(
         cls,
-        points: Sequence[tuple[Series, int, bool, int | float | str | bytes]],
+        points: Sequence[tuple[Series, int, bool, Value]],
         arrival_ms: int,
         origins: Origins | None = None,
     ) -> PointBatch:
@@ -220,18 +223,7 @@ class PointBatch:
         numbers: dict[Series, int] = {}
         index = [numbers.setdefault(point[0], len(numbers)) for point in points]
         n = len(points)
-        kinds = np.fromiter((_KIND_OF[type(point[3])] for point in points), np.uint8, n)
-        bits = np.zeros(n, np.int64)
-        floats = bits.view(np.float64)
-        payloads: list[bytes] = []
-        for i, (_, _, _, value) in enumerate(points):
-            if isinstance(value, float):
-                floats[i] = value
-            elif isinstance(value, int):
-                bits[i] = value
-            else:
-                bits[i] = len(payloads)
-                payloads.append(value.encode() if isinstance(value, str) else value)
+        kinds, bits, payloads = value_columns([point[3] for point in points])
         return cls(
             tuple(numbers),
             np.array(index, np.int32),
@@ -252,3 +244,22 @@ _KIND_OF = {
     bytes: Kind.OPAQUE,
     HistogramBytes: Kind.HISTOGRAM,
 }
+
+
+def value_columns(values: Sequence[Value]) -> tuple[Bytes, Int64s, list[bytes]]:
+    """(kinds uint8[n], bits int64[n], payloads) of n values, as in `PointBatch`.
+
+    Raises:
+      OverflowError: an integer needs more than 64 bits.
+    """
+    n = len(values)
+    kinds = np.fromiter(map(_KIND_OF.__getitem__, map(type, values)), np.uint8, n)
+    floats = kinds == Kind.FLOAT
+    if floats.all():
+        return kinds, np.array(values, np.float64).view(np.int64), []
+    bits = np.empty(n, np.int64)
+    bits.view(np.float64)[floats] = [value for value in values if type(value) is float]
+    bits[kinds == Kind.INTEGER] = [value for value in values if type(value) is int]
+    others = [value for value in values if isinstance(value, (str, bytes))]
+    bits[kinds >= Kind.TEXT] = np.arange(len(others))
+    return kinds, bits, [value.encode() if isinstance(value, str) else value for value in others]

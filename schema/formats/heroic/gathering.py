@@ -17,13 +17,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-import numpy as np
-
-from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.bits.reasons import Reason, RefusedError, shown
-from timebeam.schema.core.points import LAST_MILLISECOND, PointBatch, Series, add_tag
-from timebeam.schema.core.rejections import Joined, Origins, Rejected
+from timebeam.schema.core.point_builder import PointBuilder
+from timebeam.schema.core.points import LAST_MILLISECOND, PointBatch, Series, Value, add_tag
+from timebeam.schema.core.rejections import Joined, Rejected
 from timebeam.schema.formats.base import (
     Framing,
     Message,
@@ -35,7 +33,7 @@ from timebeam.schema.formats.base import (
 )
 from timebeam.schema.formats.refusals import Refusals
 
-Value = int | float | bytes
+HeroicValue = int | float | bytes
 """A number, or the bytes of a distribution."""
 
 
@@ -114,44 +112,29 @@ def series_of(metric: str, tags: Iterable[tuple[str, str]], resources: Iterable[
 
 _CHARGED_POINTS = 4096  # at once
 
-_KINDS = {int: Kind.INTEGER, float: Kind.FLOAT, bytes: Kind.OPAQUE}
 
-
-class HeroicGatherer:
-    """Gathers the points and refusals of one message."""
+class HeroicGatherer(PointBuilder):
+    """Gathers the points and refusals of one message, and charges the points."""
 
     def __init__(self, message: Message, joined: Joined | None = None, *, separator: bytes = b"\n") -> None:
         """Gathers points whose spans are in the text of `message`; the others as in `Refusals`."""
-        self._message = message
-        self._numbers: dict[Series, int] = {}
-        self._index: list[int] = []
-        self._times: list[int] = []
-        self._values: list[Value] = []
-        self._spans: list[tuple[int, int, int]] = []
+        super().__init__(message.text, message.arrival_ms, message.source, message.offset)
         self._refusals = Refusals(message, joined, separator=separator)
         self.skipped: Counter[str] = Counter()
         """See `Parsed`."""
 
-    def number_of(self, series: Series) -> int:
-        """The number of a series in the batch."""
-        return self._numbers.setdefault(series, len(self._numbers))
-
     def add(self, series: int, time_ms: int, value: Value, start: int, end: int) -> None:
-        """Adds a point of the record from `start` to `end`; raises NoRoomError."""
-        if len(self._index) % _CHARGED_POINTS == 0:
+        """See `PointBuilder.add`; raises NoRoomError."""
+        if len(self._times) % _CHARGED_POINTS == 0:
             charge(2 * _CHARGED_POINTS * POINT_BYTES)  # each has a span of its own
-        self._index.append(series)
-        self._times.append(time_ms)
-        self._values.append(value)
-        self._spans.append((start, end, 1))
+        super().add(series, time_ms, value, start, end)
 
-    def add_many(self, series: int, times_ms: list[int], values: list[Value], start: int, end: int) -> None:
-        """Adds points of one series and one record; raises NoRoomError."""
+    def add_many(
+        self, series: int, times_ms: Sequence[int], values: Sequence[Value], start: int, end: int
+    ) -> None:
+        """See `PointBuilder.add_many`; raises NoRoomError."""
         charge(len(times_ms) * POINT_BYTES)
-        self._index += [series] * len(times_ms)
-        self._times += times_ms
-        self._values += values
-        self._spans.append((start, end, len(times_ms)))
+        super().add_many(series, times_ms, values, start, end)
 
     def refuse(self, error: RefusedError, start: int, end: int) -> None:
         """Adds the refusal of the bytes from `start` to `end`."""
@@ -159,32 +142,7 @@ class HeroicGatherer:
 
     def finish(self) -> Parsed:
         """The points in the order of their arrival, as one batch, and the refusals."""
-        message, n = self._message, len(self._index)
-        starts, ends, counts = np.array(self._spans, np.int64).reshape(-1, 3).T
-        kinds = np.fromiter(map(_KINDS.__getitem__, map(type, self._values)), np.uint8, n)
-        bits, payloads = np.empty(n, np.int64), []
-        if (kinds == Kind.FLOAT).all():
-            bits = np.array(self._values, np.float64).view(np.int64)
-        else:
-            floats, integers, distributions = (
-                kinds == kind for kind in (Kind.FLOAT, Kind.INTEGER, Kind.OPAQUE)
-            )
-            bits.view(np.float64)[floats] = [value for value in self._values if type(value) is float]
-            bits[integers] = [value for value in self._values if type(value) is int]
-            payloads = [value for value in self._values if isinstance(value, bytes)]
-            bits[distributions] = np.arange(len(payloads))
-        batch = PointBatch(
-            tuple(self._numbers),
-            np.array(self._index, np.int32),
-            np.array(self._times, np.int64),
-            np.ones(n, np.bool_),
-            kinds,
-            bits,
-            np.full(n, message.arrival_ms, np.int64),
-            Origins(message.text, starts.repeat(counts), ends.repeat(counts), message.source, message.offset),
-            payloads,
-        )
-        return Parsed(batch, self._refusals.rejected(), skipped=self.skipped)
+        return Parsed(self.batch(), self._refusals.rejected(), skipped=self.skipped)
 
 
 class HeroicFormat(MessageFormat):

@@ -30,7 +30,7 @@ from timebeam.schema.formats.base import Framing
 from timebeam.schema.formats.heroic.gathering import (
     HeroicFormat,
     HeroicGatherer,
-    Value,
+    HeroicValue,
     check_number,
     check_time,
     distribution,
@@ -86,7 +86,7 @@ class _PlainDocument(NamedTuple):
     names: _Names
     members: int
     times_ms: list[int]
-    values: list[Value]
+    values: list[HeroicValue]
 
 
 class _NotPlainError(Exception):
@@ -163,7 +163,7 @@ def _read_write(document: _Document) -> _PlainDocument:
         raise _NotPlainError
     members = 5 + (series.tags is not None) + (series.resource is not None)
     times_ms = list(map(itemgetter(0), data.data))
-    values: list[Value] = list(map(itemgetter(1), data.data))
+    values: list[HeroicValue] = list(map(itemgetter(1), data.data))
     if min(times_ms) < 0 or max(times_ms) > LAST_MILLISECOND:
         raise _NotPlainError
     if int in set(map(type, values)) and not all(map(_fits, values)):
@@ -189,7 +189,7 @@ def _names(key: str, tags: _Texts, resources: _Texts) -> _Names:
     return key, tuple((tags or {}).items()), tuple((resources or {}).items())
 
 
-def _fits(number: Value) -> bool:
+def _fits(number: HeroicValue) -> bool:
     """Whether a number fits 64 bits; msgspec refuses doubles that do not."""
     return type(number) is not int or -(1 << 63) <= number < 1 << 63
 
@@ -202,7 +202,7 @@ class DocumentPoints(NamedTuple):
 
     series: Series
     times_ms: list[int]
-    values: list[Value]
+    values: list[HeroicValue]
     refused: RefusedPoints
 
 
@@ -265,7 +265,7 @@ def _consumed(members: dict[str, Any]) -> DocumentPoints:
     return DocumentPoints(series, [time_ms], [number], RefusedPoints())
 
 
-def _typed_value(value: object) -> Value:
+def _typed_value(value: object) -> HeroicValue:
     """The value of version 2: an object with one member; a distribution comes before a double."""
     if value is None:
         raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a doubleValue or a distributionValue")
@@ -309,14 +309,14 @@ def _number(value: object) -> int | float:
     return check_number(value, infinite=Reason.NUMBER_OUT_OF_RANGE)
 
 
-def _number_point(point: object) -> tuple[int, Value]:
+def _number_point(point: object) -> tuple[int, HeroicValue]:
     """(time in ms, value) of an array of two numbers."""
     if not isinstance(point, list) or len(point) != 2:
         raise RefusedError(Reason.BAD_SYNTAX, f"a point must be [ms, number], not {shown(point)}")
     return check_time(point[0], first=0), _number(point[1])
 
 
-def _distribution_point(point: object) -> tuple[int, Value]:
+def _distribution_point(point: object) -> tuple[int, HeroicValue]:
     """(time in ms, bytes) of an object with a timestamp and a value in base64."""
     members = members_of(point, "a point of a distribution")
     return check_time(members.get("timestamp"), first=0), distribution(members.get("value"))

@@ -26,7 +26,7 @@ from timebeam.schema.formats.base import NAN_OPTION, NOT_FINITE, Framing
 from timebeam.schema.formats.heroic.gathering import (
     HeroicFormat,
     HeroicGatherer,
-    Value,
+    HeroicValue,
     check_number,
     check_time,
     series_of,
@@ -130,7 +130,7 @@ def _is_one_metric(text: bytes) -> bool:
         return False
 
 
-def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
+def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, HeroicValue]:
     """(encoded key, tags and resources, time in ms, value) of a metric.
 
     Raises:
@@ -138,7 +138,7 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
     """
     series: list[bytes] = []
     time, value = 0, 0.0
-    typed: Value | None = None
+    typed: HeroicValue | None = None
     has_typed = False
     try:
         while position < end:
@@ -171,14 +171,14 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, Value]:
     if has_typed:
         if typed is None:
             raise RefusedError(Reason.EMPTY_VALUE, "Empty value: neither a double nor a distribution is set")
-        metric_value: Value = typed
+        metric_value: HeroicValue = typed
     else:
         metric_value = value
     time &= _64_BITS
     return b"".join(series), time - (time >> 63 << 64), metric_value
 
 
-def _typed_value(text: bytes, position: int, end: int, before: Value | None) -> Value | None:
+def _typed_value(text: bytes, position: int, end: int, before: HeroicValue | None) -> HeroicValue | None:
     """The value that a `Value` message sets; else `before`."""
     value = before
     while position < end:

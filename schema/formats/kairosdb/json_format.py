@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 
-from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.json_text import DECODER, elements, has_strings, record_spans
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
-from timebeam.schema.bits.number_text import number_columns
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.batches import concatenate
-from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.rejections import Origins
+from timebeam.schema.core.point_builder import PointBuilder
+from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.formats.kairosdb.metric import TTL_OPTION, Ttl, Value, read_metric, ttl_option
+from timebeam.schema.formats.kairosdb.metric import TTL_OPTION, Ttl, read_metric, ttl_option
 from timebeam.schema.formats.refusals import Refusals
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -50,15 +45,6 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _PLAIN = msgspec.json.Decoder(_Plain)
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-class _PointSpan(NamedTuple):
-    """The points of one metric object, and its span in the text."""
-
-    series: int
-    start: int
-    end: int
-    points: int
 
 
 class KairosDbJson(MessageFormat):
@@ -88,14 +74,15 @@ class KairosDbJson(MessageFormat):
     def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`. Blank lines are skipped."""
         charge_json(message.text)
-        gathered = _KairosDbGatherer(message)
+        points = PointBuilder(message.text, message.arrival_ms, message.source, message.offset)
+        refusals = Refusals(message)
         for start, end in record_spans(message.text):
             for number, (first, last) in enumerate(_elements(message.text, start, end)):
-                if not self._plain(message.text[first:last], first, last, gathered):
-                    self._slow(number, first, last, gathered)
-        return gathered.parsed()
+                if not self._plain(message.text[first:last], first, last, points):
+                    self._slow(message.text, number, first, last, points, refusals)
+        return Parsed(points.batch(), refusals.rejected())
 
-    def _plain(self, raw: bytes, start: int, end: int, gathered: _KairosDbGatherer) -> bool:
+    def _plain(self, raw: bytes, start: int, end: int, gathered: PointBuilder) -> bool:
         """Gathers a metric object if it is plain; `read_metric` would read the same points."""
         if _EXPONENT in raw.translate(_MARKS):
             return False  # 1e3 is a long, but the decoder reads it as 1000.0
@@ -133,84 +120,33 @@ class KairosDbJson(MessageFormat):
             if len(metric.name) + len(tags) <= CACHED_BYTES:
                 self._series[metric.name, tags] = series
         if points:
-            gathered.take(series, start, end, points)
+            times, values = zip(*points, strict=True)
+            gathered.add_many(gathered.number_of(series), times, values, start, end)
         return True
 
-    def _slow(self, number: int, start: int, end: int, gathered: _KairosDbGatherer) -> None:
+    def _slow(
+        self, text: bytes, number: int, start: int, end: int, gathered: PointBuilder, refusals: Refusals
+    ) -> None:
         """Gathers the metric objects in a span one by one, with their refusals.
 
         Args:
           number: of the first object in its array, for error messages.
         """
-        metrics = elements(gathered.message.text, start, end, trailing_comma=True)
-        for i, element in enumerate(metrics, number):
+        for i, element in enumerate(elements(text, start, end, trailing_comma=True), number):
             try:
                 if isinstance(element.value, RefusedError):
                     raise element.value
                 metric = read_metric(element.value, i, self._ttl)
             except RefusedError as error:
-                gathered.refusals.add(element.start, element.end, error)
+                refusals.add(element.start, element.end, error)
                 continue
             charge(2 * len(metric.points) * POINT_BYTES)  # each is an object
-            for time_ms, value in metric.points:
-                gathered.slow_points.append((metric.series, time_ms, True, value))
-                gathered.slow_spans.append((element.start, element.end))
+            if metric.points:
+                times, values = zip(*metric.points, strict=True)
+                series = gathered.number_of(metric.series)
+                gathered.add_many(series, times, values, element.start, element.end)
             for refused in metric.refused:
-                gathered.refusals.add(element.start, element.end, refused)
-
-
-class _KairosDbGatherer:
-    """Gathers the points and refusals of one message."""
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self.slow_points: list[tuple[Series, int, bool, Value]] = []
-        self.slow_spans: list[tuple[int, int]] = []
-        self._numbers: dict[Series, int] = {}
-        self._spans: list[_PointSpan] = []
-        self._pairs: list[list[Pair]] = []
-        self.refusals = Refusals(message)
-
-    def take(self, series: Series, start: int, end: int, points: list[Pair]) -> None:
-        """Adds points of a plain metric object."""
-        number = self._numbers.setdefault(series, len(self._numbers))
-        self._spans.append(_PointSpan(number, start, end, len(points)))
-        self._pairs.append(points)
-
-    def parsed(self) -> Parsed:
-        """All points and refusals, in the order of the input."""
-        batch = self._batch()
-        if self.slow_points:
-            where = np.array(self.slow_spans, np.int64).reshape(-1, 2)
-            slow = PointBatch.of(
-                self.slow_points, self.message.arrival_ms, self._origins(where[:, 0], where[:, 1])
-            )
-            batch = concatenate(batch, slow)
-            assert batch.origins is not None
-            batch = batch.take(np.argsort(batch.origins.starts, kind="stable"))
-        return Parsed(batch, self.refusals.rejected())
-
-    def _batch(self) -> PointBatch:
-        """The points of the plain metric objects."""
-        spans = np.array(self._spans, np.int64).reshape(-1, 4)
-        series, starts, ends = spans[np.repeat(np.arange(len(spans)), spans[:, 3]), :3].T
-        pairs = list(chain.from_iterable(self._pairs))
-        times, values = zip(*pairs, strict=True) if pairs else ((), ())
-        bits, kinds = number_columns(values)
-        n = len(pairs)
-        return PointBatch(
-            tuple(self._numbers),
-            series.astype(np.int32),
-            np.array(times, np.int64),
-            np.ones(n, np.bool_),
-            kinds,
-            bits,
-            np.full(n, self.message.arrival_ms, np.int64),
-            self._origins(starts, ends),
-        )
-
-    def _origins(self, starts: Int64s, ends: Int64s) -> Origins:
-        return Origins(self.message.text, starts, ends, self.message.source, self.message.offset)
+                refusals.add(element.start, element.end, refused)
 
 
 def _elements(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
