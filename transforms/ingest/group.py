@@ -9,7 +9,6 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions
@@ -17,7 +16,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from timebeam.schema.core.writing import Encoded, RowFragment
-from timebeam.transforms.flow.buffered import BufferedDoFn, windowed
+from timebeam.transforms.flow.buffered import BufferedDoFn
 
 RowKey = tuple[str, bytes]
 
@@ -76,16 +75,12 @@ def _row(row_key: RowKey, packed: Iterable[bytes]) -> Encoded:
     return Encoded([RowFragment(*row_key, fragment) for fragment in packed], (), 0)
 
 
-class _GroupFn(beam.DoFn):
-    def start_bundle(self) -> None:
-        self._fragments: list[RowFragment] = []
+class _GroupFn(BufferedDoFn[Encoded]):
+    """`Encoded` in; one with the fragments of all out."""
 
-    def process(self, encoded: Encoded) -> None:
-        self._fragments += encoded.fragments
-
-    def finish_bundle(self) -> Iterator[Any]:
-        fragments, self._fragments = self._fragments, []
-        return windowed([Encoded(fragments, (), 0)] if fragments else ())
+    def handle(self, elements: list[Encoded]) -> list[Encoded]:
+        fragments = [fragment for encoded in elements for fragment in encoded.fragments]
+        return [Encoded(fragments, (), 0)] if fragments else []
 
 
 class _SpoolFn(BufferedDoFn[Encoded]):

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -32,7 +32,7 @@ from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import refused_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import windowed
+from timebeam.transforms.flow.buffered import BufferedDoFn
 
 Hours = Collection[tuple[bytes, int]]
 """(metric, start in s) of hours."""
@@ -146,32 +146,18 @@ def write_batch(target: Target, table: str, rows: Sequence[RowMutation]) -> list
     return [refused_write(rows[number], str(error)) for number, error in mutate_rows(target, table, rows)]
 
 
-class _AppendCellsFn(beam.DoFn):
+class _AppendCellsFn(BufferedDoFn[EncodedRow]):
     """`EncodedRow` in, its cells appended to existing ones as by a TSD with enable_appends; refused rows out.
 
     Histograms are set: each has a column of its own.
     """
 
-    _MOST_ROWS = 1000
-
     def __init__(self, target: Target, marker: Marker | None) -> None:
         self._target, self._marker = target, marker
-        self._rows: list[EncodedRow] = []
+        self.most = 1 if marker is None else 1000  # that are marked together
 
-    def start_bundle(self) -> None:
-        self._rows = []
-
-    def process(self, row: EncodedRow) -> Iterator[Rejected]:
-        self._rows.append(row)
-        if self._marker is None or len(self._rows) >= self._MOST_ROWS:
-            yield from self._append()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        return windowed(self._append())
-
-    def _append(self) -> list[Rejected]:
-        """Appends the rows that wait for marks; the refused ones."""
-        rows, self._rows = self._rows, []
+    def handle(self, rows: list[EncodedRow]) -> list[Rejected]:
+        """Appends rows; the refused ones."""
         refused = list[Rejected]()
         with marked(self._target, self._marker, rows):
             for row in map(plain_row, rows):

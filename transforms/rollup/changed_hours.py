@@ -170,7 +170,9 @@ class _MarkWriter:
 
 
 _WRITER = _MarkWriter()
-os.register_at_fork(after_in_child=_WRITER.begin)  # a stream forks for each batch
+# A stream forks for each batch. A child cannot begin on first use: a lock that another thread of its parent
+# held at the fork is never released in it, and two threads could begin as two writers.
+os.register_at_fork(after_in_child=_WRITER.begin)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
