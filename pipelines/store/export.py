@@ -24,8 +24,8 @@ from timebeam.schema.bits.times import DAY_MS, ceil_to, ends_before, floor_to
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
-from timebeam.transforms.copy.copied_points import RollupReader
 from timebeam.transforms.copy.export_days import COUNTERS, ExportPoints, ExportWork, verify_day
+from timebeam.transforms.opentsdb.exported_rollups import RollupReader
 from timebeam.transforms.query.read_points import why_nothing
 
 _SHOWN = 20  # differences

@@ -42,10 +42,11 @@ from timebeam.schema.formats.parquet.parquet_columns import (
 )
 from timebeam.schema.formats.parquet.row_groups import RowGroups, wrong_statistics
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.copy.copied_points import RollupReader, read_batches
+from timebeam.transforms.copy.copied_points import read_batches
 from timebeam.transforms.copy.sorted_runs import SortedRuns
 from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.opentsdb.exported_rollups import RollupReader
 from timebeam.transforms.read.table_reader import ParallelReader
 
 MANIFEST = "_manifest.json"
