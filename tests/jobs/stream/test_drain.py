@@ -38,7 +38,7 @@ def test_a_second_job_takes_what_a_drained_one_left(store: Store, tmp_path: Path
         os.kill(first.pid, signal.SIGTERM)
         first.join(PATIENCE_SECONDS)
         assert first.exitcode == 0
-        assert 0 < server.left
+        assert server.left > 0
         server.end_leases()
         second = start(store, tmp_path / "second", server, "--stop_when_idle=3")
         second.join(PATIENCE_SECONDS)
