@@ -11,7 +11,7 @@ packed into compacted rows.
 | `encode` | points to the packed rows of each block; series keys are cached |
 | `parse` of producers | requests to points, series cached; protobuf's parser makes only its objects |
 | `kernel` | both: the bytes of a block to the packed rows of that block |
-| `all` | also joins the rows of all blocks into cells |
+| `all` | also joins the rows of all blocks into cells, as mutations in bytes |
 | `CPU s/M points` | processor seconds of `all` for a million points |
 """
 
@@ -27,10 +27,12 @@ from benchmarks import bench, naive, producers
 from benchmarks.generate import FORMATS, Load, write
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.reading import Selected
-from timebeam.schema.core.rows import Row
-from timebeam.schema.core.writing import Name, Packing, RowFragment
+from timebeam.schema.core.rows import EncodedRow
+from timebeam.schema.core.writing import Encoded, Name, Packing, RowFragment
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.transforms.bigtable.mutation_bytes import plain_row
+from timebeam.transforms.ingest.pack import PackFn
 from timebeam.transforms.input.files import blocks, match, spans
 
 _NAIVE_LINES = 20_000
@@ -75,12 +77,12 @@ def encode(batches: Sequence[PointBatch], layout: OpenTsdb, keys: Keys) -> list[
     return [fragment for batch in batches for fragment in layout.encode(batch, keys.keys_of(batch)).fragments]
 
 
-def pack(fragments: Sequence[RowFragment], layout: OpenTsdb) -> list[Row]:
-    """Compacted rows of the fragments, grouped by their row."""
-    rows: dict[tuple[str, bytes], list[bytes]] = {}
-    for table, key, packed in fragments:
-        rows.setdefault((table, key), []).append(packed)
-    return [layout.pack(table, key, packed, Packing.COMPACTED) for (table, key), packed in rows.items()]
+def pack(fragments: Sequence[RowFragment], layout: OpenTsdb) -> list[EncodedRow]:
+    """The mutations of compacted rows of the fragments, as the step of a pipeline makes them."""
+    step = PackFn(layout, Packing.COMPACTED)
+    step.start_bundle()
+    rows = list(step.process(Encoded(fragments, (), 0)))
+    return [*rows, *(row.value for row in step.finish_bundle())]
 
 
 def kernel(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[RowFragment]:
@@ -92,7 +94,7 @@ def kernel(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys)
     return fragments
 
 
-def all_together(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[Row]:
+def all_together(messages: Sequence[Message], form: str, layout: OpenTsdb, keys: Keys) -> list[EncodedRow]:
     """Blocks to rows: the kernel, and the rows' fragments of all blocks joined into cells."""
     return pack(kernel(messages, form, layout, keys), layout)
 
@@ -109,7 +111,7 @@ def of_format(form: str, points: int, turns: int) -> bench.Figures:
     keys, batches = Keys(layout), parse(messages, form)
     rows = all_together(messages, form, layout, keys)
     any_series = batches[0].series[0]
-    stored = sum(len(layout.decode_rows([Selected(row, any_series)]).batch) for row in rows)
+    stored = sum(len(layout.decode_rows([Selected(plain_row(row), any_series)]).batch) for row in rows)
     if stored != points:
         raise bench.BenchmarkError(f"{form}: {points} points were packed, but the rows hold {stored}")
     stages: dict[str, Callable[[], object]] = {
