@@ -25,7 +25,8 @@ same kinds.
 - `timebeam.schema.stores.opentsdb.columns.qualifiers.qualifier_codes`: offsets to qualifiers
 - `timebeam.schema.stores.opentsdb.keys.row_keys`: base times into the keys
 - `timebeam.schema.core.cell_fragments.SlotPoints.fragments`: the points of a row to one fragment
-- `timebeam.transforms.ingest.group._GroupFn.process`: the fragments of each row come together
+- `timebeam.transforms.flow.buffered.BufferedDoFn.process`: a step gathers what it handles together
+- `timebeam.transforms.ingest.group._GroupFn.handle`: the fragments of each row come together
 - `timebeam.transforms.ingest.pack.PackFn.process`: the step that packs
 - `timebeam.schema.stores.opentsdb.columns.pack_rows.cell_columns`: the points of rows to compacted columns
 - `timebeam.transforms.bigtable.io.RowWriter.add`: the writer gathers rows to requests
