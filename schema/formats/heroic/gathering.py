@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.bits.reasons import Reason, RefusedError, shown
-from timebeam.schema.core.point_builder import PointBuilder
+from timebeam.schema.core.batches import PointBuilder
 from timebeam.schema.core.points import LAST_MILLISECOND, PointBatch, Series, Value, add_tag
 from timebeam.schema.core.rejections import Joined, Rejected
 from timebeam.schema.formats.base import (

@@ -18,7 +18,7 @@ from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.json_text import DECODER, elements, has_strings, record_spans
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
 from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.core.point_builder import PointBuilder
+from timebeam.schema.core.batches import PointBuilder
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.formats.kairosdb.metric import TTL_OPTION, Ttl, read_metric, ttl_option
