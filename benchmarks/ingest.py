@@ -51,7 +51,7 @@ from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import scan_table
-from timebeam.transforms.rollup.changed_hours import touched_table
+from timebeam.transforms.rollup.changed_hours import changed_hours_table
 
 NAIVE_TARGET = Target("local", "benchmark")
 _POLL_SECONDS = 0.05
@@ -224,7 +224,7 @@ def of_marks(folder: Path, metrics: int, points: int, repeats: int) -> bench.Fig
     shares = []
     for turn in range(repeats):
         layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"marks{metrics}-{turn}-"))
-        tables = [*layout.tables(), touched_table(layout)]
+        tables = [*layout.tables(), changed_hours_table(layout)]
         where = [
             *("--layout", layout.name, "--project", TARGET.project, "--instance", TARGET.instance),
             *("--table_prefix", layout.options.table_prefix, "--format", _TEXT, "--input", str(path)),

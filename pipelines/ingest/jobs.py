@@ -34,7 +34,7 @@ from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
-from timebeam.transforms.rollup.changed_hours import TouchedMarker
+from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
 Graph = PointsGraph | RecordsGraph
 """How input is stored: in a layout, or in declared tables."""
@@ -243,10 +243,10 @@ def storing_graph(options: argparse.Namespace, layout: Store, *, endless: bool) 
     )
 
 
-def _marker_of(options: argparse.Namespace, layout: Store) -> TouchedMarker | None:
+def _marker_of(options: argparse.Namespace, layout: Store) -> ChangedHoursWriter | None:
     """What marks the hours that receive points, if that is asked for or all writers of the tables do it."""
-    is_marked = options.mark_touched or layout.marked_since_s is not None
-    return TouchedMarker(layout) if is_marked else None
+    is_changed = options.mark_touched or layout.marked_since_s is not None
+    return ChangedHoursWriter(layout) if is_changed else None
 
 
 def _meta_of(options: argparse.Namespace, layout: Store) -> MetaMode:

@@ -30,7 +30,7 @@ same kinds.
 - `timebeam.transforms.ingest.pack.PackFn.process`: the step that packs
 - `timebeam.schema.stores.opentsdb.columns.pack_rows.cell_columns`: the points of rows to compacted columns
 - `timebeam.transforms.bigtable.io.RowWriter.add`: the writer gathers rows to requests
-- `timebeam.transforms.ingest.write.marked`: the hours of the rows are marked, before and after
+- `timebeam.transforms.ingest.write.hours_written`: the hours of the rows are marked, before and after
 - `timebeam.transforms.bigtable.mutate.mutate_rows`: sends a request, again where the service is busy
 - `timebeam.transforms.bigtable.mutation_bytes.request_bytes`: the bytes of the mutations
 """
@@ -57,14 +57,14 @@ from timebeam.schema.series.series_limits import SeriesLimits, counts_table
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, rejecting
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
 from timebeam.transforms.ingest.assign import AssignFn, ReadUidSnapshot, SeriesKeys, UidOptions
 from timebeam.transforms.ingest.group import GroupPerRow
 from timebeam.transforms.ingest.index import IndexFn
 from timebeam.transforms.ingest.limit_series import SeriesLimiter
-from timebeam.transforms.ingest.pack import EncodeFn, PackFn, PackPortionFn
-from timebeam.transforms.ingest.write import Marker, StoreRows, data_tables
+from timebeam.transforms.ingest.pack import EncodeFn, PackFn, PackInPartsFn
+from timebeam.transforms.ingest.write import HoursWriter, StoreRows, data_tables
 from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
 from timebeam.transforms.input.parse import ANNOTATIONS, JoinFn, ParseFn, parsing
 from timebeam.transforms.opentsdb.edit_annotations import StoreAnnotations
@@ -96,7 +96,7 @@ class PointsGraph:
     writer: str
     uids: UidOptions
     dry_run: bool = False
-    marker: Marker | None = None
+    hours_writer: HoursWriter | None = None
     meta: MetaMode = MetaMode.OFF
     formats: Sequence[str] = ()
     limits: SeriesLimits | None = None
@@ -104,7 +104,7 @@ class PointsGraph:
 
     def tables(self) -> list[TableSpec]:
         """The tables that must exist."""
-        tables = [*self.layout.tables(), *([self.marker.table] if self.marker else [])]
+        tables = [*self.layout.tables(), *([self.hours_writer.table] if self.hours_writer else [])]
         if self.meta is not MetaMode.OFF:
             tables.append(meta_table(as_opentsdb(self.layout, "metadata").options.table_prefix))
         if self.limits is not None:
@@ -215,25 +215,25 @@ class PointsGraph:
             if flow.snapshot
             else beam.Create([], reshuffle=False).with_output_types(list)
         )
-        keyed = points | "AssignUids" >> refusing(steps.assign, PointBatch, beam.pvalue.AsIter(names))
+        keyed = points | "AssignUids" >> rejecting(steps.assign, PointBatch, beam.pvalue.AsIter(names))
         refused = [keyed[REJECTED]]
         batches = keyed.main
         if steps.index is not None:
-            indexed = batches | "Index" >> refusing(steps.index, PointBatch)
+            indexed = batches | "Index" >> rejecting(steps.index, PointBatch)
             refused.append(indexed[REJECTED])
             batches = indexed.main
-        encoded = batches | "Encode" >> refusing(EncodeFn(self.layout), Encoded)
+        encoded = batches | "Encode" >> rejecting(EncodeFn(self.layout), Encoded)
         grouped = encoded.main
         if self.packing is not Packing.POINTS or not flow.endless:
             # In a stream a cell for each point needs nothing of the row's others, and the newer message wins
             # by its time: no shuffle. (Blocks of one file have one time, and are put in order by it.)
             group = GroupPerRow(one_bundle=flow.one_bundle)
             grouped = _on_arrival(grouped, flow) | "GroupPerRow" >> group
-        packed = grouped | "Pack" >> refusing(steps.pack, EncodedRow)
+        packed = grouped | "Pack" >> rejecting(steps.pack, EncodedRow)
         refused += [encoded[REJECTED], packed[REJECTED]]
         if not self.dry_run:
             tables = data_tables(self.layout)
-            write = StoreRows(self.target, tables, self.writer, self.packing, self.marker)
+            write = StoreRows(self.target, tables, self.writer, self.packing, self.hours_writer)
             refused.append(packed.main | "Write" >> write)
             if steps.track is not None:
                 packed.main | "Meta" >> beam.ParDo(steps.track).with_output_types(Rejected)
@@ -255,10 +255,10 @@ class Steps:
     """The steps of a job that remember things. Held, their memory outlives a run of the pipeline."""
 
     def __init__(self, job: PointsGraph, *, portions: bool = False) -> None:
-        """`portions`: see `PackPortionFn`."""
+        """`portions`: see `PackInPartsFn`."""
         replacing = find_opentsdb(job.layout)
         self.pack = (
-            PackPortionFn(job.target, replacing, job.packing)
+            PackInPartsFn(job.target, replacing, job.packing)
             if portions and not job.dry_run and replacing is not None and replacing.replaces(job.packing)
             else PackFn(job.layout, job.packing)
         )

@@ -35,7 +35,7 @@ from timebeam.schema.formats.record_fields import RecordEncoding
 from timebeam.schema.stores.declared.model import Declaration
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, rejecting
 from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
 from timebeam.transforms.ingest.store_records import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write import StoreRows
@@ -96,11 +96,13 @@ class RecordsGraph:
         """
         blocks = root | "Read" >> read
         if self.encoding is not None:
-            rows = blocks.main | "Rows" >> refusing(RecordRowsFn(self.declaration, self.encoding), EncodedRow)
+            rows = blocks.main | "Rows" >> rejecting(
+                RecordRowsFn(self.declaration, self.encoding), EncodedRow
+            )
             return self._write(rows, [blocks[REJECTED]])
-        parse = refusing(ParseFn(self.format_name, self.format_options), PointBatch)
+        parse = rejecting(ParseFn(self.format_name, self.format_options), PointBatch)
         parsed = blocks.main | "Parse" >> parse
-        rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), EncodedRow)
+        rows = parsed.main | "Rows" >> rejecting(PointRowsFn(self.declaration), EncodedRow)
         return self._write(rows, [blocks[REJECTED], parsed[REJECTED]])
 
     def from_messages(
@@ -132,11 +134,11 @@ class RecordsGraph:
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
         if self.encoding is not None:
             read_records = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
-            rows = gathered(messages) | "Rows" >> refusing(read_records, EncodedRow)
+            rows = gathered(messages) | "Rows" >> rejecting(read_records, EncodedRow)
             return self._write(rows, refused)
         parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
-        parsed = gathered(messages) | "Parse" >> refusing(parse, PointBatch)
-        rows = parsed.main | "Rows" >> refusing(PointRowsFn(self.declaration), EncodedRow)
+        parsed = gathered(messages) | "Parse" >> rejecting(parse, PointBatch)
+        rows = parsed.main | "Rows" >> rejecting(PointRowsFn(self.declaration), EncodedRow)
         return self._write(rows, [*refused, parsed[REJECTED]])
 
     def _write(self, rows: Any, refused: Sequence[PCollection[Rejected]]) -> list[PCollection[Rejected]]:

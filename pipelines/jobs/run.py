@@ -308,7 +308,7 @@ def _worker_error(stack: str) -> Exception | None:
 
 
 PORTION_POINTS = 2_000_000
-PORTION_BYTES = 256 << 20
+GATHERED_BYTES = 256 << 20
 """A portion ends with the block in which it reaches either limit; bytes are of decompressed text."""
 
 
@@ -318,7 +318,7 @@ def run_portions(job: PortionedJob, run: Run) -> None:
     The rows of a portion are packed and written before the next one is read, so the memory of a run does not
     depend on the size of its input, and the first rows are stored early. Portions end where the input says,
     so a second run writes the same cells. A row with points in several portions gets cells from each
-    (`timebeam.transforms.ingest.pack.PackPortionFn`). What is counted is in `metrics.totals`.
+    (`timebeam.transforms.ingest.pack.PackInPartsFn`). What is counted is in `metrics.totals`.
     """
     elements.register()
     memory = job.hold()
@@ -349,5 +349,5 @@ def _portion(blocks: Iterator[Message | Rejected]) -> Iterator[Message | Rejecte
     for block in blocks:
         yield block
         size += len(block.payload if isinstance(block, Rejected) else block.text)
-        if size >= PORTION_BYTES or metrics.totals["points_read"] - points >= PORTION_POINTS:
+        if size >= GATHERED_BYTES or metrics.totals["points_read"] - points >= PORTION_POINTS:
             return

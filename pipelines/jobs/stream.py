@@ -29,12 +29,12 @@ from timebeam.pipelines.local.micro_batches import (
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import UnderWay
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter_files import write_letter
 from timebeam.transforms.flow import elements, metrics
-from timebeam.transforms.input.parse import refused_message
+from timebeam.transforms.input.parse import rejected_message
 
 _HELD_MESSAGES = 150_000
 _HELD_BYTES = 256 << 20
@@ -135,7 +135,7 @@ class StreamStatus(Observer):
     def refused(self, message: Message, error: Exception) -> None:
         """See `Observer.refused`."""
         why = f"the program failed on this message: {type(error).__name__}: {error}"
-        rejected = refused_message(message, RefusedError(Reason.INTERNAL_ERROR, why[:1000]))
+        rejected = rejected_message(message, RejectedError(Reason.INTERNAL_ERROR, why[:1000]))
         write_letter(self._dead_letters, dataclasses.replace(rejected, stage=Stage.PARSE))
 
     def stored(self, messages: Sequence[Message]) -> None:
@@ -155,7 +155,7 @@ class StreamStatus(Observer):
         while not self._done.wait(_STATUS_SECONDS):
             now = time.monotonic()
             totals = metrics.totals
-            refused = sum(metrics.refused_by_reason().values())
+            refused = sum(metrics.rejected_by_reason().values())
             latest, self._latest = self._latest.percentiles(), Delays()
             delay = f", delay p50 {latest['p50']:,} ms p99 {latest['p99']:,} ms" if latest else ""
             print(

@@ -61,16 +61,16 @@ class LetterSubscription(Subscription):
 
     def _without_parts(self, portion: Portion) -> list[Portion]:
         """A portion without the parts in it, which wait, and the letters whose last part is in it."""
-        refusals: dict[int, Rejected] = {}
+        rejections: dict[int, Rejected] = {}
         for number, message in enumerate(portion.messages):
-            if (refusal := _part_of(message)) is not None:
-                refusals[number] = refusal
-        if not refusals:
+            if (rejection := _part_of(message)) is not None:
+                rejections[number] = rejection
+        if not rejections:
             return [portion]
-        rest = [number for number in range(len(portion.messages)) if number not in refusals]
-        divided = self._divided(portion, [*([number] for number in refusals), *([rest] if rest else [])])
-        ready = divided[len(refusals) :]
-        for rejected, piece in zip(refusals.values(), divided, strict=False):
+        rest = [number for number in range(len(portion.messages)) if number not in rejections]
+        divided = self._divided(portion, [*([number] for number in rejections), *([rest] if rest else [])])
+        ready = divided[len(rejections) :]
+        for rejected, piece in zip(rejections.values(), divided, strict=False):
             assert rejected.part is not None
             if self._joined.get(_digest(piece.messages[0])):
                 acknowledged_only = dataclasses.replace(piece, messages=[])

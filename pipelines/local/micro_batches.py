@@ -28,7 +28,7 @@ from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
 from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.retry import writer_error
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refusing
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, rejecting
 from timebeam.transforms.flow import metrics
 
 _LOGGER = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class TakeBlocks(TakeBatch):
     """The latest portion of the blocks of files, as `ReadBlocks` gives them."""
 
     def expand(self, root: PBegin) -> DoOutputsTuple:  # type: ignore[override]
-        return root | beam.Impulse() | refusing(_TakeFn(self.number), Message)
+        return root | beam.Impulse() | rejecting(_TakeFn(self.number), Message)
 
 
 class _TakeFn(beam.DoFn):
@@ -312,5 +312,5 @@ class _Search:
 
 def _of_setup(error: Exception) -> bool:
     """Whether no message can be stored: a missing table or permission, a full disk."""
-    refused_row = isinstance(error, (exceptions.InvalidArgument, exceptions.FailedPrecondition))
-    return isinstance(error, (exceptions.GoogleAPICallError, OSError)) and not refused_row
+    rejected_row = isinstance(error, (exceptions.InvalidArgument, exceptions.FailedPrecondition))
+    return isinstance(error, (exceptions.GoogleAPICallError, OSError)) and not rejected_row

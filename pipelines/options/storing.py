@@ -136,7 +136,7 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
     missing = texts.keys() - stored.keys()
     if stored and not missing:
         if options.layout != DECLARED:
-            _refuse_others(texts, stored)
+            _reject_others(texts, stored)
         if any(texts[name] != stored[name] for name in texts):  # `use_stored` has compared declarations
             yield f"would store {_shown(options.layout, texts)}" if dry_run else store_again(options)
         return
@@ -154,7 +154,7 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
             target, spec.name, [_row(spec.name, options.layout, texts)], {}
         ).values.items()
     }
-    _refuse_others({name: texts[name] for name in missing}, now)
+    _reject_others({name: texts[name] for name in missing}, now)
     _confirm(options, target, texts, stored)
     yield f"stored {_shown(options.layout, texts)}"
 
@@ -178,7 +178,7 @@ def _filled_table(
     return None
 
 
-def _refuse_others(texts: Mapping[str, str], stored: Mapping[str, str]) -> None:
+def _reject_others(texts: Mapping[str, str], stored: Mapping[str, str]) -> None:
     """Raises a UsageError if another program has stored others since `use_stored` compared the options."""
     for name, text in texts.items():
         if not agrees(name, text, stored.get(name, "")):
@@ -268,7 +268,7 @@ def hidden_points(target: Target, layout: ReadableStore) -> Finding | None:
     text = (
         "no command reads these points, since the settings say that there is no archive: give --archive true"
     )
-    return Finding(Severity.DAMAGE, archive.table, keys[0], text)
+    return Finding(Severity.CORRUPT, archive.table, keys[0], text)
 
 
 def _is_of(archive: ArchiveView[Any], key: bytes) -> bool:

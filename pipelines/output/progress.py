@@ -89,7 +89,7 @@ class Progress:
         """(counters by name, refusals): of this process, or of the job if its workers are other processes."""
         counters: Mapping[str, int] = dict(metrics.totals)
         if counters or self.result is None:
-            return counters, sum(metrics.refused_by_reason().values())
+            return counters, sum(metrics.rejected_by_reason().values())
         try:
             counters = metrics.counted(self.result)
         except (grpc.RpcError, RuntimeError, NotImplementedError):  # the job is not known yet, or over

@@ -153,7 +153,7 @@ class PointsSummary(Summary):
         counters: collections.Counter[str] = collections.Counter()
         for namespace in (NAMESPACE, metrics.ANNOTATIONS_NAMESPACE, metrics.META_NAMESPACE):
             counters.update(metrics.counted(result, namespace))
-        refused = _refused(counters, dead_letters)
+        refused = _rejected(counters, dead_letters)
         summary = cls._from_counters(counters, refused, seconds, dry_run, dead_letters, {})
         skipped = metrics.without_names(metrics.counted(result, metrics.SKIPPED_NAMESPACE))
         summary = dataclasses.replace(summary, skipped=skipped)
@@ -173,7 +173,7 @@ class PointsSummary(Summary):
         Args:
           delay_ms: from publish to write, by percentile.
         """
-        refused = metrics.refused_by_reason()
+        refused = metrics.rejected_by_reason()
         summary = cls._from_counters(metrics.totals, refused, seconds, dry_run, dead_letters, delay_ms)
         return dataclasses.replace(summary, skipped=metrics.skipped_by_kind())
 
@@ -284,7 +284,7 @@ def _likely_format(dead_letters: Sequence[str]) -> str:
     return ": see the dead letters"
 
 
-def _refused(counters: Mapping[str, int], dead_letters: str) -> dict[str, int]:
+def _rejected(counters: Mapping[str, int], dead_letters: str) -> dict[str, int]:
     """Refusals by reason; by kind where only the workers know the reasons.
 
     The letters themselves are counted where they are on this machine: Prism loses what a bundle counted when
@@ -294,5 +294,5 @@ def _refused(counters: Mapping[str, int], dead_letters: str) -> dict[str, int]:
     kinds = {name: n for name, n in sorted(counters.items()) if n and name.startswith("refused_")}
     if sum(letters.values()) >= sum(kinds.values()):
         return letters
-    reasons = metrics.refused_by_reason()
+    reasons = metrics.rejected_by_reason()
     return reasons if sum(reasons.values()) == sum(kinds.values()) else kinds

@@ -138,7 +138,7 @@ def _records(
             try:
                 yield from selection.records(stored, row)
             except ValueError as error:
-                yield Finding(Severity.DAMAGE, table, row.key, str(error))
+                yield Finding(Severity.CORRUPT, table, row.key, str(error))
 
 
 class _Found:

@@ -27,7 +27,7 @@ from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
 from timebeam.schema.stores.declared.model import Declaration
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.table_list import table_names
-from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, rejecting
 from timebeam.transforms.ingest.write import StoreRows
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.rollup.roll_up_records import CopyDayFn, DayCopy, DeclaredRollupJob
@@ -104,7 +104,7 @@ class DeclaredRollups(DescribedRollup):
             name = copy.table
             plan = functools.partial(table_ranges, self.target, copy.source.table)
             ranges = spread_chunks(root, "Ranges", plan, KeyRange, f"[{name}]")
-            rows = ranges | f"CopyDay[{name}]" >> refusing(CopyDayFn(copy), EncodedRow)
+            rows = ranges | f"CopyDay[{name}]" >> rejecting(CopyDayFn(copy), EncodedRow)
             writer = StoreRows(self.target, [name], "direct", Packing.POINTS)
             refused += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]
         for rollup in self.rollups:

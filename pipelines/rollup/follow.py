@@ -32,17 +32,17 @@ from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.flow.metrics import counted
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import (
-    HourMark,
-    MarkedDay,
-    Touched,
-    TouchedMarker,
+    ChangedDay,
+    ChangedHour,
+    ChangedHoursWriter,
+    ChangedRange,
+    changed_hours_table,
+    changed_ranges,
     day_key,
+    hour_cell,
+    hour_deletions,
     hours_note,
-    mark_cell,
-    mark_deletions,
     read_days,
-    touched_ranges,
-    touched_table,
 )
 from timebeam.transforms.rollup.hour_leases import Lease, claim, deletion_of, give_up, release
 
@@ -65,8 +65,8 @@ class DueDay(NamedTuple):
       dead: lost or ended leases whose holders write no more.
     """
 
-    day: MarkedDay
-    hours: Sequence[HourMark]
+    day: ChangedDay
+    hours: Sequence[ChangedHour]
     since_ms: Sequence[int]
     dead: Sequence[Lease]
 
@@ -94,7 +94,7 @@ class Rounds:
     @property
     def table(self) -> str:
         """The table of marks."""
-        return touched_table(self.rollup.work.layout).name
+        return changed_hours_table(self.rollup.work.layout).name
 
     def due(self, now_ms: int) -> list[DueDay]:
         """All days with hours that can be rolled up, the longest waiting first."""
@@ -112,8 +112,8 @@ class Rounds:
         return sorted(days, key=lambda day: min(day.since_ms))
 
     def _due_hours(
-        self, day: MarkedDay, dead: Iterable[Lease], seen_ms: Mapping[tuple[bytes, int], int], now_ms: int
-    ) -> Iterator[tuple[HourMark, int]]:
+        self, day: ChangedDay, dead: Iterable[Lease], seen_ms: Mapping[tuple[bytes, int], int], now_ms: int
+    ) -> Iterator[tuple[ChangedHour, int]]:
         """(an hour that can be rolled up, since when)."""
         for mark in day.hours:
             end_ms = (mark.start_s + HOUR_S) * 1000 + self.quiet_ms
@@ -124,7 +124,7 @@ class Rounds:
                 yield settled, since_ms
         marked = {mark.start_s for mark in day.hours}
         for start_s in {start_s for lost in dead for start_s in day.noted(lost)} - marked:
-            yield HourMark(day.metric, start_s, ()), now_ms
+            yield ChangedHour(day.metric, start_s, ()), now_ms
 
     def taken(self, due: Iterable[DueDay], now_ms: int) -> dict[Lease, DueDay]:
         """Leases the rows of days for one round, except days that wait after a refusal.
@@ -149,10 +149,10 @@ class Rounds:
         leases = claim(self.rollup.target, self.table, rows, self.lease_seconds, notes)
         return {lease: chosen[lease.key] for lease in leases}
 
-    def _ranges(self, days: Iterable[DueDay], now_ms: int) -> list[Touched]:
+    def _ranges(self, days: Iterable[DueDay], now_ms: int) -> list[ChangedRange]:
         lengths = [interval.seconds for interval in self.rollup.work.config.intervals]
-        marks = [mark for day in days for mark in day.hours]
-        return touched_ranges(marks, lengths, (now_ms - self.quiet_ms) // 1000)
+        hours = [mark for day in days for mark in day.hours]
+        return changed_ranges(hours, lengths, (now_ms - self.quiet_ms) // 1000)
 
     def job(self, leased: Mapping[Lease, DueDay], now_ms: int) -> LayoutRollup:
         """The job that rolls up leased days, and gives their leases back."""
@@ -172,8 +172,8 @@ class Rounds:
         cells = {lease.key: self._later(day, now_ms) for lease, day in written.items()}
         released = set(release(self.rollup.target, self.table, list(leased), deleted, cells))
         lost = [lease for lease in leased if lease not in released]
-        marks = {lease.key: list(map(mark_cell, leased[lease].day.noted(lease))) for lease in lost}
-        give_up(self.rollup.target, self.table, lost, marks)
+        hours = {lease.key: list(map(hour_cell, leased[lease].day.noted(lease))) for lease in lost}
+        give_up(self.rollup.target, self.table, lost, hours)
         return len(lost)
 
     def refused(self, days: Iterable[DueDay], unwritten: Collection[bytes], now_ms: int) -> None:
@@ -193,7 +193,7 @@ class Rounds:
             for mark in day.hours
             for interval in self.rollup.work.config.written
         }
-        return [mark_cell(floor_to(end_s - 1, HOUR_S)) for end_s in sorted(ends_s) if end_s > complete_s]
+        return [hour_cell(floor_to(end_s - 1, HOUR_S)) for end_s in sorted(ends_s) if end_s > complete_s]
 
 
 class _EndFn(beam.DoFn):
@@ -215,7 +215,7 @@ class _EndFn(beam.DoFn):
 def _deletions(day: DueDay) -> Iterator[Deletion]:
     """The marks that were read, and the notes of dead holders."""
     for mark in day.hours:
-        yield from mark_deletions(mark)
+        yield from hour_deletions(mark)
     yield from map(deletion_of, day.dead)
 
 
@@ -263,13 +263,13 @@ class FollowedRollup(AnyJob):
     Attributes:
       every_seconds: from the end of a round to the next one, unless hours wait.
       most_rounds: then it ends; None for never.
-      marked_first: the starts, in s, of hours that it marks for all metrics before the first round.
+      changed_first: the starts, in s, of hours that it marks for all metrics before the first round.
     """
 
     rounds: Rounds
     every_seconds: float
     most_rounds: int | None
-    marked_first: range
+    changed_first: range
 
     @property
     def local_only(self) -> str:
@@ -282,7 +282,7 @@ class FollowedRollup(AnyJob):
 
     def run_here(self, run: Run) -> int:
         """Runs the rounds, and prints a line for each; see `AnyJob.run_here`."""
-        if self.marked_first and not run.dry_run:
+        if self.changed_first and not run.dry_run:
             self._mark_first()
         stopping = threading.Event()
         with Signals(stopping.set, "after this round"):
@@ -298,9 +298,9 @@ class FollowedRollup(AnyJob):
     def _mark_first(self) -> None:
         layout = as_opentsdb(self.rounds.rollup.work.layout, "UID tables")
         uids = layout.metric_uids(TableReader(self.target)).values()
-        marker = TouchedMarker(layout)
-        for start_s in self.marked_first:
-            marker.mark(self.target, [(uid, start_s) for uid in uids], stored=True)
+        hours_writer = ChangedHoursWriter(layout)
+        for start_s in self.changed_first:
+            hours_writer.mark(self.target, [(uid, start_s) for uid in uids], stored=True)
 
     def _round(self, run: Run, number: int) -> Figures:
         now_ms, rounds = clock_ms(), self.rounds

@@ -31,7 +31,7 @@ from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.changed_hours import touched_table
+from timebeam.transforms.rollup.changed_hours import changed_hours_table
 from timebeam.transforms.rollup.encode_series import SeriesRollupJob
 from timebeam.transforms.rollup.encode_tables import TablesEncoder
 from timebeam.transforms.rollup.rollup_graph import RollupEncoder
@@ -136,7 +136,7 @@ def _tables_of(layout: Store, layouts: Mapping[str, Store]) -> list[TableSpec]:
         for interval_layout in layouts.values()
         for spec in interval_layout.tables()
     ]
-    return [*specs, touched_table(layout)]
+    return [*specs, changed_hours_table(layout)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -257,10 +257,10 @@ def _followed(
             f"--follow: intervals of {crossing[0]} do not divide a day, but a lease is for a UTC day: two "
             "rounds could write one interval; leave it out of the configuration"
         )
-    marked_first = range(0)
+    changed_first = range(0)
     if marked is not None:
-        marked_first = hours_between(marked.start_ms, marked.end_ms)
+        changed_first = hours_between(marked.start_ms, marked.end_ms)
     rounds = Rounds(rollup, int(options.quiet_seconds * 1000), options.lease_seconds, options.most_hours)
     return FollowedRollup(
-        rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, marked_first
+        rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, changed_first
     )

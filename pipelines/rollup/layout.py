@@ -18,14 +18,14 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.rollup.changed_hours import (
-    HourMark,
-    Touched,
-    read_marks,
-    touched_ranges,
+    ChangedHour,
+    ChangedRange,
+    changed_ranges,
+    read_changed_hours,
 )
-from timebeam.transforms.rollup.clear_marks import (
-    ClearMarksFn,
-    CoveredMarksFn,
+from timebeam.transforms.rollup.clear_changed_hours import (
+    ClearHoursFn,
+    CoveredHoursFn,
     unwritten_metrics,
     when_complete,
 )
@@ -85,18 +85,18 @@ class LayoutRollup(DescribedRollup):
             return self
         layout = self.work.layout
         lengths = [interval.seconds for interval in self.work.config.intervals]
-        ranges = touched_ranges(read_marks(self.target, layout), lengths, self.complete_ms // 1000)
+        ranges = changed_ranges(read_changed_hours(self.target, layout), lengths, self.complete_ms // 1000)
         if not ranges:
             note("no late points")
             return None
         return self.of_ranges(ranges)
 
-    def of_ranges(self, ranges: Sequence[Touched]) -> LayoutRollup:
+    def of_ranges(self, ranges: Sequence[ChangedRange]) -> LayoutRollup:
         """The same job for these ranges."""
         parts = []
         for touched in ranges:
             start, end = utc_text(touched.start_s), utc_text(touched.end_s)
-            metrics, hours = len(touched.metrics), len(touched.marks)
+            metrics, hours = len(touched.metrics), len(touched.hours)
             note(f"{start} to {end}: changes in {hours:,} hours of {metrics:,} metrics")
             period_ms = touched.start_s * 1000, touched.end_s * 1000
             planned = plan(self.work.config, *period_ms, complete_ms=self.complete_ms)
@@ -113,15 +113,15 @@ class LayoutRollup(DescribedRollup):
         Those of metrics with rows that Bigtable refused stay.
         """
         work, once = self.work, root | "OnceMarks" >> beam.Create([None], reshuffle=False)
-        marks, clearing = once, self.ending
+        hours, clearing = once, self.ending
         if clearing is None:
             lengths = [interval.seconds for interval in work.config.written]
-            covered = CoveredMarksFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
-            marks = once | "Marks" >> beam.ParDo(covered).with_output_types(HourMark)
-            clearing = ClearMarksFn(self.target, work.layout)
+            covered = CoveredHoursFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
+            hours = once | "Marks" >> beam.ParDo(covered).with_output_types(ChangedHour)
+            clearing = ClearHoursFn(self.target, work.layout)
         once = root | "Once" >> beam.Create([None], reshuffle=False)
-        refused = add_rollup(when_complete(once, marks), self.encoder)
-        marks | "ClearMarks" >> beam.ParDo(clearing, AsList(unwritten_metrics(refused, work.layout)))
+        refused = add_rollup(when_complete(once, hours), self.encoder)
+        hours | "ClearMarks" >> beam.ParDo(clearing, AsList(unwritten_metrics(refused, work.layout)))
         return refused
 
     @property

@@ -137,7 +137,7 @@ def plan(layout: Store, load: SizingLoad, node: NodeFigures) -> SizingPlan:
     """Sizes of every packing of a layout.
 
     Raises:
-      RefusedError: the layout cannot hold series such as the load's.
+      RejectedError: the layout cannot hold series such as the load's.
     """
     uids = {kind: (1 << 8 * width) - 1 for kind, width in (layout.uids.widths if layout.uids else {}).items()}
     sizes = tuple(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.abilities import SeriesIndex
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
@@ -222,7 +222,7 @@ def measure(layout: Store, load: SizingLoad, case: Case) -> Measured:
     """Encodes the sample.
 
     Raises:
-      RefusedError: the layout cannot hold the sample's series or points.
+      RejectedError: the layout cannot hold the sample's series or points.
     """
     start_ms, span_ms = row_span(layout, load)
     per_row = max(1, span_ms // load.interval_ms)
@@ -233,7 +233,7 @@ def measure(layout: Store, load: SizingLoad, case: Case) -> Measured:
     uids = Uids(layout)
     encoded = layout.encode(batch, [_key(layout, uids, series) for series in batch.series])
     if encoded.rejected:
-        raise RefusedError(encoded.rejected[0].reason, encoded.rejected[0].message)
+        raise RejectedError(encoded.rejected[0].reason, encoded.rejected[0].message)
     payloads: dict[tuple[str, bytes], list[bytes]] = {}
     shuffled = 0
     for table, key, packed in encoded.fragments:
@@ -288,7 +288,7 @@ def row_span(layout: Store, load: SizingLoad) -> tuple[int, int]:
 
 
 def _key(layout: Store, uids: Uids, series: Series) -> SeriesKey:
-    refused = layout.refuse(series)
+    refused = layout.reject(series)
     if refused is not None:
         raise refused
     return layout.series_key(series, uids.assign(layout, series))

@@ -118,7 +118,7 @@ class Copy(Job):
         if run.dry_run:
             return 0
         assert run.dead_letters is not None
-        refused = count_letters(run.dead_letters) or metrics.refused_by_reason()
+        refused = count_letters(run.dead_letters) or metrics.rejected_by_reason()
         unread = refused.pop(Reason.CORRUPT_FILE.value, 0)
         rows = set[tuple[str, bytes]]()
         others = 0  # letters of rows that were not unreadable

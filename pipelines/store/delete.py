@@ -50,7 +50,7 @@ from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_r
 from timebeam.transforms.query.evaluate import question_of_tsuids
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.changed_hours import TouchedMarker
+from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
 _SELECTING = (
     "metric",
@@ -182,11 +182,11 @@ class Delete(Job):
         if used is not None:
             raise UsageError(f"--token {self.token} was used at {utc_text(used)}: do a dry run again")
         interrupted = [] if work.dry_run else interrupted_logs(*work.killed)
-        marker = work.marker
-        if marker is not None and not table_exists(work.target, marker.table.name):
-            marker = None
+        hours_writer = work.hours_writer
+        if hours_writer is not None and not table_exists(work.target, hours_writer.table.name):
+            hours_writer = None
         moved = None if work.dry_run else work.leases.last_moved()
-        work = dataclasses.replace(work, interrupted=interrupted, marker=marker, moved=moved)
+        work = dataclasses.replace(work, interrupted=interrupted, hours_writer=hours_writer, moved=moved)
         if not work.is_begun and len(work.tasks) == 1:
             _check_names(work, work.tasks[0].question)
         return dataclasses.replace(self, work=work)
@@ -304,9 +304,9 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     return Delete(target, tables, work, token._replace(options=digest))
 
 
-def _marker_of(layout: ReadableStore) -> TouchedMarker | None:
+def _marker_of(layout: ReadableStore) -> ChangedHoursWriter | None:
     """What marks the hours that a deletion changes; None if the layout has no such marks."""
-    return TouchedMarker(layout) if isinstance(layout, Store) else None
+    return ChangedHoursWriter(layout) if isinstance(layout, Store) else None
 
 
 def _selected(options: argparse.Namespace, layout: ReadableStore, reader: Reader, now_ms: int) -> Question:

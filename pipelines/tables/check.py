@@ -74,7 +74,7 @@ def audit(
         for finding in itertools.chain(() if hidden is None else (hidden,), layout.audit(read)):
             counts[finding.severity] += 1
             show(finding)
-    return Audit(rows, counts[Severity.DAMAGE], counts[Severity.NOTE])
+    return Audit(rows, counts[Severity.CORRUPT], counts[Severity.NOTE])
 
 
 def audit_aloud(target: Target, layout: ReadableStore, most: int, most_rows: int | None = None) -> Audit:

@@ -97,15 +97,15 @@ def _layout_heat(layout: TableLayout, batch: RecordBatch) -> tuple[Heat | None, 
     """The heat of one layout and how many records it refuses; writes are taken to come at event time."""
     if layout.when:
         batch = batch.take(np.flatnonzero(batch.present(layout.when)))
-    rows, refusals = layout_rows(layout, batch)
+    rows, rejections = layout_rows(layout, batch)
     if not rows:
-        return None, len(refusals.by_record)
+        return None, len(rejections.by_record)
     times_ms = batch.arrivals_ms
     if layout.event is not None:
         times_ms = to_ms(batch.integers(layout.event[0])[0], layout.event[1])
     accepted = np.ones(len(batch), np.bool_)
-    accepted[list(refusals.by_record)] = False
-    return heat([row.key for row in rows], times_ms[accepted]), len(refusals.by_record)
+    accepted[list(rejections.by_record)] = False
+    return heat([row.key for row in rows], times_ms[accepted]), len(rejections.by_record)
 
 
 def _picture(heats: Sequence[tuple[TableLayout, Heat]]) -> bytes:

@@ -13,7 +13,7 @@ from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
 from timebeam.pipelines.options.values import layout_named
 from timebeam.pipelines.sizing.estimate import HEADROOM, NODES, Sizes, SizingPlan, plan
 from timebeam.pipelines.sizing.measure import SizingLoad, Values
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import Store
 
 _MONTH_HOURS = 730
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     layout, load = _layout_of(options), load_of(options)
     try:
         sizing = plan(layout, load, NODES[options.storage])
-    except RefusedError as error:
+    except RejectedError as error:
         raise UsageError(f"layout {layout.name} does not take such series: {error.message}") from error
     print(json.dumps(_json(sizing, options)) if options.summary == "json" else _text(sizing, options))
     return 0

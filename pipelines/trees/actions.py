@@ -17,7 +17,7 @@ from timebeam.pipelines.options.values import create_command, opentsdb_of, parse
 from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
 from timebeam.schema.bits.bounded import batched
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, TreeError, parse_trees, warnings_of
 from timebeam.schema.stores.opentsdb.trees.explain_rules import placement_lines, tree_lines
@@ -203,7 +203,7 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
     try:
         reader = TableReader(target) if target else None
         series, missing = find_series(layout, options.argument, reader)
-    except RefusedError as error:
+    except RejectedError as error:
         raise UsageError(f"{error.reason.value}: {error.message}") from error
     print(f"{series}" + (f"  TSUID {tree_cells.hex_text(series.tsuid)}" if series.tsuid else ""))
     if missing:
@@ -216,7 +216,7 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
         print("\n" + next(tree_lines(tree)))
         try:
             placement = place(tree, series)
-        except RefusedError as error:
+        except RejectedError as error:
             print(f"  refused: {error.reason.value}: {error.message}")
             figures[-1] |= {"reason": error.reason.value, "message": error.message}
             continue

@@ -222,7 +222,7 @@ def decode_part(place: PartPlace, header: PartHeader, value: bytes, points: Part
       points: as many as the header says.
 
     Raises:
-      ArchiveError: the cell is damaged; the columns may have been written.
+      ArchiveError: the cell is corrupt; the columns may have been written.
     """
     if _checksum(place, value) != header.checksum:
         raise ArchiveError("damaged: the bytes do not have the checksum of the header")

@@ -54,16 +54,16 @@ def archive_table(prefix: str) -> TableSpec:
 def decode_archive_rows(heads: SeriesHeads, rows: Sequence[Selected]) -> DecodedRows:
     """The points of rows of the archive, by series in the order of `rows`; those of a row ascend in time.
 
-    Damaged cells are left out.
+    Corrupt cells are left out.
     """
-    damage: list[tuple[Row, str]] = []
+    corruption: list[tuple[Row, str]] = []
     numbers: dict[Series, int] = {}
     cells: list[tuple[int, Row, PartPlace, PartHeader, bytes]] = []
     for row, series, _ in rows:
         try:
             key = parse_key(heads, row.key)
         except ValueError as error:
-            damage.append((row, str(error)))
+            corruption.append((row, str(error)))
             continue
         number = numbers.setdefault(series, len(numbers))
         for cell in row.cells:
@@ -72,7 +72,7 @@ def decode_archive_rows(heads: SeriesHeads, rows: Sequence[Selected]) -> Decoded
                 try:
                     cells.append((number, row, place, archive_cell.header_of(cell.value), cell.value))
                 except ArchiveError as error:
-                    damage.append(_damaged(row, cell.qualifier, error))
+                    corruption.append(_corrupt(row, cell.qualifier, error))
     cells.sort(key=operator.itemgetter(0))
     points = PartPoints.empty(sum(header.points for _, _, _, header, _ in cells))
     index, counts = list[int](), list[int]()
@@ -84,7 +84,7 @@ def decode_archive_rows(heads: SeriesHeads, rows: Sequence[Selected]) -> Decoded
             if row is row_before and cut.times_ms[0] <= last_ms:
                 raise ArchiveError("damaged: its times overlap those of the part before it")
         except ArchiveError as error:
-            damage.append(_damaged(row, place.qualifier, error))
+            corruption.append(_corrupt(row, place.qualifier, error))
             continue
         row_before, last_ms = row, cut.times_ms[-1]
         index.append(number)
@@ -95,12 +95,12 @@ def decode_archive_rows(heads: SeriesHeads, rows: Sequence[Selected]) -> Decoded
         PointBatch(
             tuple(numbers), np.repeat(np.array(index, np.int32), np.array(counts, np.int64)), *columns
         ),
-        damage,
+        corruption,
         0,
     )
 
 
-def _damaged(row: Row, qualifier: bytes, error: ArchiveError) -> tuple[Row, str]:
+def _corrupt(row: Row, qualifier: bytes, error: ArchiveError) -> tuple[Row, str]:
     return row, f"part {qualifier[:16].hex()}: {error}"
 
 
@@ -119,18 +119,18 @@ def archive_findings(
         try:
             key = parse_key(heads, row.key)
         except ValueError as error:
-            yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+            yield Finding(Severity.CORRUPT, row.table, row.key, str(error))
             continue
         yield from of_series(row, key)
         decoded = decode_archive_rows(heads, [Selected(row, Series("", ()))])
-        yield from (Finding(Severity.DAMAGE, row.table, row.key, text) for _, text in decoded.damage)
+        yield from (Finding(Severity.CORRUPT, row.table, row.key, text) for _, text in decoded.damage)
         codes = [cell.value[0] for cell in row.cells if cell.qualifier == SPAN and cell.value]
         codes += [key.code] if any(cell.family == FAMILY for cell in row.cells) else []
         for code in codes:
             first = code_of.setdefault((key.series, key.base_s // BLOCK_S), code)
             if code != first:
                 text = f"the series has span codes {min(code, first)} and {max(code, first)} in one block"
-                yield Finding(Severity.DAMAGE, row.table, row.key, f"{text}: its rows overlap")
+                yield Finding(Severity.CORRUPT, row.table, row.key, f"{text}: its rows overlap")
 
 
 def within_parts(row: Row, key: ArchiveKey, start_ms: int, end_ms: int) -> Row:
@@ -164,7 +164,7 @@ def _overlaps(cell: Cell, first_ms: int, last_ms: int) -> bool:
 
 
 def merged(late: PointBatch, archived: PointBatch, *, by_kind: bool = False) -> tuple[PointBatch, Bools]:
-    """Points of the source and of the archive, ascending by series and time, each instant once.
+    """Points of the source and of the archive, ascending by series and time, each time once.
 
     The later arrival wins; of equal arrivals the point of the archive.
 
@@ -207,7 +207,7 @@ def remove_points(heads: SeriesHeads, row: Row, deleted: DeleteRange) -> RowDele
     """The deletion of points of a row; None if it has none of these. The mutation needs a compare-and-set.
 
     Raises:
-      ValueError: a cell is damaged.
+      ValueError: a cell is corrupt.
     """
     decoded = decode_archive_rows(heads, [Selected(row, Series("", ()))])
     if decoded.damage:

@@ -99,7 +99,7 @@ def decompress(column: bytes, numbers: Any) -> None:
     """Decompresses a column that fills an array exactly, so no cell unpacks to more than its header says.
 
     Raises:
-      ArchiveError: the column is damaged, or has numbers of another type.
+      ArchiveError: the column is corrupt, or has numbers of another type.
     """
     try:
         progress = codec().simple_decompress_into(column, numbers)

@@ -1,6 +1,6 @@
 """The archive of a store, as a view over it: what is read from both tables, and which hours can be archived.
 
-Rows are selected so that each instant of a series comes from one row. Points of the data table in the span of
+Rows are selected so that each time of a series comes from one row. Points of the data table in the span of
 an archive row are late, or were archived and are not deleted yet: they are decoded with that row. The spans
 are those of the archive rows when the read began. A row that is archived meanwhile still has its points in
 the data table: `timebeam seal` deletes them only after `--reader_hours`.
@@ -83,7 +83,7 @@ class ArchiveView(abc.ABC, Generic[P]):
       is_used: whether these tables have an archive.
       table, data_table: names of the two tables, with prefix.
       heads: finds the heads of row keys.
-      by_kind: whether an integer, a float and another value of one instant are stored in different rows.
+      by_kind: whether an integer, a float and another value of one time are stored in different rows.
       window_ms: late points of this much time are in memory together; a block is a multiple of it.
     """
 
@@ -160,7 +160,7 @@ class ArchiveView(abc.ABC, Generic[P]):
                 key = parse_key(self.heads, row.key)
                 metric = metric_of(key.series.head)
             except ValueError as error:
-                yield Finding(Severity.DAMAGE, self.table, row.key, str(error))
+                yield Finding(Severity.CORRUPT, self.table, row.key, str(error))
                 continue
             if key.base_s * 1000 <= period[1] and key.end_s * 1000 > period[0]:
                 metrics.add(metric)
@@ -315,10 +315,10 @@ class ArchiveView(abc.ABC, Generic[P]):
         )
         late_rows = [Selected(late, row.series) for row, how in merged_rows for late in how.late]
         late = decode_data(late_rows)
-        damage = [*alone.damage, *beside.damage]
+        corruption = [*alone.damage, *beside.damage]
         if late.outside:  # points of other hours, whose rows are not decoded here
             text = "points of another hour than the row's"
-            damage += [(late_rows[number].row, text) for number in late.outside]
+            corruption += [(late_rows[number].row, text) for number in late.outside]
             sound = set(range(len(late_rows))).difference(late.outside)
             late = decode_data([late_rows[number] for number in sorted(sound)])
         points, _ = merged(late.batch, beside.batch, by_kind=self.by_kind)
@@ -327,7 +327,7 @@ class ArchiveView(abc.ABC, Generic[P]):
         joined = DecodedRows.joined([rest, alone, DecodedRows(points, (), late.skipped)])
         return DecodedRows(
             joined.batch,
-            [*damage, *late.damage, *rest.damage],
+            [*corruption, *late.damage, *rest.damage],
             joined.skipped,
             [numbers[number] for number in rest.outside],
         )

@@ -27,10 +27,10 @@ import pyarrow as pa
 import zstandard
 
 from timebeam.schema.bits.protobuf import ProtoError, varint
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 
 LARGEST = 64 << 20
-"""Bytes of a message after all decoding; a larger one is refused."""
+"""Bytes of a message after all decoding; a larger one is rejected."""
 
 COMPRESSED = GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """How data compressed by gzip and zstd begin."""
@@ -38,14 +38,14 @@ COMPRESSED = GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _CHUNK = 1 << 20
 
 _SLICE = 4096
-"""Compressed bytes of one call. A call that meets damage returns nothing, so the readable bytes of this slice
-are lost. A slice of gzip expands to at most 1032 times its length."""
+"""Compressed bytes of one call. A call that meets corruption returns nothing, so the readable bytes of this
+slice are lost. A slice of gzip expands to at most 1032 times its length."""
 
 _ZSTD_SLICE = 256
 """The same for zstd, whose blocks of 4 bytes may expand to 128 KiB: a slice expands to at most 8 MiB."""
 
 _ZSTD_BLOCK_SLICE = 1024
-"""The same for a block, of which nothing is kept if it is damaged."""
+"""The same for a block, of which nothing is kept if it is corrupt."""
 
 _XZ_MEMORY = 128 << 20  # a header may ask for 4 GiB; xz -9 needs 65 MiB
 
@@ -54,8 +54,8 @@ class TruncatedError(EOFError):
     """The data end inside the compressed data."""
 
 
-class DamagedError(ValueError):
-    """The compressed data are damaged."""
+class CorruptDataError(ValueError):
+    """The compressed data are corrupt."""
 
 
 class TooLargeError(ValueError):
@@ -108,7 +108,7 @@ STREAMS: dict[str, Callable[[], _Decompressor]] = {"gzip": _gzip, "bzip2": _Bzip
 
 _BY_SUFFIX = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 _NO_SNAPPY = (ProtoError, IndexError, OSError)
-_DAMAGE = (zlib.error, lzma.LZMAError, OSError, zstandard.ZstdError)
+_CORRUPT = (zlib.error, lzma.LZMAError, OSError, zstandard.ZstdError)
 
 
 def compression(data: bytes) -> str:
@@ -132,7 +132,7 @@ def content(path: str, file: BinaryIO, size: int) -> Iterator[bytes]:
     """The content of a file, decompressed by its name, in chunks of about `size` bytes.
 
     Raises:
-      TruncatedError, DamagedError: after all readable bytes have been yielded.
+      TruncatedError, CorruptDataError: after all readable bytes have been yielded.
     """
     if not is_compressed(path):
         while data := file.read(size):
@@ -147,7 +147,7 @@ def content(path: str, file: BinaryIO, size: int) -> Iterator[bytes]:
             if size_so_far >= size:
                 yield b"".join(chunks)
                 chunks, size_so_far = [], 0
-    except (TruncatedError, DamagedError):
+    except (TruncatedError, CorruptDataError):
         yield b"".join(chunks)
         raise
     yield b"".join(chunks)
@@ -160,7 +160,7 @@ def decompressed(name: str, file: BinaryIO) -> Iterator[bytes]:
       name: one of `STREAMS`.
 
     Raises:
-      TruncatedError, DamagedError: after all readable bytes have been yielded.
+      TruncatedError, CorruptDataError: after all readable bytes have been yielded.
     """
     decompressor: _Decompressor | None = None
     ended = False
@@ -175,8 +175,8 @@ def decompressed(name: str, file: BinaryIO) -> Iterator[bytes]:
                 decompressor = STREAMS[name]()
             try:
                 chunk = decompressor.decompress(data)
-            except _DAMAGE as error:
-                raise DamagedError(f"damaged compressed data: {error}") from error
+            except _CORRUPT as error:
+                raise CorruptDataError(f"damaged compressed data: {error}") from error
             if chunk:
                 yield chunk
             data = b""
@@ -202,17 +202,19 @@ def unpack(encoding: str, data: bytes, limit: int = LARGEST) -> bytes:
       encoding: one of `ENCODINGS`.
 
     Raises:
-      RefusedError: CORRUPT_MESSAGE; the data are damaged or larger than `limit`, or the encoding is unknown.
+      RejectedError: CORRUPT_MESSAGE; the data are corrupt or larger than `limit`, or the encoding is unknown.
     """
     if encoding not in ENCODINGS:
         why = f"content-encoding {encoding!r}: only {', '.join(ENCODINGS)} can be unpacked"
-        raise RefusedError(Reason.CORRUPT_MESSAGE, why)
+        raise RejectedError(Reason.CORRUPT_MESSAGE, why)
     try:
         content = ENCODINGS[encoding](data, limit)
-    except (*_NO_SNAPPY, DamagedError, TruncatedError, binascii.Error) as error:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged {encoding}: {error}") from error
+    except (*_NO_SNAPPY, CorruptDataError, TruncatedError, binascii.Error) as error:
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"damaged {encoding}: {error}") from error
     if len(content) > limit:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"{encoding}: more than {limit} bytes after decompression")
+        raise RejectedError(
+            Reason.CORRUPT_MESSAGE, f"{encoding}: more than {limit} bytes after decompression"
+        )
     return content
 
 
@@ -297,7 +299,7 @@ def unpacked_block(codec: str, data: bytes, limit: int) -> bytes:
 
     Raises:
       TooLargeError: they are larger.
-      TruncatedError, DamagedError: the block has no end mark, or is damaged.
+      TruncatedError, CorruptDataError: the block has no end mark, or is corrupt.
     """
     chunks: list[bytes] = []
     size = 0
@@ -314,8 +316,8 @@ def unpacked_block(codec: str, data: bytes, limit: int) -> bytes:
             decompressor = _BLOCKS[codec]()
             chunks.append(decompressor.decompress(data, limit + 1))
             size, is_whole = len(chunks[0]), decompressor.eof
-    except _DAMAGE as error:
-        raise DamagedError(str(error)) from error
+    except _CORRUPT as error:
+        raise CorruptDataError(str(error)) from error
     if size > limit:
         raise TooLargeError(f"a block of more than {limit} bytes after decompression")
     if not is_whole:

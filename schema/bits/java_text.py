@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 
 _SPECIAL = re.compile('["\\\\\x00-\x1f\U00010000-\U0010ffff]')
 _SHORT = {
@@ -73,13 +73,13 @@ def to_bytes(members: Iterable[tuple[str, Value]]) -> bytes:
     """An object with these members, in their order.
 
     Raises:
-      RefusedError: a string has half a surrogate pair, which a TSD would store as `?`.
+      RejectedError: a string has half a surrogate pair, which a TSD would store as `?`.
     """
     text = "{" + ",".join(f"{json_text(name)}:{_value(value)}" for name, value in members) + "}"
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_ENCODING, f"half a surrogate pair cannot be stored: {error.object[:80]!a}"
         ) from error
 

@@ -1,7 +1,7 @@
 """JSON read without loss: the values of a line or document, one by one, also those before what is not JSON.
 
 Numbers stay as they were written, and objects keep their members in order, duplicate keys included, so that
-formats can refuse what a server would change silently.
+formats can reject what a server would change silently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 
 _BLANKS = " \t\r\n"
 _FIRST, _FASTER = 4096, 8
@@ -36,15 +36,15 @@ class JsonPairs(tuple[tuple[str, Any], ...]):
 DECODER = json.JSONDecoder(
     object_pairs_hook=JsonPairs, parse_float=NumberText, parse_int=NumberText, parse_constant=NumberText
 )
-"""Reads JSON into `JsonPairs` and `NumberText`; NaN and infinities are numbers too, for formats to refuse."""
+"""Reads JSON into `JsonPairs` and `NumberText`; NaN and infinities are numbers too, for formats to reject."""
 
 
 class Element(NamedTuple):
-    """A value, or the refusal of some bytes, with its span.
+    """A value, or the rejection of some bytes, with its span.
 
     Attributes:
       start, end: in bytes of the text.
-      value: as `DECODER` reads it, or a `RefusedError`.
+      value: as `DECODER` reads it, or a `RejectedError`.
       in_array: whether it is an element of an array; else it is the value of the line.
     """
 
@@ -69,7 +69,7 @@ def elements(text: bytes, start: int, end: int, *, trailing_comma: bool = False)
         line = raw.decode()
     except UnicodeDecodeError as error:
         message = f"not UTF-8 at byte {error.start} of the record"
-        yield Element(start, end, RefusedError(Reason.BAD_ENCODING, message), in_array=False)
+        yield Element(start, end, RejectedError(Reason.BAD_ENCODING, message), in_array=False)
         return
     is_ascii = len(line) == len(raw)
     characters, position = 0, start  # the end of the last element, in characters and in bytes
@@ -93,7 +93,7 @@ def _elements(line: str, trailing_comma: bool) -> Iterator[tuple[int, int, objec
         try:
             value, end = DECODER.raw_decode(line, position)
         except (json.JSONDecodeError, RecursionError) as error:
-            yield position, len(line), RefusedError(Reason.BAD_SYNTAX, f"not JSON: {error}"), in_array
+            yield position, len(line), RejectedError(Reason.BAD_SYNTAX, f"not JSON: {error}"), in_array
             return
         yield position, end, value, in_array
         position = _skip_blanks(line, end)
@@ -102,8 +102,8 @@ def _elements(line: str, trailing_comma: bool) -> Iterator[tuple[int, int, objec
             position += mark == ","
             break
         if mark not in (",", "]"):
-            refused = RefusedError(Reason.BAD_SYNTAX, "not JSON: expected , or ] in the array")
-            yield position, len(line), refused, in_array
+            rejected = RejectedError(Reason.BAD_SYNTAX, "not JSON: expected , or ] in the array")
+            yield position, len(line), rejected, in_array
             return
         is_end = mark == "]"
         if not is_end:
@@ -111,8 +111,8 @@ def _elements(line: str, trailing_comma: bool) -> Iterator[tuple[int, int, objec
             is_end = trailing_comma and line[position : position + 1] == "]"
     position = _skip_blanks(line, position + in_array)
     if position < len(line):
-        refused = RefusedError(Reason.BAD_SYNTAX, "surplus text after the JSON value")
-        yield position, len(line), refused, in_array
+        rejected = RejectedError(Reason.BAD_SYNTAX, "surplus text after the JSON value")
+        yield position, len(line), rejected, in_array
 
 
 def is_document(text: bytes) -> bool:
@@ -122,7 +122,7 @@ def is_document(text: bytes) -> bool:
     try:
         msgspec.json.decode(text, type=msgspec.Raw)  # stops early in a text of lines
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _may_be_document(text) and _is_json(text)  # such as one with NaN, whose points are refused
+        return _may_be_document(text) and _is_json(text)  # such as one with NaN, whose points are rejected
     return b"\n" in text.strip()
 
 
@@ -193,15 +193,15 @@ def _value(text: str) -> tuple[int, bool]:
 
 
 def check_string(text: str) -> None:
-    """Refuses half a surrogate pair, which JSON's escapes can express and no encoding can.
+    """Rejects half a surrogate pair, which JSON's escapes can express and no encoding can.
 
     Raises:
-      RefusedError: BAD_ENCODING.
+      RejectedError: BAD_ENCODING.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise RefusedError(Reason.BAD_ENCODING, f"half a surrogate pair: {text[:80]!a}") from error
+        raise RejectedError(Reason.BAD_ENCODING, f"half a surrogate pair: {text[:80]!a}") from error
 
 
 def _skip_blanks(line: str, position: int) -> int:
@@ -227,14 +227,14 @@ def members_of(
       skip_null: leave out members that are null; their keys may be duplicate.
 
     Raises:
-      RefusedError: BAD_SYNTAX; it is no object, or a key is duplicate.
+      RejectedError: BAD_SYNTAX; it is no object, or a key is duplicate.
     """
     if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_SYNTAX, f"{subject} must be a JSON object")
+        raise RejectedError(Reason.BAD_SYNTAX, f"{subject} must be a JSON object")
     members: dict[str, Any] = {}
     for key, member in value:
         if key in members and (once is None or key in once):
-            raise RefusedError(Reason.BAD_SYNTAX, f"{where}duplicate key {key[:80]!r}")
+            raise RejectedError(Reason.BAD_SYNTAX, f"{where}duplicate key {key[:80]!r}")
         if member is not None or not skip_null:
             members[key] = member
     return members
@@ -258,7 +258,7 @@ def distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_keys(text: str) -> None:
-    """Refuses duplicate keys, also in nested objects.
+    """Rejects duplicate keys, also in nested objects.
 
     Raises:
       DuplicateKeyError: an object has one.

@@ -21,7 +21,7 @@ VALUE_BYTES = 64
 """The same of a value of JSON, and of a field of protobuf in columns."""
 
 _SHORT_BYTES = 1 << 16
-_PORTION_BYTES = 8 << 20  # 4 MiB are read together, and the record that ends after them
+_GATHERED_BYTES = 8 << 20  # 4 MiB are read together, and the record that ends after them
 
 
 class NoRoomError(Exception):
@@ -120,5 +120,5 @@ def charge_json(text: bytes) -> None:
     Raises:
       NoRoomError: see `MemoryMeter.charge`.
     """
-    if len(text) > _PORTION_BYTES:
+    if len(text) > _GATHERED_BYTES:
         charge(VALUE_BYTES * sum(text.count(mark) for mark in (b",", b"[", b"{", b":")))

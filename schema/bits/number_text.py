@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError, short
+from timebeam.schema.bits.reasons import Reason, RejectedError, short
 
 WINDOW = 24
 """Bytes read from the start of a number; longer numbers go to the slow path."""
@@ -74,7 +74,7 @@ def decimals(window: Bytes, lengths: Int64s) -> tuple[Bools, Bools]:
 def regular(window: Bytes, lengths: Int64s, is_decimal: Bools, exponent: Bools) -> Bools:
     """bool[n]: whether a number may be parsed here: checks JSON's grammar where the parser does not.
 
-    Refused are a leading zero (also in 0x10, which the parser would accept), plus sign or point, a last byte
+    Rejected are a leading zero (also in 0x10, which the parser would accept), plus sign or point, a last byte
     that is not a digit, and integers of more than 18 digits. Numbers with an exponent are matched one by one.
     """
     row = np.arange(0, len(window) * WINDOW, WINDOW)
@@ -169,7 +169,7 @@ def _cast(
         result = np.zeros(len(numbers), dtype)
         if good.any() and not good.all():
             result[good], good[good] = _cast(numbers.take(indices(np.flatnonzero(good))), to, dtype)
-        elif good.all():  # well-formed, but refused by pyarrow: left to the slow path
+        elif good.all():  # well-formed, but rejected by pyarrow: left to the slow path
             good[:] = False
     if dtype == np.float64:
         good &= np.isfinite(result)
@@ -280,9 +280,9 @@ def finite(text: str) -> float:
     """The double in a string that is known to be a number.
 
     Raises:
-      RefusedError: it is NaN, infinite, or beyond the greatest double.
+      RejectedError: it is NaN, infinite, or beyond the greatest double.
     """
     number = float(text)
     if not math.isfinite(number):
-        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {short(text)}")
+        raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"value is NaN or Infinite: {short(text)}")
     return number

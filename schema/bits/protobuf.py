@@ -146,7 +146,7 @@ class SingleMessages:
     """The fields of messages that are read one by one.
 
     Attributes:
-      damaged: the numbers of damaged messages.
+      corrupt: the numbers of corrupt messages.
     """
 
     def __init__(self, text: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Why input is refused: stable reasons, and the error that carries one."""
+"""Why input is rejected: stable reasons, and the error that carries one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Reason(enum.StrEnum):
-    """Why input was refused. The values are stable: dead letters and dashboards use them.
+    """Why input was rejected. The values are stable: dead letters and dashboards use them.
 
     docs/reference/dead-letters.md explains each; a test proves that the page and this enum agree.
     """
@@ -50,17 +50,17 @@ def shortened(message: str) -> str:
     return f"{message[: half - 1]} … {message[2 - half :]}"
 
 
-class RefusedError(ValueError):
-    """A refused record, with a stable reason and a message that says what to do."""
+class RejectedError(ValueError):
+    """A rejected record, with a stable reason and a message that says what to do."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         self.reason = reason
         self.message = shortened(message)
         super().__init__(self.message)
 
-    def __reduce__(self) -> tuple[type[RefusedError], tuple[Reason, str]]:
+    def __reduce__(self) -> tuple[type[RejectedError], tuple[Reason, str]]:
         """Pickles both arguments, since an exception pickles only its message."""
-        return RefusedError, (self.reason, self.message)
+        return RejectedError, (self.reason, self.message)
 
 
 def short(text: str) -> str:

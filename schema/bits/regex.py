@@ -1,7 +1,7 @@
 """Regular expressions that users write: the syntax that RE2 and java.util.regex have in common.
 
 RE2 takes time linear in the text for any pattern. Syntax that RE2 does not know, or reads differently from
-Java, is refused by name. The remaining differences in what a pattern matches are in docs/how-to/trees.md,
+Java, is rejected by name. The remaining differences in what a pattern matches are in docs/how-to/trees.md,
 "Regular expressions". Syntax: github.com/google/re2/wiki/Syntax.
 """
 
@@ -50,11 +50,11 @@ _NAMES = {
 
 
 _MAX_MEMORY = 1 << 20
-"""Bytes of a compiled pattern and of what it remembers while it matches; a larger one is refused."""
+"""Bytes of a compiled pattern and of what it remembers while it matches; a larger one is rejected."""
 
 
 class PatternError(ValueError):
-    """A pattern, or a text to match, that is refused."""
+    """A pattern, or a text to match, that is rejected."""
 
 
 class Match(Protocol):
@@ -99,7 +99,7 @@ def compiled(pattern: str) -> Regex:
         raise PatternError("it has half a surrogate pair") from error
     except re2.error as error:
         message, _, fragment = error.args[0].decode(errors="replace").partition(": ")
-        raise _refusal(fragment, message) from error
+        raise _rejection(fragment, message) from error
     return regex
 
 
@@ -139,16 +139,16 @@ def split(pattern: str, text: str) -> list[str]:
 
 
 def _check_same_in_java(pattern: str) -> None:
-    """Refuses syntax that RE2 accepts but reads differently from Java."""
+    """Rejects syntax that RE2 accepts but reads differently from Java."""
     for token in _TOKEN.finditer(pattern):
         for fragment in (token["fragment"], token["bracket"], *_MEMBER.findall(token["members"] or "")):
             if fragment and fragment.startswith("(?") and fragment.endswith("U"):
-                raise _refusal("(?U")
+                raise _rejection("(?U")
             if fragment and (fragment in _MEANINGS or (fragment[0] == "\\" and fragment[1:].isdecimal())):
-                raise _refusal(fragment)
+                raise _rejection(fragment)
 
 
-def _refusal(fragment: str, message: str = "not supported") -> PatternError:
+def _rejection(fragment: str, message: str = "not supported") -> PatternError:
     """The error for a part of a pattern, with the name of its syntax if it has one."""
     meaning = _MEANINGS.get(fragment) or _NAMES.get(fragment)
     if meaning is None and message.startswith("bad repetition") and fragment.endswith("+"):

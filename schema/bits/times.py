@@ -94,7 +94,7 @@ def parse_time(text: str, now_ms: int, zone: str = "UTC") -> int:
     Args:
       now_ms: what `now` means, and what `1h-ago` counts back from.
       zone: name of the time zone of days and clocks without an offset. A midnight that clocks skip is the
-        instant at which they skip it; of a repeated hour the first counts.
+        time at which they skip it; of a repeated hour the first counts.
 
     Raises:
       ValueError: not a time, not a day of the calendar, or not a time that OpenTSDB can store.
@@ -208,7 +208,7 @@ def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:
     23
     """
     midnight = (day - _EPOCH.date()).days * DAY_MS
-    start, end = first_instant(np.array([midnight, midnight + DAY_MS], np.int64), zone).tolist()
+    start, end = first_time(np.array([midnight, midnight + DAY_MS], np.int64), zone).tolist()
     return start, end
 
 
@@ -303,12 +303,12 @@ def local_ms(times_ms: Int64s, zone: str) -> Int64s:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    instants = pa.array(times_ms).cast(pa.timestamp("ms", zone))
-    return pc.local_timestamp(instants).cast(pa.int64()).to_numpy()
+    times = pa.array(times_ms).cast(pa.timestamp("ms", zone))
+    return pc.local_timestamp(times).cast(pa.int64()).to_numpy()
 
 
-def first_instant(local: Int64s, zone: str) -> Int64s:
-    """int64[n]: the first instant at which the local time of a zone is this one or later."""
+def first_time(local: Int64s, zone: str) -> Int64s:
+    """int64[n]: the first time at which the local time of a zone is this one or later."""
     if zone == UTC:
         return local
     import pyarrow as pa
@@ -316,12 +316,12 @@ def first_instant(local: Int64s, zone: str) -> Int64s:
 
     clocks = pa.array(local).cast(pa.timestamp("ms"))
     # A skipped midnight begins when clocks skip it; a repeated one begins the first time.
-    instants = pc.assume_timezone(clocks, zone, ambiguous="earliest", nonexistent="latest")
-    return instants.cast(pa.int64()).to_numpy()
+    times = pc.assume_timezone(clocks, zone, ambiguous="earliest", nonexistent="latest")
+    return times.cast(pa.int64()).to_numpy()
 
 
 def bucket_starts(times_ms: Int64s, span: Span, zone: str) -> Int64s:
-    """int64[n]: the first instant of the bucket of each time.
+    """int64[n]: the first time of the bucket of each time.
 
     >>> april = bucket_starts(np.array([1364774400000]), span_of("1mo"), "Europe/Berlin")
     >>> [utc_text(start // 1000) for start in april.tolist()]  # midnight in Berlin, by summer time
@@ -329,7 +329,7 @@ def bucket_starts(times_ms: Int64s, span: Span, zone: str) -> Int64s:
     """
     if not span.is_local:
         return times_ms - times_ms % span.ms
-    return first_instant(_local_starts(local_ms(times_ms, zone), span), zone)
+    return first_time(_local_starts(local_ms(times_ms, zone), span), zone)
 
 
 def sample_starts(span: Span, zone: str) -> Int64s:

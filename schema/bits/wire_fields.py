@@ -26,7 +26,7 @@ _NONE = -1
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-class DamagedMessagesError(ProtoError):
+class CorruptMessagesError(ProtoError):
     """Some of the messages are no protobuf.
 
     Attributes:
@@ -83,7 +83,7 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
       run_tag: adjacent fields with this tag may be given as one, which saves time.
 
     Raises:
-      DamagedMessagesError: some are no messages.
+      CorruptMessagesError: some are no messages.
       NoRoomError: they have too many fields.
     """
     steps: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
@@ -93,7 +93,7 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
         position, limits = starts[active], ends[active]
     odd: list[Int64s] = []
     odd_positions: list[Int64s] = []
-    damaged: list[Int64s] = []
+    corrupt: list[Int64s] = []
     counts = np.zeros(len(starts), np.int64)
     in_run = False
     while len(active) >= _TOGETHER:
@@ -102,7 +102,7 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
         good = field_ends <= limits
         good &= plain
         if not good.all():
-            damaged.append(active[plain & ~good])
+            corrupt.append(active[plain & ~good])
             odd.append(active[~plain])
             odd_positions.append(position[~plain])
             active, position, limits = active[good], position[good], limits[good]
@@ -127,9 +127,9 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
     for message, first, end in spans.tolist():
         single.read(message, first, end)
     single.charge()
-    damaged.append(np.array(single.damaged, np.int64))
-    if any(map(len, damaged)):
-        raise DamagedMessagesError(starts[np.unique(np.concatenate(damaged))])
+    corrupt.append(np.array(single.damaged, np.int64))
+    if any(map(len, corrupt)):
+        raise CorruptMessagesError(starts[np.unique(np.concatenate(corrupt))])
     return _ordered(steps, counts, single.columns(), starts)
 
 
@@ -155,7 +155,8 @@ def packed_varints(text: bytes, packed: Fields) -> tuple[Int64s, Int64s, Bools]:
     """The numbers in m fields of packed varints, those above 2**32 as -1.
 
     Returns:
-      (numbers int64[k], int64[m] how many each field has, bool[m] which are damaged); no numbers with damage.
+      (numbers int64[k], int64[m] how many each field has, bool[m] which are corrupt); no numbers with
+      corruption.
 
     Raises:
       NoRoomError: they are too many.
@@ -167,12 +168,12 @@ def packed_varints(text: bytes, packed: Fields) -> tuple[Int64s, Int64s, Bools]:
     shift = packed.firsts - (after - sizes)
     content = byte_view(text)[np.arange(total) + np.repeat(shift, sizes)]
     is_last = content < 0x80
-    damaged = np.zeros(len(sizes), np.bool_)
+    corrupt = np.zeros(len(sizes), np.bool_)
     nonempty = sizes > 0
-    damaged[nonempty] = ~is_last[after[nonempty] - 1]
+    corrupt[nonempty] = ~is_last[after[nonempty] - 1]
     lasts = np.flatnonzero(is_last)
-    if damaged.any() or not len(lasts):
-        return np.zeros(0, np.int64), np.zeros(len(sizes), np.int64), damaged
+    if corrupt.any() or not len(lasts):
+        return np.zeros(0, np.int64), np.zeros(len(sizes), np.int64), corrupt
     firsts = np.append(0, lasts[:-1] + 1)
     lengths = lasts - firsts + 1
     place = np.arange(total) - np.repeat(firsts, lengths)
@@ -180,7 +181,7 @@ def packed_varints(text: bytes, packed: Fields) -> tuple[Int64s, Int64s, Bools]:
     numbers = np.add.reduceat(pieces, firsts)
     numbers[lengths > 5] = -1
     last_count = np.append(0, np.cumsum(is_last))
-    return numbers, last_count[after] - last_count[after - sizes], damaged
+    return numbers, last_count[after] - last_count[after - sizes], corrupt
 
 
 def fixed64(text: bytes, firsts: Int64s) -> Int64s:

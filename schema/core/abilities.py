@@ -77,7 +77,7 @@ class RollupNames(Protocol):
         """The series that holds an aggregator's rollups of a series.
 
         Raises:
-          RefusedError: the series already has a tag with the key that rollups need.
+          RejectedError: the series already has a tag with the key that rollups need.
         """
 
     def source(self, stored: Series, interval: str) -> tuple[Series, str] | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from timebeam.schema.bits.java_text import json_object, json_text
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series, source_checksum
 from timebeam.schema.core.rejections import Envelope, Rejected, Stage
 
@@ -188,8 +188,8 @@ class AnnotationEdit:
         """Edits of one annotation are carried out in this order."""
         return self.arrival_ms, source_checksum(self.source), self.offset, self.payload
 
-    def refuse(self, error: RefusedError, stage: Stage) -> Rejected:
-        """The refusal of this edit, with its bytes."""
+    def reject(self, error: RejectedError, stage: Stage) -> Rejected:
+        """The rejection of this edit, with its bytes."""
         origin = self.source, self.offset, self.arrival_ms, self.envelope
         return Rejected(self.payload, error.reason, error.message, stage, *origin)
 
@@ -261,7 +261,7 @@ def _filled(note: Annotation | None, edit: AnnotationEdit) -> Annotation | None:
     )
 
 
-NO_CHANGES = RefusedError(
+NO_CHANGES = RejectedError(
     Reason.EMPTY_VALUE,
     "No changes detected in Annotation data: give a description, notes, custom fields or an endTime",
 )

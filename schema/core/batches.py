@@ -1,4 +1,4 @@
-"""Batches of points: made record by record, several as one, the points that count; runs and distinct integers."""
+"""Batches of points: made record by record, several as one, the points that count; runs, distinct numbers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def join_texts(batches: Sequence[PointBatch]) -> PointBatch:
 
 
 def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s) -> Int64s:
-    """int64[m]: the numbers of the points that count, ascending by series and time, each instant once.
+    """int64[m]: the numbers of the points that count, ascending by series and time, each time once.
 
     The latest arrival wins; within one arrival, the last point.
 

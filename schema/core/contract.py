@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from timebeam.schema.bits.arrays import Floats
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.abilities import RollupNames, SeriesIndex
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
@@ -30,7 +30,7 @@ from timebeam.schema.core.writing import Encoded, Name, Packing
 
 
 class Restored(NamedTuple):
-    """A refused row mutation, split so that it can be stored again.
+    """A rejected row mutation, split so that it can be stored again.
 
     Attributes:
       points: to be encoded again.
@@ -70,7 +70,7 @@ class ReadableStore(abc.ABC):
 
     @abc.abstractmethod
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
-        """The points of data rows; never raises for damaged cells.
+        """The points of data rows; never raises for corrupt cells.
 
         A store that does not keep the unit of a time reads whole seconds as seconds.
         """
@@ -119,7 +119,7 @@ class ReadableStore(abc.ABC):
     def cut_at(self, key: bytes) -> bytes:
         """The place, at or before a key, where workers may split the data table.
 
-        Rows that can hold the same instant of one series stay together, also those of index tables with the
+        Rows that can hold the same time of one series stay together, also those of index tables with the
         same keys.
         """
         return key
@@ -133,7 +133,7 @@ class ReadableStore(abc.ABC):
         return self
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
-        """The series that may have the same instant in several selected rows.
+        """The series that may have the same time in several selected rows.
 
         The latest arrival wins; within one arrival, the row that is read last.
         """
@@ -186,7 +186,7 @@ class Store(ReadableStore):
         return None
 
     @abc.abstractmethod
-    def refuse(self, series: Series) -> RefusedError | None:
+    def reject(self, series: Series) -> RejectedError | None:
         """Why the store cannot hold a series, or None if it can."""
 
     def names(self, series: Series) -> Sequence[Name]:
@@ -198,7 +198,7 @@ class Store(ReadableStore):
         """The parts of the row keys of a series; callers cache it, since it is slow.
 
         Args:
-          series: one that `refuse` does not refuse.
+          series: one that `refuse` does not reject.
           uids: the UID of each of its names.
         """
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.points import HistogramBytes
 
@@ -41,7 +41,7 @@ _BOUNDS = struct.Struct(">ff")
 
 
 class NotASimpleHistogramError(ValueError):
-    """The bytes belong to another codec, or are damaged."""
+    """The bytes belong to another codec, or are corrupt."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,14 +109,14 @@ def encode(histogram: Histogram, codec: int) -> HistogramBytes:
       codec: the id of the codec.
 
     Raises:
-      RefusedError: it has more buckets than 16 bits can count, or counts of more than 64 bits.
+      RejectedError: it has more buckets than 16 bits can count, or counts of more than 64 bits.
     """
     if len(histogram.buckets) > MOST_BUCKETS:
         why = f"a histogram of {len(histogram.buckets)} buckets; OpenTSDB stores {MOST_BUCKETS}"
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, why)
     counts = (*histogram.buckets.values(), histogram.underflow, histogram.overflow)
     if not all(-(1 << 63) <= count < 1 << 63 for count in counts):
-        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, "a count of a histogram needs more than 64 bits")
+        raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, "a count of a histogram needs more than 64 bits")
     pieces = [bytes([codec]), _COUNT.pack(len(histogram.buckets))]
     for bounds, count in sorted(histogram.buckets.items()):
         pieces += (_BOUNDS.pack(*bounds), _encoded_long(count))
@@ -192,10 +192,10 @@ def exponential_bound(scale: int, index: int) -> float:
     """The upper bound of the bucket before the one with this index: 2**(index * 2**-scale).
 
     Raises:
-      RefusedError: the bound of an unknown scale.
+      RejectedError: the bound of an unknown scale.
     """
     if not -10 <= scale <= 20:
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, f"exponential histogram of scale {scale}: -10 to 20")
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, f"exponential histogram of scale {scale}: -10 to 20")
     exponent = math.ldexp(index, -scale)
     if exponent >= 1024:
         return math.inf
@@ -213,10 +213,10 @@ def sparse(
       zero, threshold: the count of values whose absolute value is at most the threshold.
 
     Raises:
-      RefusedError: too many buckets, or a wrong scale.
+      RejectedError: too many buckets, or a wrong scale.
     """
     if len(positive) + len(negative) > SPARSE_BUCKETS:
-        raise RefusedError(
+        raise RejectedError(
             Reason.VALUE_NOT_STORABLE, f"a histogram of more than {SPARSE_BUCKETS} buckets in use"
         )
     buckets = [
@@ -250,7 +250,7 @@ def explicit_histogram(bounds: Sequence[float], counts: Sequence[int]) -> Histog
     """A histogram with explicit bounds as OpenTSDB's: the first and last buckets are underflow and overflow.
 
     Raises:
-      RefusedError: as `explicit`, or bounds are the same as 32-bit floats.
+      RejectedError: as `explicit`, or bounds are the same as 32-bit floats.
     """
     explicit(bounds, counts)
     with np.errstate(over="ignore"):
@@ -258,7 +258,7 @@ def explicit_histogram(bounds: Sequence[float], counts: Sequence[int]) -> Histog
     buckets = dict(zip(itertools.pairwise(narrow), counts[1:-1], strict=True)) if bounds else {}
     if any(not low < high for low, high in buckets):
         why = "a histogram with bounds that are the same as 32-bit floats, which OpenTSDB stores"
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, why)
     return Histogram(buckets, counts[0] if bounds else 0, counts[-1] if counts else 0)
 
 
@@ -266,13 +266,13 @@ def explicit(bounds: Sequence[float], counts: Sequence[float]) -> list[Bucket]:
     """The buckets of a histogram with explicit bounds; the last count has no bound.
 
     Raises:
-      RefusedError: the bounds do not ascend, or are not one less than the counts.
+      RejectedError: the bounds do not ascend, or are not one less than the counts.
     """
     if counts and len(counts) != len(bounds) + 1:
         why = f"a histogram of {len(counts)} buckets with {len(bounds)} bounds: one less is needed"
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, why)
     if any(not low < high for low, high in itertools.pairwise(bounds)):
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, "a histogram with bounds that do not ascend")
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, "a histogram with bounds that do not ascend")
     return [Bucket(*pair) for pair in zip(bounds, counts, strict=False)]
 
 

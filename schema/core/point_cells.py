@@ -1,7 +1,7 @@
 """Decodes rows with a cell for each point, many at once: those of Heroic and KairosDB.
 
 A row is decoded with others if every cell is a good value at a later time than the one before; any other row
-(distributions, strings, damage, several retention classes) is decoded alone.
+(distributions, strings, corruption, several retention classes) is decoded alone.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def restored_points(store: Store, row: Row, decoded: DecodedRows, key: SeriesKey
     """The points of a decoded row, after a check that this store writes them into this row.
 
     Raises:
-      ValueError: it does not, or the row is damaged.
+      ValueError: it does not, or the row is corrupt.
     """
     if decoded.damage:
         raise ValueError(decoded.damage[0][1])
@@ -207,9 +207,9 @@ def restored_points(store: Store, row: Row, decoded: DecodedRows, key: SeriesKey
     if not len(batch):
         return batch
     for series in batch.series:
-        refusal = store.refuse(series)
-        if refusal is not None:
-            raise refusal
+        rejection = store.reject(series)
+        if rejection is not None:
+            raise rejection
     encoded = store.encode(batch, [key])
     if encoded.rejected:
         raise ValueError(encoded.rejected[0].message)

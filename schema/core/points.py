@@ -1,4 +1,4 @@
-"""The records that flow through every pipeline: series, batches of points, and refused input.
+"""The records that flow through every pipeline: series, batches of points, and rejected input.
 
 Nothing here knows a wire format or a stored layout. Times are milliseconds since 1970-01-01 UTC
 unless a name says otherwise.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rejections import (
     Origins,
     Rejected,
@@ -28,7 +28,7 @@ FIRST_MILLISECOND = 1 << 32
 
 LAST_MILLISECOND = (1 << 32) * 1000 - 1
 """The last millisecond whose base time fits 32 bits of seconds: 2106-02-07T06:28:15.999Z. OpenTSDB
-takes up to 9999999999999 and wraps the base time; those are refused here."""
+takes up to 9999999999999 and wraps the base time; those are rejected here."""
 
 
 def source_checksum(source: str) -> int:
@@ -68,10 +68,10 @@ def add_tag(tags: dict[str, str], key: str, value: str) -> None:
     """Adds a tag; equal tags count once (core/Tags.parse).
 
     Raises:
-      RefusedError: DUPLICATE_TAG; the key already has another value.
+      RejectedError: DUPLICATE_TAG; the key already has another value.
     """
     if tags.setdefault(key, value) != value:
-        raise RefusedError(Reason.DUPLICATE_TAG, f"duplicate tag: {key}={tags[key]} and {key}={value}")
+        raise RejectedError(Reason.DUPLICATE_TAG, f"duplicate tag: {key}={tags[key]} and {key}={value}")
 
 
 class SeriesKey(NamedTuple):
@@ -140,17 +140,18 @@ class PointBatch:
             self.keys,
         )
 
-    def refuse(self, points: Int64s, why: Callable[[int], RefusedError], stage: Stage) -> list[Rejected]:
-        """The refusals of points: one for all that a payload holds and one reason refuses (`Origins.refuse`).
+    def reject(self, points: Int64s, why: Callable[[int], RejectedError], stage: Stage) -> list[Rejected]:
+        """The rejections of points: one for all that a payload holds and one reason rejects
+        (`Origins.reject`).
 
         Args:
-          why: says why a point is refused, by its number.
+          why: says why a point is rejected, by its number.
 
         Returns:
           Without origins: one for each point, with a line of JSON.
         """
         if self.origins is not None:
-            return self.origins.refuse(points, why, stage, self.arrivals_ms)
+            return self.origins.reject(points, why, stage, self.arrivals_ms)
         reasons = [(point, why(point)) for point in points.tolist()]
         return [
             Rejected(
@@ -169,7 +170,7 @@ class PointBatch:
             yield self.series[self.index[i]], int(self.times_ms[i]), self.value(i)
 
     def value(self, point: int) -> int | float | str | bytes:
-        """The value of one point: for tests, small outputs and refusals."""
+        """The value of one point: for tests, small outputs and rejections."""
         kind, bits = self.kinds[point], self.bits[point]
         if kind == Kind.FLOAT:
             return float(bits.view(np.float64))
@@ -182,7 +183,7 @@ class PointBatch:
         """One point as JSON: metric, timestamp (in the given unit, ms or s), value and tags.
 
         A value that is not a number becomes an object, and tags with resources become an object of both. A
-        reader that expects only tags and numbers refuses such a point instead of reading another one.
+        reader that expects only tags and numbers rejects such a point instead of reading another one.
         """
         series, value = self.series[self.index[point]], self.value(point)
         time_ms, tags = int(self.times_ms[point]), dict(series.tags)

@@ -75,7 +75,7 @@ class Selection:
       start_ms, end_ms: first and last time, in ms, both inclusive.
       explicit_tags: whether a series may have no other tag keys than those of `tags`.
       tsuids: the only series, of one metric and in place of `tags`; for a layout with TSUIDs alone.
-      refuse_ambiguous: whether rows of two TSUIDs that both have the names of a series raise
+      reject_ambiguous: whether rows of two TSUIDs that both have the names of a series raise
         `AmbiguousNameError`; None: never.
     """
 
@@ -85,7 +85,7 @@ class Selection:
     end_ms: int
     explicit_tags: bool = False
     tsuids: frozenset[bytes] | None = None
-    refuse_ambiguous: Callable[[Series], bool] | None = None
+    reject_ambiguous: Callable[[Series], bool] | None = None
 
     def takes(self, series: Series) -> bool:
         """Whether a series is selected."""
@@ -184,7 +184,7 @@ class Selected(NamedTuple):
 def row_findings(row: Row, archived: ArchiveRead | None, text: str) -> Iterator[Finding]:
     """Why a row, and the late rows beside it, cannot be read."""
     for each in (row, *(archived.late if archived else ())):
-        yield Finding(Severity.DAMAGE, each.table, each.key, text)
+        yield Finding(Severity.CORRUPT, each.table, each.key, text)
 
 
 def _size(cells: Sequence[Cell]) -> int:
@@ -197,9 +197,9 @@ class DecodedRows:
     """Rows read back.
 
     Attributes:
-      batch: their points; those of a row one per instant, ascending in time. Arrivals are the timestamps of
+      batch: their points; those of a row one per time, ascending in time. Arrivals are the timestamps of
         the cells.
-      damage: (row, what of it could not be read, in words).
+      corruption: (row, what of it could not be read, in words).
       skipped: cells that hold no points (annotations, histograms).
       outside: positions of rows with points outside of their row's time span. No writer makes such rows; a
         reader that relies on the order of points must leave them out.
@@ -215,8 +215,8 @@ class DecodedRows:
         """The content of rows that were decoded apart, without `outside`."""
         batches = [content.batch for content in contents if len(content.batch)]
         batch = join(batches) if len(batches) > 1 else batches[0] if batches else PointBatch.of([], 0)
-        damage = [entry for content in contents for entry in content.damage]
-        return cls(batch, damage, sum(content.skipped for content in contents))
+        corruption = [entry for content in contents for entry in content.damage]
+        return cls(batch, corruption, sum(content.skipped for content in contents))
 
     def within(self, start_ms: int, end_ms: int) -> DecodedRows:
         """The same with only the points in [start_ms, end_ms)."""
@@ -231,7 +231,7 @@ class Severity(enum.StrEnum):
     """How bad a finding is."""
 
     NOTE = "note"
-    DAMAGE = "damage"
+    CORRUPT = "damage"
 
 
 class Finding(NamedTuple):

@@ -1,4 +1,4 @@
-"""Refused input: its original bytes, the reason, and where it came from."""
+"""Rejected input: its original bytes, the reason, and where it came from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 
 
 class Stage(enum.StrEnum):
-    """The part of a pipeline that refused something."""
+    """The part of a pipeline that rejected something."""
 
     READ = "read"
     PARSE = "parse"
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rejected:
-    """Refused input: its original bytes, why, and where it came from.
+    """Rejected input: its original bytes, why, and where it came from.
 
     Attributes:
       payload: the original bytes (of a line, of one element of an array, of a row).
@@ -60,8 +60,8 @@ class Rejected:
       arrival_ms: its arrival, as in `PointBatch.arrivals_ms`; -1 if unknown.
       envelope: of its Pub/Sub message, if it came in one.
       points: the number of points that it stands for; 1 for bytes that could not be read.
-      records: (offset, length) in the whole payload of the refused records, or of runs of them; empty if all
-        are refused. In a payload of format `parquet`: (number of the first row, rows).
+      records: (offset, length) in the whole payload of the rejected records, or of runs of them; empty if all
+        are rejected. In a payload of format `parquet`: (number of the first row, rows).
       part: if `payload` is only a part of the original bytes.
     """
 
@@ -79,7 +79,7 @@ class Rejected:
 
 
 MOST_RECORDS = 1000
-"""Spans of refused records that a refusal lists."""
+"""Spans of rejected records that a rejection lists."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Joined:
         return int(np.searchsorted(self.starts, start, "right")) - 1
 
     def addressed(self, rejected: Rejected) -> Rejected:
-        """Converts the offset of a refusal from the joined text to its own message."""
+        """Converts the offset of a rejection from the joined text to its own message."""
         index = self.number_at(rejected.offset)
         return dataclasses.replace(
             rejected,
@@ -150,17 +150,17 @@ class Origins:
         """The origins of a selection of points."""
         return dataclasses.replace(self, starts=self.starts[indices], ends=self.ends[indices])
 
-    def refuse(
-        self, points: Int64s, why: Callable[[int], RefusedError], stage: Stage, arrivals_ms: Int64s
+    def reject(
+        self, points: Int64s, why: Callable[[int], RejectedError], stage: Stage, arrivals_ms: Int64s
     ) -> list[Rejected]:
-        """The refusals of points: one for all that a payload holds and one reason refuses.
+        """The rejections of points: one for all that a payload holds and one reason rejects.
 
         Args:
-          why: says why a point is refused, by its number.
+          why: says why a point is rejected, by its number.
           arrivals_ms: int64[n], of all points.
         """
         starts, ends = self.starts[points], self.ends[points]
-        refusals = []
+        rejections = []
         for start, end, error, group in grouped(starts, ends, self.wholes, points, why):
             rejected = Rejected(
                 self.text[start:end],
@@ -174,8 +174,8 @@ class Origins:
             )
             rejected = self.joined.addressed(rejected) if self.joined else rejected
             arrival_ms = int(arrivals_ms[points[group[0]]])
-            refusals.append(dataclasses.replace(rejected, arrival_ms=arrival_ms))
-        return refusals
+            rejections.append(dataclasses.replace(rejected, arrival_ms=arrival_ms))
+        return rejections
 
 
 def grouped(
@@ -183,12 +183,12 @@ def grouped(
     ends: Int64s,
     wholes: Spans | None,
     numbers: Int64s,
-    why: Callable[[int], RefusedError],
-) -> list[tuple[int, int, RefusedError, Int64s]]:
+    why: Callable[[int], RejectedError],
+) -> list[tuple[int, int, RejectedError, Int64s]]:
     """(start and end of a payload, the first error, which of the records) by payload and reason.
 
     Args:
-      starts, ends: int64[n], the spans of refused records.
+      starts, ends: int64[n], the spans of rejected records.
       wholes: see `Origins`.
       numbers: int64[n], what `why` is asked for each of them.
     """
@@ -197,7 +197,7 @@ def grouped(
         is_inside = (whole_number >= 0) & (starts < wholes[1][whole_number])
         starts = np.where(is_inside, wholes[0][whole_number], starts)
         ends = np.where(is_inside, wholes[1][whole_number], ends)
-    groups: dict[tuple[int, Reason], tuple[int, RefusedError, list[int]]] = {}
+    groups: dict[tuple[int, Reason], tuple[int, RejectedError, list[int]]] = {}
     for place, (start, end, number) in enumerate(
         zip(starts.tolist(), ends.tolist(), numbers.tolist(), strict=True)
     ):

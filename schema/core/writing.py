@@ -40,7 +40,7 @@ class Encoded:
     Attributes:
       fragments: of the rows that the batch touches.
       rejected: the points that the layout cannot hold.
-      duplicates: number of points dropped since a later point of the batch has the same instant.
+      duplicates: number of points dropped since a later point of the batch has the same time.
     """
 
     fragments: Sequence[RowFragment]

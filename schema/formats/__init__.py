@@ -1,4 +1,4 @@
-"""Message formats by name: they turn bytes into points in columns and refused records.
+"""Message formats by name: they turn bytes into points in columns and rejected records.
 
 Each is imported when it is asked for: who only needs names imports no reader of Parquet or Avro.
 """

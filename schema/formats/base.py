@@ -1,6 +1,6 @@
 """The contract of a message format.
 
-A format turns the bytes of a block of a file, or of a message, into points in columns and refused records.
+A format turns the bytes of a block of a file, or of a message, into points in columns and rejected records.
 To add one: a module with a `MessageFormat`, its line in `FORMATS`, its tests.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.meter import NoRoomError, metered
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import concatenate, join
 from timebeam.schema.core.option import Option, values_of
@@ -46,10 +46,10 @@ class Message:
       source: file path or subscription.
       offset: byte offset of `text` in the (decompressed) source.
       envelope: of a Pub/Sub message; else None.
-      records: the records of `text` to read, as in `Rejected`: formats whose refusals list records read no
+      records: the records of `text` to read, as in `Rejected`: formats whose rejections list records read no
         others. Empty for all.
-      refused_at_most: after so many refused records the message is read no further: TooManyRefusedError. None
-        for no limit.
+      rejected_at_most: after so many rejected records the message is read no further: TooManyRejectedError.
+        None for no limit.
     """
 
     text: bytes
@@ -58,12 +58,12 @@ class Message:
     offset: int = 0
     envelope: Envelope | None = None
     records: Records = ()
-    refused_at_most: int | None = None
+    rejected_at_most: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parsed:
-    """The content of a message: its points, the refused records, and edits of annotations.
+    """The content of a message: its points, the rejected records, and edits of annotations.
 
     Attributes:
       skipped: how many records of each kind are left out on purpose, as `stale_markers`.
@@ -90,8 +90,9 @@ class Framing(enum.Enum):
     NONE = "not at all: the format is one of messages"
 
 
-class TooManyRefusedError(Exception):
-    """A message has more refused records than `Message.refused_at_most` allows; `rejected` are the first."""
+class TooManyRejectedError(Exception):
+    """A message has more rejected records than `Message.rejected_at_most` allows; `rejected` are the
+    first."""
 
     def __init__(self, rejected: Sequence[Rejected]) -> None:
         super().__init__(f"more than {len(rejected)} records are refused")
@@ -102,12 +103,12 @@ class MessageFormat(abc.ABC):
     """One wire format. Instances keep bounded caches and belong to one thread.
 
     `parse` and `parse_all` are the doors: what cannot be read together is read in halves, and what cannot be
-    read alone is refused, whatever `_parse` and `_parse_all` raise. So no record costs another one.
+    read alone is rejected, whatever `_parse` and `_parse_all` raise. So no record costs another one.
 
     Attributes:
       edits_annotations: whether its records are edits of annotations instead of points.
       escapes_names: whether its names have characters that OpenTSDB does not allow, as a rule.
-      skips_nan: whether NaN and infinities are left out and counted, as `NOT_FINITE`, and not refused; a
+      skips_nan: whether NaN and infinities are left out and counted, as `NOT_FINITE`, and not rejected; a
         format whose values are doubles takes it from `NAN_OPTION`, in others they are no numbers.
       declared_options: the options of `from_options`; formats may share one.
     """
@@ -144,7 +145,7 @@ class MessageFormat(abc.ABC):
 
     @abc.abstractmethod
     def _parse(self, message: Message) -> Parsed:
-        """Reads every record of a message; what it raises becomes a refusal (`parse`)."""
+        """Reads every record of a message; what it raises becomes a rejection (`parse`)."""
 
     def good_points(self, text: bytes) -> int | None:
         """The number of points in the text of a message, if a quick look shows that all of it is good.
@@ -157,7 +158,7 @@ class MessageFormat(abc.ABC):
         """Reads several messages of one source into as few batches as possible.
 
         Each batch costs about a millisecond after parsing, whatever its size, so messages of one point each
-        must share batches. Offsets of refusals count from the start of their message.
+        must share batches. Offsets of rejections count from the start of their message.
         """
         try:
             with metered():
@@ -193,10 +194,10 @@ class MessageFormat(abc.ABC):
         return [dataclasses.replace(message, text=text[:cut]), second]
 
     def _failure(self, message: Message, error: Exception) -> Rejected:
-        """The refusal of a message that raises an error."""
+        """The rejection of a message that raises an error."""
         if isinstance(error, NoRoomError):
             reason, why = Reason.CORRUPT_MESSAGE, str(error)
-        elif isinstance(error, RefusedError):
+        elif isinstance(error, RejectedError):
             reason, why = error.reason, error.message
         else:
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -214,9 +215,9 @@ class MessageFormat(abc.ABC):
         joined = joined_of(messages)
         parsed = [self._parse(message) for message in messages]
         rejected = [
-            dataclasses.replace(refusal, arrival_ms=message.arrival_ms, envelope=message.envelope)
+            dataclasses.replace(rejection, arrival_ms=message.arrival_ms, envelope=message.envelope)
             for message, result in zip(messages, parsed, strict=True)
-            for refusal in result.rejected
+            for rejection in result.rejected
         ]
         edits = [edit for result in parsed for edit in result.annotations]
         skipped: Counter[str] = Counter()
@@ -225,7 +226,7 @@ class MessageFormat(abc.ABC):
         return [Parsed(join([result.batch for result in parsed], joined), rejected, edits, skipped)]
 
 
-_PASSED = (TooManyRefusedError, MemoryError)
+_PASSED = (TooManyRejectedError, MemoryError)
 """What a door lets pass: the caller wants no more, or this process has no memory, for whatever message."""
 
 
@@ -268,7 +269,7 @@ def joined_message(messages: Sequence[Message]) -> Message:
     """The texts of messages of one source, joined by newlines, for spans in them; see `joined_of`."""
     text = b"\n".join([message.text for message in messages])
     first = messages[0] if messages else Message(b"", 0)
-    return Message(text, 0, first.source, refused_at_most=first.refused_at_most)
+    return Message(text, 0, first.source, rejected_at_most=first.rejected_at_most)
 
 
 def joined_of(messages: Sequence[Message]) -> Joined:

@@ -24,7 +24,7 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.meter import NoRoomError, charge_json
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.batches import concatenate
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined, Origins
@@ -38,28 +38,28 @@ from timebeam.schema.formats.base import (
     joined_of,
     separated,
 )
-from timebeam.schema.formats.refusals import Refusals
+from timebeam.schema.formats.record_rejections import Rejections
 
 _AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineRecord:
-    """A record from the slow path: its span in the text, and its point or refusal."""
+    """A record from the slow path: its span in the text, and its point or rejection."""
 
     start: int
     end: int
-    outcome: Point | RefusedError
+    outcome: Point | RejectedError
 
     @classmethod
     def of(cls, text: bytes, start: int, end: int, read: Callable[[str], Point]) -> LineRecord:
-        """The record of one line of UTF-8; `read` gives its point, or raises RefusedError."""
-        outcome: Point | RefusedError
+        """The record of one line of UTF-8; `read` gives its point, or raises RejectedError."""
+        outcome: Point | RejectedError
         try:
             outcome = read(text[start:end].decode())
         except UnicodeDecodeError as error:
-            outcome = RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the line")
-        except RefusedError as error:
+            outcome = RejectedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the line")
+        except RejectedError as error:
             outcome = error
         return cls(start, end, outcome)
 
@@ -164,21 +164,23 @@ class LinewiseFormat(MessageFormat):
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
     ) -> Parsed:
-        """The records in these lines (or other spans) of a text; `joined` as in `Refusals`."""
+        """The records in these lines (or other spans) of a text; `joined` as in `Rejections`."""
         if self.framing is Framing.JSON:
             charge_json(message.text)
         starts, ends = self.split(message.text, starts, ends)
-        refusals = Refusals(message, joined)
+        rejections = Rejections(message, joined)
         batch = PointBatch.of([], message.arrival_ms)
         for first in range(0, len(starts), _AT_ONCE):
             last = first + _AT_ONCE
-            new_points = self._read_some(message, starts[first:last], ends[first:last], refusals)
+            new_points = self._read_some(message, starts[first:last], ends[first:last], rejections)
             if len(new_points):
                 batch = concatenate(batch, new_points) if len(batch) else new_points
-        return Parsed(batch, refusals.rejected())
+        return Parsed(batch, rejections.rejected())
 
-    def _read_some(self, message: Message, starts: Int64s, ends: Int64s, refusals: Refusals) -> PointBatch:
-        """The points of some lines of a text; adds their refusals to `refusals`."""
+    def _read_some(
+        self, message: Message, starts: Int64s, ends: Int64s, rejections: Rejections
+    ) -> PointBatch:
+        """The points of some lines of a text; adds their rejections to `rejections`."""
         text = message.text
         fast, slow = self.columnar(text, starts, ends)
         points: list[Point] = []
@@ -187,17 +189,17 @@ class LinewiseFormat(MessageFormat):
             count = len(points)
             try:
                 for record in self.records(text, int(starts[line]), int(ends[line])):
-                    if isinstance(record.outcome, RefusedError):
-                        refusals.add(record.start, record.end, record.outcome)
+                    if isinstance(record.outcome, RejectedError):
+                        rejections.add(record.start, record.end, record.outcome)
                     else:
                         points.append(record.outcome)
                         spans.append((record.start, record.end))
             except NoRoomError as error:
-                if refusals.is_of_many:
+                if rejections.is_of_many:
                     raise  # for each message there is as much room
                 del points[count:], spans[count:]
-                why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
-                refusals.add(int(starts[line]), int(ends[line]), why)
+                why = RejectedError(Reason.CORRUPT_MESSAGE, str(error))
+                rejections.add(int(starts[line]), int(ends[line]), why)
         return _batch(message, fast, points, spans)
 
 
@@ -381,7 +383,7 @@ class LineFormat(LinewiseFormat):
             numbers.reverse()
         line = skeleton[0] + numbers[0] + skeleton[1] + numbers[1] + skeleton[2]
         outcomes = [record.outcome for record in self.records(line, 0, len(line))]
-        if len(outcomes) != 1 or isinstance(outcomes[0], RefusedError):
+        if len(outcomes) != 1 or isinstance(outcomes[0], RejectedError):
             return None
         series, time_ms, in_ms, value = outcomes[0]
         proven = (time_ms, in_ms, value) == (_PROBE_TIME * 1000, False, _PROBE_VALUE)

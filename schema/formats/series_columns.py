@@ -17,16 +17,16 @@ import numpy as np
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_series, text_bytes
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.histograms import Histogram, SeriesPoint, encode
 from timebeam.schema.core.points import Series, add_tag
 from timebeam.schema.core.rejections import Spans
 
-Outcome = Series | RefusedError
+Outcome = Series | RejectedError
 """What the bytes of a series stand for."""
 
-Refusal = tuple[int, int, RefusedError]
-"""The span of a record that is refused, and why."""
+Rejection = tuple[int, int, RejectedError]
+"""The span of a record that is rejected, and why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Samples:
       times_ms: int64[n].
       kinds, bits: uint8[n], int64[n], as in `PointBatch`.
       starts, ends: int64[n], the span of the record that each sample is in.
-      refusals: (a span, why) of records that are refused as a whole.
+      rejections: (a span, why) of records that are rejected as a whole.
       payloads: as in `PointBatch`.
       wholes: as in `Origins`.
     """
@@ -51,14 +51,14 @@ class Samples:
     bits: Int64s
     starts: Int64s
     ends: Int64s
-    refusals: Sequence[Refusal] = ()
+    rejections: Sequence[Rejection] = ()
     payloads: Sequence[bytes] = ()
     wholes: Spans | None = None
 
     @classmethod
     def join(cls, groups: Sequence[Samples]) -> Samples:
         """The samples of several groups, in the order of their bytes, without `wholes`."""
-        groups = [group for group in groups if len(group.index) or group.refusals]
+        groups = [group for group in groups if len(group.index) or group.rejections]
         if len(groups) == 1:
             return groups[0]
         sizes = np.cumsum([0, *(len(group.outcomes) for group in groups)]).tolist()
@@ -85,7 +85,9 @@ class Samples:
             bits,
             starts,
             ends,
-            sorted((refusal for group in groups for refusal in group.refusals), key=lambda each: each[:2]),
+            sorted(
+                (rejection for group in groups for rejection in group.rejections), key=lambda each: each[:2]
+            ),
             [payload for group in groups for payload in group.payloads],
         )
 
@@ -160,7 +162,7 @@ def _size(key: Hashable, outcome: Outcome) -> int:
     """About the bytes of a key and what it stands for."""
     size = len(key) if isinstance(key, bytes | str) else 0
     size += sum(len(each) for each in key if isinstance(each, bytes)) if isinstance(key, tuple) else 0
-    if isinstance(outcome, RefusedError):
+    if isinstance(outcome, RejectedError):
         return size + len(outcome.message)
     return size + len(outcome.metric) + text_bytes(outcome.tags + outcome.resources)
 
@@ -177,13 +179,13 @@ class SampleGatherer:
         self._index, self._integers, self._doubles = array("q"), array("q"), array("d")
         self._kinds = bytearray()
         self._records: list[tuple[int, int, int, int]] = []  # (points, time, start, end)
-        self._refusals: list[Refusal] = []
+        self._rejections: list[Rejection] = []
 
     def add(self, base: Outcome, time_ms: int, points: Iterable[SeriesPoint], span: tuple[int, int]) -> None:
         """Adds the points of series made of `base`, of the record with this span.
 
         Raises:
-          RefusedError: an integer needs more than 64 bits, or a histogram has too many buckets.
+          RejectedError: an integer needs more than 64 bits, or a histogram has too many buckets.
           NoRoomError: there is no room for them.
         """
         values = list(points)  # all of them or, if that raises, none
@@ -191,7 +193,7 @@ class SampleGatherer:
         payload_count = len(self._payloads)
         for each in values:
             if isinstance(each.value, int) and not -(1 << 63) <= each.value < 1 << 63:
-                raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, "a count that needs more than 64 bits")
+                raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, "a count that needs more than 64 bits")
             if isinstance(each.value, Histogram):
                 self._payloads.append(encode(each.value, self._histogram_id))
         for suffix, tag, value in values:
@@ -217,9 +219,9 @@ class SampleGatherer:
         self._integers.append(integer)
         self._doubles.append(double)
 
-    def refuse(self, why: RefusedError, span: tuple[int, int]) -> None:
-        """Adds the refusal of a record."""
-        self._refusals.append((*span, why.with_traceback(None)))
+    def reject(self, why: RejectedError, span: tuple[int, int]) -> None:
+        """Adds the rejection of a record."""
+        self._rejections.append((*span, why.with_traceback(None)))
 
     def finish(self) -> Samples:
         """What was gathered."""
@@ -230,7 +232,7 @@ class SampleGatherer:
         bits = np.where(kinds == Kind.FLOAT, doubles, np.frombuffer(self._integers, np.int64))
         index = np.frombuffer(self._index, np.int64)
         return Samples(
-            self._outcomes, index, times_ms, kinds, bits, starts, ends, self._refusals, self._payloads
+            self._outcomes, index, times_ms, kinds, bits, starts, ends, self._rejections, self._payloads
         )
 
 
@@ -241,6 +243,6 @@ def _derived(base: Series, suffix: str, tag: tuple[str, str] | None, _: int) -> 
     try:
         if tag is not None:
             add_tag(tags, *tag)
-    except RefusedError as error:
+    except RejectedError as error:
         return error
     return Series.of(base.metric + suffix, tags, dict(base.resources))

@@ -1,4 +1,4 @@
-"""Formats whose messages are read as a refused_records, many together; a damaged one is refused as a whole.
+"""Formats whose messages are read as a rejected_records, many together; a corrupt one is rejected as a whole.
 
 A subclass reads the text of joined messages into `Samples` (`timebeam.schema.formats.series_columns`).
 """
@@ -16,8 +16,8 @@ import numpy as np
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.meter import metered
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.bits.wire_fields import PADDING, DamagedMessagesError
+from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.bits.wire_fields import PADDING, CorruptMessagesError
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined, Origins, Rejected, grouped, is_listed, records_of
 from timebeam.schema.formats.base import (
@@ -30,12 +30,12 @@ from timebeam.schema.formats.base import (
     joined_of,
     separated,
 )
-from timebeam.schema.formats.refusals import Refusals
-from timebeam.schema.formats.series_columns import Refusal, Samples, SeriesCache
+from timebeam.schema.formats.record_rejections import Rejections
+from timebeam.schema.formats.series_columns import Rejection, Samples, SeriesCache
 
 
 class WholeFormat(MessageFormat):
-    """A format of messages that are read as a whole; a damaged one is refused as a whole."""
+    """A format of messages that are read as a whole; a corrupt one is rejected as a whole."""
 
     framing = Framing.NONE
 
@@ -48,7 +48,7 @@ class WholeFormat(MessageFormat):
         """The text of a message, unpacked.
 
         Raises:
-          RefusedError: it is damaged.
+          RejectedError: it is corrupt.
         """
         return text
 
@@ -66,7 +66,7 @@ class WholeFormat(MessageFormat):
           skipped: counts what is left out, see `Parsed`.
 
         Raises:
-          DamagedMessagesError: some messages are damaged.
+          CorruptMessagesError: some messages are corrupt.
         """
 
     def parse(self, message: Message) -> Parsed:
@@ -74,12 +74,12 @@ class WholeFormat(MessageFormat):
         parsed, *rest = self.parse_all([message])
         if not rest:
             return parsed
-        why = RefusedError(Reason.CORRUPT_MESSAGE, f"lines of more than {LARGEST} bytes unpacked")
-        return Parsed(PointBatch.of([], message.arrival_ms), [_refused(message, why)])
+        why = RejectedError(Reason.CORRUPT_MESSAGE, f"lines of more than {LARGEST} bytes unpacked")
+        return Parsed(PointBatch.of([], message.arrival_ms), [_rejected(message, why)])
 
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; messages are read together, up to 64 MiB of them unpacked."""
-        refused: list[Rejected] = []
+        rejected: list[Rejected] = []
         plain: list[Message] = []
         size = 0
         for message in messages:
@@ -89,20 +89,20 @@ class WholeFormat(MessageFormat):
                     with metered():
                         unpacked.append(dataclasses.replace(record, text=self.plain(record.text)))
                 except Exception as error:  # see `MessageFormat.parse`
-                    refused.append(self._failure(record, error))
+                    rejected.append(self._failure(record, error))
             added = sum(len(record.text) for record in unpacked)
             if plain and size + added > LARGEST:
-                yield from self._parse_plain(plain, refused)
-                refused, plain, size = [], [], 0
+                yield from self._parse_plain(plain, rejected)
+                rejected, plain, size = [], [], 0
             plain += unpacked
             size += added
-        yield from self._parse_plain(plain, refused)
+        yield from self._parse_plain(plain, rejected)
 
-    def _parse_plain(self, plain: list[Message], refused: list[Rejected]) -> Iterator[Parsed]:
-        """What unpacked messages hold, and refusals of others."""
+    def _parse_plain(self, plain: list[Message], rejected: list[Rejected]) -> Iterator[Parsed]:
+        """What unpacked messages hold, and rejections of others."""
         for parsed in super().parse_all(plain):
-            yield dataclasses.replace(parsed, rejected=[*refused, *parsed.rejected])
-            refused = []
+            yield dataclasses.replace(parsed, rejected=[*rejected, *parsed.rejected])
+            rejected = []
 
     def _parse(self, message: Message) -> Parsed:
         """As `_parse_all`, of one message."""
@@ -113,9 +113,9 @@ class WholeFormat(MessageFormat):
         return [self._parse_together(messages)]
 
     def _parse_together(self, plain: Sequence[Message]) -> Parsed:
-        """What unpacked messages hold, without those that are damaged."""
-        refused: list[Rejected] = []
-        while True:  # once, and once more for each level of a message that can be damaged
+        """What unpacked messages hold, without those that are corrupt."""
+        rejected: list[Rejected] = []
+        while True:  # once, and once more for each level of a message that can be corrupt
             joined = joined_of(plain)
             text = joined_message(plain)
             ends = joined.starts + [len(message.text) for message in plain]
@@ -125,13 +125,13 @@ class WholeFormat(MessageFormat):
                 with metered():
                     samples = self.samples(text.text + PADDING, joined.starts, ends.astype(np.int64), skipped)
                 break
-            except DamagedMessagesError as error:
-                damaged = set((np.searchsorted(joined.starts, error.positions, "right") - 1).tolist())
-                why = RefusedError(Reason.CORRUPT_MESSAGE, str(error))
-                refused = [*refused, *(_refused(plain[number], why) for number in sorted(damaged))]
-                plain = [message for number, message in enumerate(plain) if number not in damaged]
+            except CorruptMessagesError as error:
+                corrupt = set((np.searchsorted(joined.starts, error.positions, "right") - 1).tolist())
+                why = RejectedError(Reason.CORRUPT_MESSAGE, str(error))
+                rejected = [*rejected, *(_rejected(plain[number], why) for number in sorted(corrupt))]
+                plain = [message for number, message in enumerate(plain) if number not in corrupt]
         parsed = self._parsed(text, samples, joined, plain, skipped)
-        return Parsed(parsed.batch, [*refused, *parsed.rejected], (), skipped, self._histogram_counts)
+        return Parsed(parsed.batch, [*rejected, *parsed.rejected], (), skipped, self._histogram_counts)
 
     def _parsed(
         self,
@@ -141,7 +141,7 @@ class WholeFormat(MessageFormat):
         plain: Sequence[Message],
         skipped: Counter[str],
     ) -> Parsed:
-        """The good samples as points, and the refusals of the others; counts those that are skipped.
+        """The good samples as points, and the rejections of the others; counts those that are skipped.
 
         Args:
           message: the joined texts of the messages `plain`, which may list the samples that are read.
@@ -156,19 +156,19 @@ class WholeFormat(MessageFormat):
             samples, finite = samples.take(np.flatnonzero(finite)), finite[finite]
         in_range = (samples.times_ms >= FIRST_MILLISECOND) & (samples.times_ms <= LAST_MILLISECOND)
         good = in_range & finite
-        if RefusedError in set(map(type, samples.outcomes)):
+        if RejectedError in set(map(type, samples.outcomes)):
             is_series = np.array([isinstance(outcome, Series) for outcome in samples.outcomes], np.bool_)
             good &= is_series[samples.index]
-        refusals = Refusals(message, joined, separator=b"")
-        if samples.refusals or not good.all():
-            starts = np.array([each[0] for each in samples.refusals], np.int64)
+        rejections = Rejections(message, joined, separator=b"")
+        if samples.rejections or not good.all():
+            starts = np.array([each[0] for each in samples.rejections], np.int64)
             listed = _listed(starts, joined, plain)
-            records = list(samples.refusals if listed is None else compress(samples.refusals, listed))
-            _refuse(samples, np.flatnonzero(~good), refusals, records)
+            records = list(samples.rejections if listed is None else compress(samples.rejections, listed))
+            _reject(samples, np.flatnonzero(~good), rejections, records)
             all_used &= bool(good.all())
             samples = samples.take(np.flatnonzero(good))
         batch = self._batch(message, samples, all_used=all_used)
-        return separated(Parsed(batch, refusals.rejected()), joined)
+        return separated(Parsed(batch, rejections.rejected()), joined)
 
     def _batch(self, message: Message, samples: Samples, *, all_used: bool) -> PointBatch:
         """Good samples as a batch; each series once, and none without points."""
@@ -198,20 +198,20 @@ class WholeFormat(MessageFormat):
         )
 
 
-def _time_error(time_ms: int) -> RefusedError:
+def _time_error(time_ms: int) -> RejectedError:
     if time_ms <= 0:
-        return RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {time_ms} ms: it must be above 0")
-    return RefusedError(
+        return RejectedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {time_ms} ms: it must be above 0")
+    return RejectedError(
         Reason.TIMESTAMP_OUT_OF_RANGE,
         f"time {time_ms} ms is not from 1970-02-19 to 2106-02-07; is the unit right?",
     )
 
 
-def _refused(message: Message, why: RefusedError) -> Rejected:
-    """The refusal of a whole message."""
-    refusals = Refusals(message)
-    refusals.add(0, len(message.text), why)
-    (rejected,) = refusals.rejected()
+def _rejected(message: Message, why: RejectedError) -> Rejected:
+    """The rejection of a whole message."""
+    rejections = Rejections(message)
+    rejections.add(0, len(message.text), why)
+    (rejected,) = rejections.rejected()
     return dataclasses.replace(
         rejected, arrival_ms=message.arrival_ms, envelope=message.envelope, records=message.records
     )
@@ -230,34 +230,36 @@ def _listed(starts: Int64s, joined: Joined, plain: Sequence[Message]) -> Bools |
     return listed_records
 
 
-def _refuse(samples: Samples, points: Int64s, refusals: Refusals, refused_records: Sequence[Refusal]) -> None:
-    """Adds a refusal for each payload and reason: the first message, and how many points it stands for.
+def _reject(
+    samples: Samples, points: Int64s, rejections: Rejections, rejected_records: Sequence[Rejection]
+) -> None:
+    """Adds a rejection for each payload and reason: the first message, and how many points it stands for.
 
     Args:
-      points: the numbers of the samples that are refused.
-      refused_records: the records that are refused as a whole.
+      points: the numbers of the samples that are rejected.
+      rejected_records: the records that are rejected as a whole.
     """
     names: dict[int, str] = {}
 
-    def why(number: int) -> RefusedError:
+    def why(number: int) -> RejectedError:
         if number < 0:
-            return refused_records[number][2]
+            return rejected_records[number][2]
         series, time_ms = int(samples.index[number]), int(samples.times_ms[number])
         outcome = samples.outcomes[series]
-        if isinstance(outcome, RefusedError):
+        if isinstance(outcome, RejectedError):
             return outcome
         if not FIRST_MILLISECOND <= time_ms <= LAST_MILLISECOND:
             return _time_error(time_ms)
         if series not in names:
             names[series] = str(outcome)[:200]
         value = float(samples.bits[number : number + 1].view(np.float64)[0])
-        return RefusedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value} of {names[series]}")
+        return RejectedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value} of {names[series]}")
 
-    spans = np.array([each[:2] for each in refused_records], np.int64).reshape(-1, 2)
+    spans = np.array([each[:2] for each in rejected_records], np.int64).reshape(-1, 2)
     starts = np.concatenate([samples.starts[points], spans[:, 0]])
     ends = np.concatenate([samples.ends[points], spans[:, 1]])
-    numbers = np.concatenate([points, np.arange(-len(refused_records), 0)])
+    numbers = np.concatenate([points, np.arange(-len(rejected_records), 0)])
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], ends[order]
     for start, end, error, group in grouped(starts, ends, samples.wholes, numbers[order], why):
-        refusals.add(start, end, error, len(group), records_of(starts[group], ends[group], (start, end)))
+        rejections.add(start, end, error, len(group), records_of(starts[group], ends[group], (start, end)))

@@ -139,10 +139,10 @@ class Intervals:
         )
 
     def add(self, batch: PointBatch) -> bool:
-        """Adds points; within a batch the latest arrival wins an instant.
+        """Adds points; within a batch the latest arrival wins a time.
 
         Returns:
-          False if a series has points that are not later than those of the batches before: one instant may
+          False if a series has points that are not later than those of the batches before: one time may
           be in two batches, so all points must be read together.
         """
         if not len(batch):
@@ -217,7 +217,7 @@ def _runs(batch: PointBatch, starts: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _overlap(series_numbers: Int64s, firsts_ms: Int64s, lasts_ms: Int64s) -> bool:
-    """Whether two runs of one series may have the same instant."""
+    """Whether two runs of one series may have the same time."""
     order = np.lexsort((firsts_ms, series_numbers))
     series_numbers, firsts_ms, lasts_ms = series_numbers[order], firsts_ms[order], lasts_ms[order]
     return bool(((series_numbers[1:] == series_numbers[:-1]) & (firsts_ms[1:] <= lasts_ms[:-1])).any())

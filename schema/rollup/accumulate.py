@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.accumulators import (
@@ -52,7 +52,7 @@ class BucketNumbers(NamedTuple):
 
 
 def aggregatable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
-    """(the points that are finite numbers, the refusals of the others)."""
+    """(the points that are finite numbers, the rejections of the others)."""
     no_number = batch.kinds > Kind.FLOAT
     if not no_number.any() and np.isfinite(batch.bits.view(np.float64)).all():
         return batch, []  # the bits of most integers are finite floats too
@@ -60,12 +60,12 @@ def aggregatable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     if not bad.any():
         return batch, []
 
-    def why(point: int) -> RefusedError:
+    def why(point: int) -> RejectedError:
         if no_number[point]:
-            return RefusedError(Reason.VALUE_NOT_STORABLE, "only numbers can be rolled up")
-        return RefusedError(Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite")
+            return RejectedError(Reason.VALUE_NOT_STORABLE, "only numbers can be rolled up")
+        return RejectedError(Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite")
 
-    return batch.take(np.flatnonzero(~bad)), batch.refuse(np.flatnonzero(bad), why, Stage.ENCODE)
+    return batch.take(np.flatnonzero(~bad)), batch.reject(np.flatnonzero(bad), why, Stage.ENCODE)
 
 
 def accumulate(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool = True) -> Buckets:
@@ -77,9 +77,9 @@ def runs(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool =
     """The buckets of the points of a batch, in any order, as parts that must be merged.
 
     Args:
-      batch: finite numbers in any order, one per series and instant.
+      batch: finite numbers in any order, one per series and time.
       interval_s: length of a bucket; buckets are counted from 1970.
-      ties: count all points of one series and instant; first and last are then any of them.
+      ties: count all points of one series and time; first and last are then any of them.
       ends: compute first and last.
 
     Raises:
@@ -107,7 +107,7 @@ def _by_kind(
 
     Args:
       starts: int64[n], the number of each point's bucket, counted from 1970.
-      is_repeated: the points are sorted, and equal instants have been handled.
+      is_repeated: the points are sorted, and equal times have been handled.
     """
     cuts = first_of_each(batch.index, starts)
     if not is_repeated:
@@ -203,7 +203,7 @@ def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
     """The points sorted by series and time.
 
     Raises:
-      ValueError: two points of one series and instant, without `ties`.
+      ValueError: two points of one series and time, without `ties`.
     """
     if not ascending(batch.index, batch.times_ms):
         batch = batch.take(order_of(batch.index, batch.times_ms))
@@ -302,7 +302,7 @@ class Accumulator:
     """Adds points to accumulators of several lengths in seconds.
 
     Args:
-      ties: count all points of one series and instant.
+      ties: count all points of one series and time.
       ends: compute first and last.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 docs/spec/opentsdb.md §7.1; rollup/RollupConfig and rollup/RollupInterval of OpenTSDB 2.4.1. TSDs ignore
 unknown fields, so they can share a file with this project. Configurations that OpenTSDB accepts and then
-fails on are refused. Parsed by `timebeam.schema.rollup.config_json`.
+fails on are rejected. Parsed by `timebeam.schema.rollup.config_json`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.bits.times import parse_duration
 from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.day_plan import RowSpan
@@ -88,7 +88,7 @@ class RollupInterval:
             raise RollupConfigError("delaySla: give at least 1s")
 
     def _check_interval(self) -> None:
-        """Refuses intervals that do not divide rows into 12 to 3840 equal parts counted from 1970."""
+        """Rejects intervals that do not divide rows into 12 to 3840 equal parts counted from 1970."""
         try:
             length_ms = parse_duration(self.interval)
         except ValueError as error:
@@ -215,7 +215,7 @@ class RollupConfig:
                 )
 
     def check_written(self) -> None:
-        """Refuses to write numbers that no TSD reads.
+        """Rejects to write numbers that no TSD reads.
 
         Raises:
           RollupConfigError: an aggregator that is computed here has `APPEND_ID`.
@@ -300,13 +300,13 @@ class RollupConfig:
         """The series under which the rollups of a series are stored.
 
         Raises:
-          RefusedError: with `tag_raw`, the series already has this tag with another value.
+          RejectedError: with `tag_raw`, the series already has this tag with another value.
         """
         if not self.tag_raw:
             return series
         tag_value = dict(series.tags).get(self.agg_tag_key, self.raw_agg_tag_value)
         if tag_value.upper() != self.raw_agg_tag_value.upper():
-            raise RefusedError(
+            raise RejectedError(
                 Reason.SERIES_NOT_STORABLE,
                 f"tag {self.agg_tag_key}={tag_value}: in rollups of single series it is "
                 f"{self.raw_agg_tag_value}",

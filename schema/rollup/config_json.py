@@ -1,6 +1,6 @@
 """Parses the JSON of a rollup configuration (docs/spec/opentsdb.md §7.1).
 
-Unknown fields, wrong types and duplicate keys are refused.
+Unknown fields, wrong types and duplicate keys are rejected.
 """
 
 from __future__ import annotations
@@ -133,6 +133,6 @@ class _ConfigObject:
             raise RollupConfigError(self._name(str(error))) from None
 
     def end(self) -> None:
-        """Refuses unknown fields: those that have not been read."""
+        """Rejects unknown fields: those that have not been read."""
         if self._unread:
             raise RollupConfigError(f"{self._name(next(iter(self._unread)))}: no such field")

@@ -36,7 +36,7 @@ MOST_VALUES = 100_000
 """The tag values of a key that are counted where they have a limit, and the greatest such limit."""
 
 MOST_KEYS = 100
-"""The tag keys of a metric whose values are counted; a limit of values refuses new series with more."""
+"""The tag keys of a metric whose values are counted; a limit of values rejects new series with more."""
 
 _SERIES, _VALUES = b"series", b"v"
 _LOG_REGISTERS = 12
@@ -147,7 +147,7 @@ class SeriesCount:
         """Adds what the cells of a row have counted.
 
         Raises:
-          ValueError: a cell is damaged.
+          ValueError: a cell is corrupt.
         """
         from datasketches import hll_union, tgt_hll_type
 
@@ -199,7 +199,7 @@ class SeriesCount:
 
 
 def _sketch(raw: bytes) -> Any:
-    """A stored sketch; raises ValueError if it is damaged."""
+    """A stored sketch; raises ValueError if it is corrupt."""
     from datasketches import hll_sketch
 
     try:

@@ -45,7 +45,7 @@ from timebeam.transforms.query.budget import (
 )
 from timebeam.transforms.query.evaluate import Evaluated, evaluate
 from timebeam.transforms.read.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.changed_hours import hours_note, read_days, touched_table
+from timebeam.transforms.rollup.changed_hours import changed_hours_table, hours_note, read_days
 from timebeam.transforms.rollup.hour_leases import claim, release
 
 BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
@@ -200,7 +200,7 @@ def test_an_hour_that_is_marked_meanwhile_is_read_from_points(
     assert answer(api, url)[1][0]["dps"] == {str(DAY): 1, str(DAY + HOUR): 4}
     send(store, tmp_path, {(series, DAY + 2): 8})
     (day,) = read_days(TableReader(store.target), store.layout)
-    table = touched_table(store.layout).name
+    table = changed_hours_table(store.layout).name
     (lease,) = claim(store.target, table, [day.leases], 60, {day.leases.key: hours_note([DAY])})
     check(api, url)
     release(store.target, table, [lease], {}, {})

@@ -183,8 +183,8 @@ def random_points(
     arrival_ms = FIRST_MS
     while len(found) < len(points):
         part = points[len(found) : len(found) + rng.randint(1, most)]
-        instants = {(point.series, point.time) for point in part}
-        part = part if len(instants) == len(part) else part[:1]
+        times = {(point.series, point.time) for point in part}
+        part = part if len(times) == len(part) else part[:1]
         found += [point._replace(arrival_ms=arrival_ms) for point in part]
         arrival_ms += 1
     return found

@@ -20,6 +20,7 @@ from tests.system.steps import (
     SERIES,
     START_S,
     Again,
+    ChangedRange,
     Compact,
     Copy,
     Delete,
@@ -38,7 +39,6 @@ from tests.system.steps import (
     Seal,
     Setup,
     Step,
-    Touched,
     Trouble,
     Value,
 )
@@ -109,7 +109,7 @@ class _Draw:
         if self._compacts:
             draws[self._compact] = 3
         if self._seals:
-            draws[self._seal] = 9
+            draws[self._archive_some] = 9
             return self._rng.choices(list(draws), list(draws.values()))[0](before)
         draws[self._delete] = 2  # these do not read an archive
         if self._layout == "opentsdb":
@@ -240,13 +240,13 @@ class _Draw:
         return Rollup(*self._span(0.6), self._trouble(["pass", "abort", "kill"]))
 
     def _touched(self, _: list[Step]) -> Step:
-        return Touched()
+        return ChangedRange()
 
     def _compact(self, _: list[Step]) -> Step:
         form = self._rng.choice(("compacted", "compacted", "append"))
         return Compact(*self._span(0.6), form, self._trouble(["pass", "abort", "kill"]))
 
-    def _seal(self, _: list[Step]) -> Step:
+    def _archive_some(self, _: list[Step]) -> Step:
         trouble = self._trouble(["pass", "abort", "kill"])
         return Seal(*self._span(0.6), self._rng.random() < 0.6, trouble)
 

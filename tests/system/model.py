@@ -97,8 +97,8 @@ class Model:
                 _replace(self.histograms, column, Version(file.arrival_ms, point.value))
         else:
             rank = next(iter(self._appends)) if append else file.arrival_ms
-            for instant, value in {(point.series, point.time_ms): point.value for point in stored}.items():
-                _replace(self.points, instant, Version(rank, as_stored(self.layout, value)))
+            for time, value in {(point.series, point.time_ms): point.value for point in stored}.items():
+                _replace(self.points, time, Version(rank, as_stored(self.layout, value)))
         self.metrics |= {SERIES[point.series][0] for point in stored}
         named = file.points if only is None else stored  # tags get UIDs though their metric is refused
         self.tag_keys |= {key for point in named for key, _ in SERIES[point.series][1]}
@@ -115,11 +115,11 @@ class Model:
                 values[key].add(version.value)
         for file in files:
             for point in file.points:
-                instant = point.series, point.time_ms
+                time = point.series, point.time_ms
                 if file.format == HISTOGRAMS:
-                    values[*instant, point.in_ms].add(point.value)
+                    values[*time, point.in_ms].add(point.value)
                 elif storable(self.layout, point.value):
-                    values[instant].add(as_stored(self.layout, point.value))
+                    values[time].add(as_stored(self.layout, point.value))
         return values
 
     def delete(self, series: int, hour_s: int) -> None:
@@ -154,22 +154,22 @@ class Model:
 
     def export(self, first_ms: int, end_ms: int) -> None:
         """Exports the points of [first_ms, end_ms), in place of what was exported of this time."""
-        _drop(self.exported, lambda instant: first_ms <= instant[1] < end_ms)
+        _drop(self.exported, lambda time: first_ms <= time[1] < end_ms)
         self.exported |= {
-            instant: version for instant, version in self.points.items() if first_ms <= instant[1] < end_ms
+            time: version for time, version in self.points.items() if first_ms <= time[1] < end_ms
         }
 
     def copy(self, start_ms: int, end_ms: int) -> int:
         """Copies the points of a time range, both ends included; how many must be refused."""
         refused = 0
-        for instant, version in self.points.items():
-            if not start_ms <= instant[1] <= end_ms:
+        for time, version in self.points.items():
+            if not start_ms <= time[1] <= end_ms:
                 continue
             if not storable(self.copy_layout, version.value):
                 refused += 1
             else:
                 copied = Version(version.rank, as_stored(self.copy_layout, version.value))
-                _replace(self.copied, instant, copied)
+                _replace(self.copied, time, copied)
         if self.copy_layout == "opentsdb":
             for column, version in self.histograms.items():
                 if start_ms <= column[1] <= end_ms:

@@ -228,7 +228,7 @@ def _expire() -> Job:
     return Job(arguments, changes)
 
 
-def _seal(*, delete_source: bool) -> Job:
+def _archive_some(*, delete_source: bool) -> Job:
     def arguments(stores: Stores) -> list[str]:
         hours = (int(time.time()) - START_S) // HOUR_S - HOURS
         return [
@@ -288,8 +288,8 @@ JOBS: Mapping[str, Job] = {
     "delete-tag": _delete("tag", at_ms(1, 1200), at_ms(2, 1200), host="a"),
     "delete-other": _delete("other", at_ms(1, 1200), at_ms(2, 1200), OTHER),
     "expire": _expire(),
-    "seal": _seal(delete_source=True),
-    "seal-keep": _seal(delete_source=False),
+    "seal": _archive_some(delete_source=True),
+    "seal-keep": _archive_some(delete_source=False),
     "merge": _merge("tagv", "b", "a"),
     "merge-too": _merge("tagv", "d", "c"),
     "merge-back": _merge("tagv", "a", "b"),

@@ -128,7 +128,7 @@ class Rollup(_Data, frozen=True, tag=True):
     trouble: Trouble | None = None
 
 
-class Touched(_Data, frozen=True, tag=True):
+class ChangedRange(_Data, frozen=True, tag=True):
     """`timebeam rollup --touched`."""
 
 
@@ -192,7 +192,7 @@ Step: TypeAlias = (
     | Remove
     | Expire
     | Rollup
-    | Touched
+    | ChangedRange
     | Compact
     | Seal
     | Copy

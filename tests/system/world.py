@@ -22,6 +22,7 @@ from tests.system.steps import (
     SERIES,
     START_S,
     Again,
+    ChangedRange,
     Compact,
     Copy,
     Delete,
@@ -38,7 +39,6 @@ from tests.system.steps import (
     Rollup,
     Seal,
     Step,
-    Touched,
     Trouble,
     Value,
 )
@@ -104,13 +104,13 @@ class World:
             self._expire(step)
         elif isinstance(step, Rollup):
             self._roll_up(step)
-        elif isinstance(step, Touched):
+        elif isinstance(step, ChangedRange):
             self._redo_touched()
         elif isinstance(step, Compact):
             span = f"--start={START_S + step.start * HOUR_S}", f"--end={START_S + step.end * HOUR_S}"
             self._finish(["compact", *self._tables.flags, *span, f"--form={step.form}"], step.trouble)
         elif isinstance(step, Seal):
-            self._seal(step)
+            self._archive_some(step)
         elif isinstance(step, Copy):
             self._copy(step)
         elif isinstance(step, Export):
@@ -158,7 +158,7 @@ class World:
         self._model.expire(step.metric, START_S + step.days * DAY_S, rollups_end_s)
         self._check_rollups(self._model.rollups)
 
-    def _seal(self, step: Seal) -> None:
+    def _archive_some(self, step: Seal) -> None:
         end = (int(time.time()) - START_S) // HOUR_S - step.end
         arguments = [
             *(
@@ -358,7 +358,7 @@ class World:
             for entry in json.loads(ran.out)
         }
         for position, series in enumerate(SERIES):
-            count = sum(instant[0] == position for instant in self._model.points)
+            count = sum(moment[0] == position for moment in self._model.points)
             if count:
                 expect(counts.get(series) == count, "points counted", (series, counts.get(series), count))
 
@@ -389,11 +389,11 @@ class World:
         """After a run that broke off: each instant has its old value or one that was sent."""
         content = _content(self._tables)
         before = {**self._model.points, **self._model.histograms}
-        for (series, *instant), values in self._model.candidates(sent).items():
-            key = SERIES[series], *instant
+        for (series, *moment), values in self._model.candidates(sent).items():
+            key = SERIES[series], *moment
             stored = content.pop(key, None)
-            allowed = [_stored(instant, value) for value in values]
-            new = (series, *instant) not in before
+            allowed = [_stored(moment, value) for value in values]
+            new = (series, *moment) not in before
             expect(
                 stored in allowed or (new and stored is None),
                 "points after a run that failed",

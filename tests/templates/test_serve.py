@@ -77,9 +77,9 @@ def test_the_service_reads_one_instance_and_answers_named_callers() -> None:
         "google_cloud_run_v2_service",
         "google_cloud_run_v2_service_iam_member",
     }
-    (refusal,) = variables(FOLDER / "variables.tf")["invokers"]["validation"]
-    assert "allUsers" in refusal["condition"]
-    assert "allAuthenticatedUsers" in refusal["condition"]
+    (rejection,) = variables(FOLDER / "variables.tf")["invokers"]["validation"]
+    assert "allUsers" in rejection["condition"]
+    assert "allAuthenticatedUsers" in rejection["condition"]
 
 
 def test_cloud_run_waits_longer_than_the_server_and_sends_no_more_than_it_takes() -> None:

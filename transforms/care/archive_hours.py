@@ -43,7 +43,7 @@ from timebeam.transforms.care.closed_rows import (
     ClosedRow,
     buffered,
     by_series,
-    marked_hours,
+    changed_since,
     read_closed,
     select_closed,
 )
@@ -98,20 +98,20 @@ def archive_metric(
       VerifyError: a row that was read back differs from what was written.
       GoogleAPICallError: the service refuses a call, or does not answer.
     """
-    marked_s = marked_hours(job, metric)
-    for entries in buffered(read_closed(job, metric, marked_s)):
+    changed_s = changed_since(job, metric)
+    for entries in buffered(read_closed(job, metric, changed_s)):
         busy = sum(entry.is_busy for entry in entries)
         yield ArchiveTally(rows_read=len(entries), rows_busy=busy)
         for some in by_series([entry for entry in entries if entry.row.cells]):
-            yield _archive(job, some, marked_s, check)
+            yield _archive(job, some, changed_s, check)
 
 
 def _archive(
-    job: ArchiveJob, entries: Sequence[ClosedRow], marked_s: Int64s, check: Callable[[], None] | None
+    job: ArchiveJob, entries: Sequence[ClosedRow], changed_s: Int64s, check: Callable[[], None] | None
 ) -> ArchiveTally:
     """Archives data rows of one block that nobody writes to."""
-    closed, batch, damaged = _readable(job.layout, entries)
-    tally = ArchiveTally(rows_damaged=damaged, points_read=len(batch))
+    closed, batch, corrupt = _readable(job.layout, entries)
+    tally = ArchiveTally(rows_damaged=corrupt, points_read=len(batch))
     if job.dry_run or not len(batch):
         return tally
     code_of = _codes(job, closed, batch)
@@ -125,7 +125,7 @@ def _archive(
             break
         # Points that were deleted since they were read must not be written: a deletion replaces the archive
         # rows after it has changed the data rows, so either it is seen here, or nothing is written.
-        closed, batch, _ = _readable(job.layout, _read_again(job, closed, marked_s))
+        closed, batch, _ = _readable(job.layout, _read_again(job, closed, changed_s))
         keys_of = [_archive_keys(entry, code_of) for entry in closed]
         changes = list(_changes(job, batch, row_series, stored))
         written = _write(job, changes)
@@ -135,7 +135,7 @@ def _archive(
                 f"table {job.archive.table}: other programs keep changing rows; nothing was deleted: "
                 "run it again"
             )
-    # Read back, and nothing to change: the archive holds each point, or a later arrival at its instant.
+    # Read back, and nothing to change: the archive holds each point, or a later arrival at its time.
     tally = tally._replace(
         points_archived=sum(archive_rows.count_points(row) for row in stored.values()),
         bytes_archived=sum(len(cell.value) for row in stored.values() for cell in row.cells),
@@ -143,7 +143,7 @@ def _archive(
     return _delete(job, closed, keys_of, stored, tally, check) if job.delete_source else tally
 
 
-def _read_again(job: ArchiveJob, entries: Sequence[ClosedRow], marked_s: Int64s) -> Iterator[ClosedRow]:
+def _read_again(job: ArchiveJob, entries: Sequence[ClosedRow], changed_s: Int64s) -> Iterator[ClosedRow]:
     """Reads the rows again and selects the cells that can be archived now."""
     table = job.archive.data_table
     keys_of: dict[ColumnRange | None, list[bytes]] = {}
@@ -151,7 +151,7 @@ def _read_again(job: ArchiveJob, entries: Sequence[ClosedRow], marked_s: Int64s)
         keys_of.setdefault(entry.columns, []).append(entry.row.key)
     for columns, keys in keys_of.items():
         for row in read_rows(job.target, table, keys, columns).values():
-            yield select_closed(job, row, columns, marked_s)
+            yield select_closed(job, row, columns, changed_s)
 
 
 def _readable(layout: Archivable, entries: Iterable[ClosedRow]) -> tuple[list[ClosedRow], PointBatch, int]:
@@ -223,7 +223,7 @@ def _changes(
       stored: the archive rows that exist.
 
     Raises:
-      VerifyError: a row of the archive is damaged.
+      VerifyError: a row of the archive is corrupt.
     """
     heads, table = job.archive.heads, job.archive.table
     decoded = archive_rows.decode_archive_rows(

@@ -90,16 +90,16 @@ class ClosedRow(NamedTuple):
         return Series(f"{self.series.head.hex()} {self.series.tail.hex()}", ())
 
 
-def read_closed(job: ArchiveJob, metric: bytes, marked_s: Int64s) -> Iterator[ClosedRow]:
+def read_closed(job: ArchiveJob, metric: bytes, changed_s: Int64s) -> Iterator[ClosedRow]:
     """The data rows of a metric with points of closed hours."""
     reader = TableReader(job.target)
     for scan in job.archive.closed(metric, job.start_s * 1000, job.end_s * 1000, reader):
         for row in reader.scan(scan):
             with contextlib.suppress(ValueError):  # `timebeam check` reports it
-                yield select_closed(job, row, scan.columns, marked_s)
+                yield select_closed(job, row, scan.columns, changed_s)
 
 
-def select_closed(job: ArchiveJob, row: Row, columns: ColumnRange | None, marked_s: Int64s) -> ClosedRow:
+def select_closed(job: ArchiveJob, row: Row, columns: ColumnRange | None, changed_s: Int64s) -> ClosedRow:
     """Selects the cells of a data row that can be archived.
 
     Raises:
@@ -111,10 +111,10 @@ def select_closed(job: ArchiveJob, row: Row, columns: ColumnRange | None, marked
     is_busy = any(cell.timestamp_ms >= job.quiet_ms for cell in row.cells)
     if is_busy:
         is_taken[:] = False
-    elif len(marked_s):
-        is_marked = is_taken & np.isin(times_ms // HOUR_MS * HOUR_S, marked_s)
-        is_busy = bool(is_marked.any())
-        is_taken &= ~is_marked
+    elif len(changed_s):
+        is_changed = is_taken & np.isin(times_ms // HOUR_MS * HOUR_S, changed_s)
+        is_busy = bool(is_changed.any())
+        is_taken &= ~is_changed
     if not is_taken.all():
         cells, times_ms = list(itertools.compress(cells, is_taken.tolist())), times_ms[is_taken]
     return ClosedRow(row._replace(cells=cells), columns, series, times_ms, is_busy)
@@ -133,18 +133,18 @@ def _memory_of(entry: ClosedRow) -> int:
     return memory_of(entry.row)
 
 
-def marked_hours(job: ArchiveJob, metric: bytes) -> Int64s:
+def changed_since(job: ArchiveJob, metric: bytes) -> Int64s:
     """The starts, in s, of the hours of a metric that writers have marked since `quiet_ms`."""
-    marked_s = []
+    changed_s = []
     with contextlib.suppress(NotFound):  # without rollups there is no table of marks
-        marking = job.layout
-        marked_s = [
+        changing = job.layout
+        changed_s = [
             hour.start_s
-            for day in read_days(TableReader(job.target), marking, metric, job.start_s, job.end_s)
+            for day in read_days(TableReader(job.target), changing, metric, job.start_s, job.end_s)
             for hour in day.hours
             if hour.metric == metric and any(time_ms >= job.quiet_ms for _, time_ms in hour.times_ms)
         ]
-    return np.array(marked_s, np.int64)
+    return np.array(changed_s, np.int64)
 
 
 def buffered(entries: Iterable[ClosedRow]) -> Iterator[list[ClosedRow]]:

@@ -39,7 +39,7 @@ NAMESPACE = "timebeam-compact"
 
 
 class CompactTally(NamedTuple):
-    """Result of a compaction: rows read, rewritten and refused; cells and bytes of all rows read."""
+    """Result of a compaction: rows read, rewritten and rejected; cells and bytes of all rows read."""
 
     rows_read: int
     rows_rewritten: int
@@ -98,7 +98,7 @@ def _chunks(job: CompactJob) -> Iterator[Chunk]:
 
 
 class _CompactFn(beam.DoFn):
-    """`Chunk` in; compacts its rows; the refused mutations out."""
+    """`Chunk` in; compacts its rows; the rejected mutations out."""
 
     def __init__(self, job: CompactJob) -> None:
         self._job = job
@@ -123,7 +123,7 @@ class _CompactFn(beam.DoFn):
         metrics.work_done()
 
     def _write(self, chunk: Chunk, lease: RangeLease) -> Iterator[Rejected]:
-        """Compacts the rows of a chunk; the refused mutations."""
+        """Compacts the rows of a chunk; the rejected mutations."""
 
         def send(table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
             return mutate_rows(self._job.target, table, rows, lease.check)
@@ -196,9 +196,9 @@ def _count(row: Row, mutation: Row | None) -> None:
     COUNTERS.count("bytes_before", size)
     if mutation is not None:
         COUNTERS.count("rows_rewritten")
-        touched = {(cell.family, cell.qualifier) for cell in mutation.cells}
-        touched |= {(deletion.family, deletion.qualifier) for deletion in mutation.deleted}
-        replaced = [cell for cell in row.cells if (cell.family, cell.qualifier) in touched]
+        changed = {(cell.family, cell.qualifier) for cell in mutation.cells}
+        changed |= {(deletion.family, deletion.qualifier) for deletion in mutation.deleted}
+        replaced = [cell for cell in row.cells if (cell.family, cell.qualifier) in changed]
         cells += len(mutation.cells) - len(replaced)
         size += _bytes(row.key, mutation.cells) - _bytes(row.key, replaced)
     COUNTERS.count("cells_after", cells)
@@ -210,13 +210,13 @@ def _bytes(key: bytes, cells: Sequence[Cell]) -> int:
 
 
 class _TellFn(beam.DoFn):
-    """Counts refused mutations, logs the first ones, and passes all on."""
+    """Counts rejected mutations, logs the first ones, and passes all on."""
 
     def start_bundle(self) -> None:
         """Starts a new log."""
         self._skips = metrics.SkipLog(COUNTERS)
 
     def process(self, rejected: Rejected) -> Iterator[Rejected]:
-        metrics.count_refused(rejected)
+        metrics.count_rejected(rejected)
         self._skips.skip("rows_refused", f"a row is not compacted: {rejected.message}")
         yield rejected

@@ -46,7 +46,7 @@ from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.read.chunks import spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows, within
-from timebeam.transforms.rollup.changed_hours import TouchedMarker
+from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
@@ -109,7 +109,7 @@ class DeleteJob:
       killed: `start` and `rest` of `log_files`; this run completes the runs that began such a log and did not
         end it.
       interrupted: the logs of the runs to complete.
-      marker: marks changed hours for the next rollup; None if rollups stay.
+      hours_writer: marks changed hours for the next rollup; None if rollups stay.
       leases: of this run.
       moved: see `Leases.lease`.
       points, annotations: whether these are deleted.
@@ -121,7 +121,7 @@ class DeleteJob:
     tasks: Sequence[DeleteTask]
     newest_ms: int
     log: str
-    marker: TouchedMarker | None
+    hours_writer: ChangedHoursWriter | None
     killed: tuple[str, str]
     leases: Leases
     checksum: int | None = None
@@ -157,9 +157,9 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
             begun = root | "Begun" >> beam.Create([True], reshuffle=False)
             may_delete = begun | "Again" >> beam.Map(_again, job).with_output_types(bool)
         deleting = beam.ParDo(_DeleteFn(job), AsSingleton(may_delete)).with_output_types(int)
-        refused = chunks | "Delete" >> deleting
+        rejected = chunks | "Delete" >> deleting
         if not job.series:  # else more is deleted afterwards
-            refused | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.Map(_done, job)
+            rejected | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.Map(_done, job)
 
 
 def _chunks(job: DeleteJob) -> Iterator[DeleteChunk]:
@@ -248,14 +248,14 @@ def _begin(job: DeleteJob) -> None:
     write_begun(job.log, {"checksum": job.checksum, "newest_ms": job.newest_ms, "selections": selections})
 
 
-def _done(refused: int, job: DeleteJob) -> None:
+def _done(rejected: int, job: DeleteJob) -> None:
     """Says that the run is done, if Bigtable has refused no rows."""
-    if not refused:
+    if not rejected:
         write_done(job.log, job.interrupted)
 
 
 class _DeleteFn(beam.DoFn):
-    """`DeleteChunk` in, with whether the cells are those of the dry run; the number of refused rows out."""
+    """`DeleteChunk` in, with whether the cells are those of the dry run; the number of rejected rows out."""
 
     def __init__(self, job: DeleteJob) -> None:
         self._job = job
@@ -263,10 +263,10 @@ class _DeleteFn(beam.DoFn):
     def process(self, chunk: DeleteChunk, may_delete: bool) -> Iterator[int]:
         if may_delete:
             job, task = self._job, self._job.tasks[chunk.number]
-            marker = job.marker if task.marks else None
+            hours_writer = job.hours_writer if task.marks else None
             archived = _archive_deletions(job, task)
             with _lease(job, task.question) as lease:
-                pending = PendingRemovals(job.target, job.log, marker, task.rule, archived, lease.check)
+                pending = PendingRemovals(job.target, job.log, hours_writer, task.rule, archived, lease.check)
                 for removal, series in _removals(self._job, chunk):
                     pending.add(removal, series)
                 pending.flush()

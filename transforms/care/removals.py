@@ -28,9 +28,9 @@ from timebeam.transforms.bigtable.mutate import mutate_rows, requests
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.delete_log import write_rows
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.write import marked
+from timebeam.transforms.ingest.write import hours_written
 from timebeam.transforms.read.table_reader import read_rows
-from timebeam.transforms.rollup.changed_hours import TouchedMarker
+from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
 NAMESPACE = "timebeam-delete"
 """The namespace of this job's counters."""
@@ -54,7 +54,7 @@ class DeleteTally(NamedTuple):
     Attributes:
       checksum: the sum of those of all cells that a dry run saw.
       changed: 1 if nothing was deleted, since the cells are not those of the dry run.
-      unreadable, refused: rows that could not be read, and those that Bigtable refused to change.
+      unreadable, rejected: rows that could not be read, and those that Bigtable refused to change.
     """
 
     checksum: int
@@ -91,25 +91,25 @@ class PendingRemovals:
 
     Args:
       log: how the names of the log's files begin.
-      marker: marks changed hours for the next rollup; None if rollups stay.
+      hours_writer: marks changed hours for the next rollup; None if rollups stay.
       rule: what they are counted under.
       archived: deletes from the archive what is deleted from the data table; None if there is no archive.
       check: called before each request that changes rows.
 
     Attributes:
-      refused: how many rows Bigtable refused to change.
+      rejected: how many rows Bigtable refused to change.
     """
 
     def __init__(
         self,
         target: Target,
         log: str,
-        marker: TouchedMarker | None,
+        hours_writer: ChangedHoursWriter | None,
         rule: str,
         archived: ArchiveDeletions | None,
         check: Callable[[], None] | None = None,
     ) -> None:
-        self._target, self._log, self._marker, self._rule = target, log, marker, rule
+        self._target, self._log, self._hours_writer, self._rule = target, log, hours_writer, rule
         self._archive, self._check = archived, check
         self._removals: list[tuple[RowDeletion, Series]] = []
         self._mutations = self._bytes = self.refused = 0
@@ -138,7 +138,7 @@ class PendingRemovals:
             return
         write_rows(self._log, self._removals)
         rows = [row for removal, _ in self._removals for row in self._changed_rows(removal)]
-        with marked(self._target, self._marker, rows):
+        with hours_written(self._target, self._hours_writer, rows):
             self._mutate()
         self._removals, self._mutations, self._bytes = [], 0, 0
 
@@ -150,7 +150,7 @@ class PendingRemovals:
 
     def _mutate(self) -> None:
         """Changes the rows, and counts them."""
-        refused = set[bytes]()
+        rejected = set[bytes]()
         pieces = (
             piece
             for removal, _ in self._removals
@@ -160,11 +160,11 @@ class PendingRemovals:
         for table, of_table in itertools.groupby(pieces, lambda piece: piece.table):
             for request in requests(of_table):
                 errors = mutate_rows(self._target, table, request, self._check)
-                refused |= {request[number].key for number, _ in errors}
+                rejected |= {request[number].key for number, _ in errors}
         if self._archive is not None:  # after the data rows: see its module
             self._archive.carry_out([removal.mutation for removal, _ in self._removals])
         for removal, _ in self._removals:
-            if removal.mutation.key in refused:
+            if removal.mutation.key in rejected:
                 COUNTERS.count("refused")
                 self.refused += 1
             else:
@@ -255,7 +255,7 @@ class ArchiveDeletions(NamedTuple):
                 yield series, block_s, block_end_s
 
     def _replacements(self, key: bytes, row: Row | None) -> Sequence[Replacement]:
-        """Replaces a row as it was read; a damaged one keeps its cells."""
+        """Replaces a row as it was read; a corrupt one keeps its cells."""
         removal = None
         if row is not None:
             with contextlib.suppress(ValueError):

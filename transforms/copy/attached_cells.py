@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import parse_stored
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import Series, SeriesKey
@@ -26,7 +26,7 @@ from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import refused_row
+from timebeam.transforms.dead_letters.rejected import rejected_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write import write_batch
@@ -42,7 +42,7 @@ _ROWS_AT_ONCE = 500
 
 
 class AttachedCells(NamedTuple):
-    """The annotations and histograms of a row in a time range, and its damage.
+    """The annotations and histograms of a row in a time range, and its corruption.
 
     Attributes:
       series: None for a row of global annotations.
@@ -76,7 +76,7 @@ def _attached(
 ) -> Iterator[AttachedCells]:
     """The annotations and histograms of a row in the range, if it has any."""
     cells, times_ms = [], []
-    damage = []
+    corruption = []
     notes = {
         annotation.cell: annotation for annotation in annotation_cells.read_annotations(layout.options, row)
     }
@@ -91,12 +91,12 @@ def _attached(
         if not selection.start_ms <= time_ms <= selection.end_ms:
             continue
         if cell in notes and notes[cell].note is None:
-            damage.append(notes[cell].damage)
+            corruption.append(notes[cell].damage)
             continue
         cells.append(cell)
         times_ms.append(time_ms)
-    if cells or damage:
-        yield AttachedCells(row, series, base_s, cells, times_ms, damage)
+    if cells or corruption:
+        yield AttachedCells(row, series, base_s, cells, times_ms, corruption)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class CarryAttached(beam.PTransform):  # type: ignore[type-arg]
 
 
 class _CarryFn(beam.DoFn):
-    """Anything in; refused rows out, after all others are copied."""
+    """Anything in; rejected rows out, after all others are copied."""
 
     def __init__(self, job: CarryJob) -> None:
         self._job = job
@@ -187,7 +187,7 @@ class _CarryFn(beam.DoFn):
         for attached in read_attached(job.source, TableReader(job.target), job.start_ms, job.end_ms):
             for text in attached.damage:
                 metrics.count("points_read")
-                yield refused_row(attached.row._replace(cells=()), Reason.CORRUPT_FILE, text, Stage.READ)
+                yield rejected_row(attached.row._replace(cells=()), Reason.CORRUPT_FILE, text, Stage.READ)
             batch.append(attached)
             if len(batch) == _ROWS_AT_ONCE:
                 yield from self._carry(batch)
@@ -196,7 +196,7 @@ class _CarryFn(beam.DoFn):
             yield from self._carry(batch)
 
     def _carry(self, batch: Sequence[AttachedCells]) -> Iterator[Rejected]:
-        """Writes rows to the other layout; the refused ones."""
+        """Writes rows to the other layout; the rejected ones."""
         sink = find_opentsdb(self._job.sink)
         if sink is None:
             metrics.count_annotations("others_left_out", sum(len(attached.cells) for attached in batch))
@@ -206,9 +206,9 @@ class _CarryFn(beam.DoFn):
         rows = []
         for attached in batch:
             key = next(keys) if attached.series is not None else None
-            if isinstance(key, RefusedError):
+            if isinstance(key, RejectedError):
                 metrics.count("points_read")
-                yield refused_row(
+                yield rejected_row(
                     attached.row._replace(cells=attached.cells), key.reason, key.message, Stage.ASSIGN
                 )
             elif attached.cells:

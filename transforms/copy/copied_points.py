@@ -21,7 +21,7 @@ from timebeam.schema.core.reading import Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KeyRange
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row, refusing
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject, rejected_row, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import data_tables
 from timebeam.transforms.query.read_points import read_decoded
@@ -32,7 +32,7 @@ BATCH_POINTS = 100_000
 
 
 class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
-    """Reads all points of a time range: a pipeline in, `PointBatch` out, damage to `REJECTED`.
+    """Reads all points of a time range: a pipeline in, `PointBatch` out, corruption to `REJECTED`.
 
     The arrivals of the points are their cell timestamps. So the newest point wins in the other layout too.
 
@@ -49,12 +49,12 @@ class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
         table = data_tables(layout)[0]
         plan = functools.partial(table_ranges, self._fn.target, table, layout.cut_at)
         ranges = spread_chunks(root, "Splits", plan, KeyRange)
-        read: DoOutputsTuple = ranges | "Rows" >> refusing(self._fn, PointBatch)
+        read: DoOutputsTuple = ranges | "Rows" >> rejecting(self._fn, PointBatch)
         return read
 
 
 class _ReadPointsFn(beam.DoFn):
-    """Key ranges in; `PointBatch` out, damage to `REJECTED`."""
+    """Key ranges in; `PointBatch` out, corruption to `REJECTED`."""
 
     def __init__(self, target: Target, layout: ReadableStore, start_ms: int, end_ms: int) -> None:
         self.target, self.layout, self._range = target, layout, (start_ms, end_ms)
@@ -64,7 +64,7 @@ class _ReadPointsFn(beam.DoFn):
         for batch in read_points(self.layout, reader, *self._range):
             if isinstance(batch, Rejected):
                 metrics.count("points_read")
-                yield refuse(batch)
+                yield reject(batch)
             else:
                 metrics.count("points_read", len(batch))
                 yield batch
@@ -74,10 +74,10 @@ class _ReadPointsFn(beam.DoFn):
 def read_points(
     layout: ReadableStore, reader: Reader, start_ms: int, end_ms: int
 ) -> Iterator[PointBatch | Rejected]:
-    """The points of a time range in batches of about `BATCH_POINTS`, and refusals of unreadable rows.
+    """The points of a time range in batches of about `BATCH_POINTS`, and rejections of unreadable rows.
 
-    The readable cells of a damaged row are read. Each instant of a series comes once. If a layout stores one
-    instant in several rows, the latest arrival wins, as in a query; the points of such series stay in memory
+    The readable cells of a corrupt row are read. Each time of a series comes once. If a layout stores one
+    time in several rows, the latest arrival wins, as in a query; the points of such series stay in memory
     until all rows are read, and come last.
     """
     selection = Selection(None, {}, start_ms, end_ms)
@@ -96,19 +96,19 @@ def read_points(
 def read_batches(
     layout: ReadableStore, selection: Selection, reader: Reader
 ) -> Iterator[PointBatch | Rejected]:
-    """As `read_points`, for a selection, in the order of `read_decoded`: an instant may come repeatedly."""
+    """As `read_points`, for a selection, in the order of `read_decoded`: a time may come repeatedly."""
     for decoded in read_decoded(layout, selection, reader, BATCH_POINTS):
         if isinstance(decoded, Finding):
             source = f"row of table {decoded.table}"
             yield Rejected(decoded.key, Reason.CORRUPT_FILE, decoded.text, Stage.READ, source)
             continue
         for row, text in decoded.damage:
-            yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
+            yield rejected_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
         yield decoded.batch
 
 
 def _latest(batches: Sequence[PointBatch]) -> Iterator[PointBatch]:
-    """The points of some batches, each instant of a series once (`latest_points`)."""
+    """The points of some batches, each time of a series once (`latest_points`)."""
     batches = [batch for batch in batches if len(batch)]
     if not batches:
         return
@@ -123,11 +123,11 @@ class Compared:
     """The result of a comparison.
 
     Attributes:
-      points: instants of the first layout that the second one has, with this value or a newer one.
-      series: the number of series of these instants.
-      newer: instants whose value in the second layout arrived later.
-      missing: by series, the number of instants that the second layout lacks.
-      different: by series, the number of instants with another value that did not arrive later.
+      points: times of the first layout that the second one has, with this value or a newer one.
+      series: the number of series of these times.
+      newer: times whose value in the second layout arrived later.
+      missing: by series, the number of times that the second layout lacks.
+      different: by series, the number of times with another value that did not arrive later.
     """
 
     points: int
@@ -138,7 +138,7 @@ class Compared:
 
 
 class _SeriesPoints(NamedTuple):
-    """The points of one series, by time, each instant once: int64[n], uint8[n], int64[n], int64[n]."""
+    """The points of one series, by time, each time once: int64[n], uint8[n], int64[n], int64[n]."""
 
     times_ms: Int64s
     kinds: Bytes

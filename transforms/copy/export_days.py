@@ -44,7 +44,7 @@ from timebeam.schema.formats.parquet.row_groups import RowGroups, wrong_statisti
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_batches
 from timebeam.transforms.copy.sorted_runs import SortedRuns
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.opentsdb.exported_rollups import RollupReader
 from timebeam.transforms.read.table_reader import ParallelReader
@@ -128,8 +128,8 @@ class ExportPoints(beam.PTransform):  # type: ignore[type-arg]
             | "Plan" >> beam.FlatMap(lambda day_ms: metrics.planned([day_ms])).with_output_types(int)
             | "SpreadDays" >> beam.Reshuffle()
         )
-        refused: PCollection[Rejected] = (days | "Export" >> refusing(_ExportFn(self._work), int))[REJECTED]
-        return refused
+        rejected: PCollection[Rejected] = (days | "Export" >> rejecting(_ExportFn(self._work), int))[REJECTED]
+        return rejected
 
 
 class _ExportFn(beam.DoFn):
@@ -145,18 +145,18 @@ class _ExportFn(beam.DoFn):
             for batch in self._batches(day_ms):
                 if isinstance(batch, Rejected):
                     metrics.count("points_read")
-                    yield refuse(batch)
+                    yield reject(batch)
                 else:
                     metrics.count("points_read", len(batch))
                     runs.add(batch)
             if work.dry_run:
                 COUNTERS.count("points_exported", sum(map(len, runs.ranges())))
             else:
-                yield from map(refuse, _write_day(work, work.folder_of(day_ms), runs))
+                yield from map(reject, _write_day(work, work.folder_of(day_ms), runs))
         metrics.work_done()
 
     def _batches(self, day_ms: int) -> Iterator[PointBatch | Rejected]:
-        """The points of a day, or its rollups, and refusals of unreadable rows."""
+        """The points of a day, or its rollups, and rejections of unreadable rows."""
         work, reader = self._work, ParallelReader(self._work.target)
         if work.rollups is not None:
             return work.rollups.batches(day_ms, day_ms + DAY_MS, reader)
@@ -298,7 +298,7 @@ def read_manifest(folder: str) -> list[dict[str, Any]] | None:
     """The entries of the manifest of a day; None if there is none.
 
     Raises:
-      ValueError, KeyError, TypeError: it is damaged.
+      ValueError, KeyError, TypeError: it is corrupt.
     """
     path = FileSystems.join(folder, MANIFEST)
     if not FileSystems.exists(path):

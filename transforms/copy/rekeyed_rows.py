@@ -16,7 +16,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from timebeam.schema.bits.bounded import batched
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -40,7 +40,7 @@ from timebeam.schema.stores.opentsdb.trees.tree_cells import (
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why_nameless
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import refused_row
+from timebeam.transforms.dead_letters.rejected import rejected_row
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write import write_batch
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
@@ -118,7 +118,7 @@ def _table_ranges(tables: TablePair, target: Target) -> Iterator[tuple[TablePair
 
 
 class _TranslateFn(beam.DoFn):
-    """(`TablePair`, key range) in; refused rows out, after all others are copied."""
+    """(`TablePair`, key range) in; rejected rows out, after all others are copied."""
 
     def __init__(self, job: TranslateJob) -> None:
         self._job = job
@@ -132,8 +132,8 @@ class _TranslateFn(beam.DoFn):
         for pairs in self._translator.translated(tables, keys):
             rows = []
             for row, translated in pairs:
-                if isinstance(translated, RefusedError):
-                    yield refused_row(row, translated.reason, translated.message, Stage.ASSIGN)
+                if isinstance(translated, RejectedError):
+                    yield rejected_row(row, translated.reason, translated.message, Stage.ASSIGN)
                 elif translated.cells:
                     rows.append(translated)
             if rows and not self._job.dry_run:
@@ -156,14 +156,14 @@ class Translator:
 
     def translated(
         self, tables: TablePair, keys: KeyRange = WHOLE_TABLE
-    ) -> Iterator[list[tuple[Row, Row | RefusedError]]]:
+    ) -> Iterator[list[tuple[Row, Row | RejectedError]]]:
         """(row, the row in the sink or why there is none) of the rows of a key range, in lists."""
         rows = scan_rows(self._job.target, Scan(tables.source, (keys,)))
         translate = self._translate[tables.content]
         for batch in batched(rows, _ROWS_AT_ONCE):
             yield list(translate(self, tables, batch))
 
-    def _rollups(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RefusedError]]:
+    def _rollups(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RejectedError]]:
         """Rows with the keys of a data table."""
         options, job = self._job.source.options, self._job
         parsed: list[tuple[Row, bytes, int]] = []
@@ -173,7 +173,7 @@ class Translator:
             try:
                 tsuid, base_s = tsuid_of_key(options, row.key)
             except ValueError as error:
-                yield row, RefusedError(Reason.CORRUPT_FILE, str(error))
+                yield row, RejectedError(Reason.CORRUPT_FILE, str(error))
                 continue
             if base_s * 1000 <= job.end_ms and (base_s + tables.span_s) * 1000 > job.start_ms:
                 parsed.append((row, tsuid, base_s))
@@ -182,24 +182,24 @@ class Translator:
             key = series_keys[tsuid]
             yield (
                 row,
-                key if isinstance(key, RefusedError) else Row(tables.sink, row_key(key, base_s), row.cells),
+                key if isinstance(key, RejectedError) else Row(tables.sink, row_key(key, base_s), row.cells),
             )
 
-    def _series(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RefusedError]]:
+    def _series(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RejectedError]]:
         tsuids = self._tsuids([row.key for row in rows])
         for row in rows:
             tsuid = tsuids[row.key]
-            if isinstance(tsuid, RefusedError):
+            if isinstance(tsuid, RejectedError):
                 yield row, tsuid
                 continue
             try:
                 cells = [_document(row.key, cell, tsuid) for cell in row.cells]
             except ValueError as error:
-                yield row, RefusedError(Reason.CORRUPT_FILE, str(error))
+                yield row, RejectedError(Reason.CORRUPT_FILE, str(error))
             else:
                 yield row, Row(tables.sink, tsuid, cells)
 
-    def _metadata(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RefusedError]]:
+    def _metadata(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RejectedError]]:
         cells = [
             (row.key, cell, KINDS[cell.qualifier])
             for row in rows
@@ -214,13 +214,13 @@ class Translator:
             row = Row(tables.source, uid, (cell,))
             name = names.get((kind, uid))
             if name is None:
-                yield row, RefusedError(Reason.CORRUPT_FILE, why_nameless((kind, uid)))
-            elif isinstance(sink_uid := uids[name], RefusedError):
+                yield row, RejectedError(Reason.CORRUPT_FILE, why_nameless((kind, uid)))
+            elif isinstance(sink_uid := uids[name], RejectedError):
                 yield row, sink_uid
             else:
                 yield row, Row(tables.sink, sink_uid, (cell,))
 
-    def _trees(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RefusedError]]:
+    def _trees(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RejectedError]]:
         """Rows of trees: the TSUIDs of leaves, collisions, and series that no rule matches."""
         tsuids = self._tsuids([tsuid for row in rows for cell in row.cells for tsuid in _tsuids_of(cell)])
         for row in rows:
@@ -228,7 +228,7 @@ class Translator:
                 error
                 for cell in row.cells
                 for tsuid in _tsuids_of(cell)
-                if isinstance(error := tsuids[tsuid], RefusedError)
+                if isinstance(error := tsuids[tsuid], RejectedError)
             ]
             known = {tsuid: new for tsuid, new in tsuids.items() if isinstance(new, bytes)}
             yield (
@@ -238,20 +238,20 @@ class Translator:
                 else Row(tables.sink, row.key, [_tree_cell(cell, known) for cell in row.cells]),
             )
 
-    def _tsuids(self, tsuids: Sequence[bytes]) -> Mapping[bytes, bytes | RefusedError]:
+    def _tsuids(self, tsuids: Sequence[bytes]) -> Mapping[bytes, bytes | RejectedError]:
         """The TSUID of each series in the sink."""
         salt_width = self._job.sink.options.salt_width
         return {
-            tsuid: key if isinstance(key, RefusedError) else key.head[salt_width:] + key.tail
+            tsuid: key if isinstance(key, RejectedError) else key.head[salt_width:] + key.tail
             for tsuid, key in self._series_keys(tsuids).items()
         }
 
-    def _series_keys(self, tsuids: Sequence[bytes]) -> Mapping[bytes, SeriesKey | RefusedError]:
-        keys: dict[bytes, SeriesKey | RefusedError] = {}
+    def _series_keys(self, tsuids: Sequence[bytes]) -> Mapping[bytes, SeriesKey | RejectedError]:
+        keys: dict[bytes, SeriesKey | RejectedError] = {}
         named: dict[bytes, Series] = {}
         for tsuid, series in self._names.series(tsuids).items():
             if isinstance(series, str):
-                keys[tsuid] = RefusedError(Reason.CORRUPT_FILE, series)
+                keys[tsuid] = RejectedError(Reason.CORRUPT_FILE, series)
             else:
                 named[tsuid] = series
         if named:
@@ -260,7 +260,7 @@ class Translator:
 
     _translate: Mapping[
         TableContent,
-        Callable[[Translator, TablePair, Sequence[Row]], Iterator[tuple[Row, Row | RefusedError]]],
+        Callable[[Translator, TablePair, Sequence[Row]], Iterator[tuple[Row, Row | RejectedError]]],
     ] = {
         TableContent.ROLLUPS: _rollups,
         TableContent.SERIES: _series,
@@ -270,7 +270,7 @@ class Translator:
 
 
 def _document(key: bytes, cell: Cell, tsuid: bytes) -> Cell:
-    """A cell of the meta table, with the TSUID of the sink; raises ValueError if it is damaged."""
+    """A cell of the meta table, with the TSUID of the sink; raises ValueError if it is corrupt."""
     if cell.qualifier != DOCUMENT:
         return cell
     return cell._replace(
@@ -279,7 +279,7 @@ def _document(key: bytes, cell: Cell, tsuid: bytes) -> Cell:
 
 
 def _tsuids_of(cell: Cell) -> Iterator[bytes]:
-    """The TSUIDs in a cell of the table of trees; a damaged leaf is copied as it is."""
+    """The TSUIDs in a cell of the table of trees; a corrupt leaf is copied as it is."""
     for prefix in (COLLISION, NOT_MATCHED):
         if cell.qualifier.startswith(prefix):
             yield cell.qualifier.removeprefix(prefix)
@@ -308,7 +308,7 @@ class ComparedRows(NamedTuple):
     """Result of a comparison: cells of the sink that are those of the source, or newer; and all others.
 
     Attributes:
-      refused: cells that are missing or different, of rows that are dead letters.
+      rejected: cells that are missing or different, of rows that are dead letters.
     """
 
     rows: int
@@ -318,11 +318,11 @@ class ComparedRows(NamedTuple):
     different: int
 
 
-def compare_translated(job: TranslateJob, refused: Set[tuple[str, bytes]]) -> ComparedRows:
+def compare_translated(job: TranslateJob, rejected: Set[tuple[str, bytes]]) -> ComparedRows:
     """Whether all cells of the tables are in the sink, by their values; 500 rows at a time in memory.
 
     Args:
-      refused: (table, row key) of the rows that are dead letters.
+      rejected: (table, row key) of the rows that are dead letters.
     """
     policy = dataclasses.replace(job.uids, policy=_NO_NEW_UIDS)
     translator = Translator(dataclasses.replace(job, uids=policy))
@@ -335,12 +335,12 @@ def compare_translated(job: TranslateJob, refused: Set[tuple[str, bytes]]) -> Co
             for source, row in pairs:
                 compared = (
                     ComparedRows(0, 0, 0, len(source.cells), 0)
-                    if isinstance(row, RefusedError)
+                    if isinstance(row, RejectedError)
                     else _compare_row(row, stored.get(row.key))
                 )
                 places = {(tables.source, source.key)}
                 places |= {(tables.sink, row.key)} if isinstance(row, Row) else set()
-                if places & refused:
+                if places & rejected:
                     wrong = compared.missing + compared.different
                     compared = compared._replace(refused=wrong, missing=0, different=0)
                 totals = ComparedRows._make(map(operator.add, totals, compared))

@@ -96,7 +96,7 @@ class SortedRuns:
         self._runs: list[_SortedRun] = []
 
     def add(self, batch: PointBatch) -> None:
-        """Adds points; where an instant of a series comes repeatedly, see `latest_points`."""
+        """Adds points; where a time of a series comes repeatedly, see `latest_points`."""
         self._pending.append(dataclasses.replace(batch, origins=None))
         if sum(map(len, self._pending)) >= RUN_POINTS:
             self._end_run()
@@ -107,7 +107,7 @@ class SortedRuns:
         return sorted(frozenset[Series]().union(*(run.series for run in self._runs)))
 
     def ranges(self, *, by_metric: bool = False) -> Iterator[PointBatch]:
-        """All points, ascending by series and time, each instant once: about `RANGE_POINTS` at a time.
+        """All points, ascending by series and time, each time once: about `RANGE_POINTS` at a time.
 
         The points of a series are in one batch, and the series of a batch are sorted.
 
@@ -172,7 +172,7 @@ class SortedRuns:
 
 
 def _sorted(batches: Sequence[PointBatch]) -> PointBatch:
-    """The points of a day by series and time, each instant once; the series sorted."""
+    """The points of a day by series and time, each time once; the series sorted."""
     series = sorted(frozenset[Series]().union(*(batch.series for batch in batches)))
     ranks = {each: rank for rank, each in enumerate(series)}
     ranks_of = [np.array([ranks[each] for each in batch.series], np.int32) for batch in batches]
@@ -206,7 +206,7 @@ class _Pieces(NamedTuple):
 
     @classmethod
     def of(cls, batches: Sequence[PointBatch], ranks_of: Sequence[Int32s]) -> _Pieces | None:
-        """The pieces of batches of numbers; None if they are short, or several may have one instant.
+        """The pieces of batches of numbers; None if they are short, or several may have one time.
 
         Args:
           ranks_of: for each batch, the rank of each of its series.

@@ -1,1 +1,1 @@
-"""Refused input: the side output of every step, where it is stored, and its replay."""
+"""Rejected input: the side output of every step, where it is stored, and its replay."""

@@ -1,4 +1,4 @@
-"""A dead letter: one JSON object for refused input, in parts if it is too long for a message.
+"""A dead letter: one JSON object for rejected input, in parts if it is too long for a message.
 
 Format: docs/reference/dead-letters.md.
 """
@@ -40,8 +40,8 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
     The payload is in base64 if it is not UTF-8, is mostly control characters, or is a part.
 
     >>> line = b"put sys.cpu now 1 host=a"
-    >>> refused = Rejected(line, Reason.BAD_TIMESTAMP, "not a number", Stage.PARSE, "a.txt", offset=40)
-    >>> print(to_json(refused, now_ms=1357000000000))
+    >>> rejected = Rejected(line, Reason.BAD_TIMESTAMP, "not a number", Stage.PARSE, "a.txt", offset=40)
+    >>> print(to_json(rejected, now_ms=1357000000000))
     {"reason": "bad-timestamp", "message": "not a number", "stage": "parse", "source": "a.txt",
      "offset": 40, "arrival_ms": -1, "time_ms": 1357000000000, "payload": "put sys.cpu now 1 host=a"}
     """
@@ -74,9 +74,10 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
 
 
 def letters(rejected: Rejected, now_ms: int, longest: int = LETTER_BYTES) -> Iterator[str]:
-    """The dead letter of a refusal, or several with the parts of its payload, of about `longest` bytes each.
+    """The dead letter of a rejection, or several with the parts of its payload, of about `longest` bytes
+    each.
 
-    The first part stands for the refused points, the others for none.
+    The first part stands for the rejected points, the others for none.
     """
     line = to_json(rejected, now_ms)
     if len(line.encode()) <= longest:
@@ -174,13 +175,13 @@ def from_json(line: str | bytes) -> Letter:
     return Letter(rejected, letter.reason not in _CUT and not letter.payload_is_cut)
 
 
-def joined(refusals: Collection[Rejected]) -> Rejected:
-    """The refusal whose payload some letters hold in parts, which are given in any order, each once.
+def joined(rejections: Collection[Rejected]) -> Rejected:
+    """The rejection whose payload some letters hold in parts, which are given in any order, each once.
 
     Raises:
       ValueError: they are not all of its parts.
     """
-    by_number = {rejected.part.number: rejected for rejected in refusals if rejected.part is not None}
+    by_number = {rejected.part.number: rejected for rejected in rejections if rejected.part is not None}
     first = next(iter(by_number.values()))
     assert first.part is not None
     count = first.part.total
@@ -222,7 +223,7 @@ def _text(payload: bytes) -> str | None:
 
 
 def _without_halves(line: bytes) -> bytes:
-    """A letter without half surrogates, which msgspec does not take; those of a payload stay, to be refused.
+    """A letter without half surrogates, which msgspec does not take; those of a payload stay, to be rejected.
 
     Letters of earlier versions have them in messages that quote names.
 

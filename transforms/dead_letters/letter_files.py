@@ -47,7 +47,7 @@ def letter_files(prefix: str) -> list[str]:
 
 
 def count_letters(prefix: str) -> dict[str, int]:
-    """Number of refused points per reason in the local files, sorted by reason.
+    """Number of rejected points per reason in the local files, sorted by reason.
 
     A runner's counters are approximate; the files are exact.
     """
@@ -61,7 +61,7 @@ def count_letters(prefix: str) -> dict[str, int]:
 
 
 def read_row_letters(prefix: str) -> Iterator[tuple[Reason, Row]]:
-    """The rows in the local files of dead letters, and why each was refused."""
+    """The rows in the local files of dead letters, and why each was rejected."""
     for path in letter_files(prefix):
         with open(path, "rb") as file:
             for line in file:
@@ -93,15 +93,15 @@ def check_writable(prefix: str) -> None:
 
 
 class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
-    """Counts refused records by reason, and writes them as dead letters; `Rejected` in.
+    """Counts rejected records by reason, and writes them as dead letters; `Rejected` in.
 
     Args:
-      place: a topic, projects/P/topics/T, or a prefix of file names. Without refusals, no file is created.
+      place: a topic, projects/P/topics/T, or a prefix of file names. Without rejections, no file is created.
       run_ms: time of the run, in ms, written into each dead letter; None for a stream, each of whose dead
-        letters has the time of its refusal.
+        letters has the time of its rejection.
       in_process: whether all steps run in this process: letters are appended to PREFIX-00000-of-00001.jsonl.
         Otherwise a run makes PREFIX-SSSSS-of-NNNNN.jsonl at its end; a stream, and any run in this process
-        whose files are not local, PREFIX-UUID.jsonl for each bundle with refusals.
+        whose files are not local, PREFIX-UUID.jsonl for each bundle with rejections.
     """
 
     def __init__(self, place: str, run_ms: int | None, *, in_process: bool = False) -> None:
@@ -127,7 +127,7 @@ class WriteDeadLetters(beam.PTransform):  # type: ignore[type-arg]
 
 
 def write_letter(place: str, rejected: Rejected) -> None:
-    """Counts and writes one refusal immediately: as a new file, or as messages."""
+    """Counts and writes one rejection immediately: as a new file, or as messages."""
     if TOPIC.fullmatch(place):
         client = PublisherClient()
         published = [
@@ -141,14 +141,14 @@ def write_letter(place: str, rejected: Rejected) -> None:
 
 
 def _line(rejected: Rejected, run_ms: int | None) -> str:
-    """A line of JSON; counts the refusal."""
-    metrics.count_refused(rejected)
+    """A line of JSON; counts the rejection."""
+    metrics.count_rejected(rejected)
     return to_json(rejected, _time_ms(run_ms))
 
 
 def _messages(rejected: Rejected, run_ms: int | None) -> Iterator[PubsubMessage]:
-    """A dead letter as messages, with reason and stage as attributes for filters; counts the refusal."""
-    metrics.count_refused(rejected)
+    """A dead letter as messages, with reason and stage as attributes for filters; counts the rejection."""
+    metrics.count_rejected(rejected)
     for line in letters(rejected, _time_ms(run_ms)):
         yield PubsubMessage(line.encode(), {"reason": rejected.reason.value, "stage": rejected.stage.value})
 

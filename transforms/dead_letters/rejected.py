@@ -1,6 +1,6 @@
-"""The side output of every step for refused input, and rows that Bigtable refuses as dead letters.
+"""The side output of every step for rejected input, and rows that Bigtable refuses as dead letters.
 
-Limits are checked before the sink: one refused row fails the whole bundle of Beam's own writer.
+Limits are checked before the sink: one rejected row fails the whole bundle of Beam's own writer.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from timebeam.schema.core.rows import CELL_BYTES, KEY_BYTES, LAST_MS, QUALIFIER_
 REJECTED: Final = "rejected"
 
 ROW_SOURCE = "row of table "
-"""How the source of a refused row begins."""
+"""How the source of a rejected row begins."""
 
 RejectedOutput = TaggedOutput[Literal["rejected"], Rejected]
 
 
-def refuse(rejected: Rejected) -> RejectedOutput:
-    """A refusal as an element of the output `REJECTED`."""
+def reject(rejected: Rejected) -> RejectedOutput:
+    """A rejection as an element of the output `REJECTED`."""
     return TaggedOutput(REJECTED, rejected)
 
 
-def refusing(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:
+def rejecting(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:
     """A ParDo with the outputs `main`, of the given type, and `REJECTED`."""
     step = beam.ParDo(fn, *side_inputs).with_output_types(output_type)
     return step.with_outputs(REJECTED, main="main")
@@ -41,7 +41,7 @@ CellTime = Annotated[int, msgspec.Meta(ge=-LAST_MS, le=LAST_MS)]
 
 
 def over_limit(row: Row) -> Rejected | None:
-    """The refusal of a row that Bigtable would not take, or None."""
+    """The rejection of a row that Bigtable would not take, or None."""
     why = None
     if not 0 < len(row.key) <= KEY_BYTES:
         why = f"row key of {len(row.key)} bytes; Bigtable takes 1 to {KEY_BYTES}"
@@ -52,11 +52,11 @@ def over_limit(row: Row) -> Rejected | None:
             why = f"cell of {len(value)} bytes; Bigtable takes at most {CELL_BYTES}"
         elif timestamp_ms < 0:
             why = f"cell timestamp of {timestamp_ms} ms; Bigtable takes none below 0"
-    return None if why is None else refused_row(row, Reason.OVER_BIGTABLE_LIMIT, why, Stage.VALIDATE)
+    return None if why is None else rejected_row(row, Reason.OVER_BIGTABLE_LIMIT, why, Stage.VALIDATE)
 
 
-def refused_row(row: Row, reason: Reason, message: str, stage: Stage) -> Rejected:
-    """The refusal of a row mutation; its payload is the row as JSON, bytes in base64."""
+def rejected_row(row: Row, reason: Reason, message: str, stage: Stage) -> Rejected:
+    """The rejection of a row mutation; its payload is the row as JSON, bytes in base64."""
     payload = {
         "table": row.table,
         "key": _text(row.key),
@@ -87,7 +87,7 @@ class _RowJson(msgspec.Struct):
 
 
 def row_of(payload: bytes) -> Row:
-    """The row in the payload of `refused_row`.
+    """The row in the payload of `rejected_row`.
 
     Raises:
       ValueError: the payload is not a row.

@@ -1,4 +1,4 @@
-"""Replay of dead letters: payloads become messages, refused rows become points or index rows."""
+"""Replay of dead letters: payloads become messages, rejected rows become points or index rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import GlobalWindow
 
-from timebeam.schema.bits.compression import DamagedError, TruncatedError, content
+from timebeam.schema.bits.compression import CorruptDataError, TruncatedError, content
 from timebeam.schema.bits.json_text import line_spans
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import ARRIVAL, Row
 from timebeam.schema.formats import Message
-from timebeam.schema.formats.refusals import Refusals
+from timebeam.schema.formats.record_rejections import Rejections
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import (
     LINE_BYTES,
@@ -35,7 +35,7 @@ from timebeam.transforms.dead_letters.letter import (
     of_one_payload,
     to_json,
 )
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, row_of
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject, row_of
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.pack import mutations
 from timebeam.transforms.input import cutters
@@ -74,21 +74,21 @@ def _planned(files: Sequence[FileMetadata]) -> list[str]:
 
 
 def _lines(path: str) -> Iterator[Message]:
-    """A `Message` for each line of a file; for one that is too long or cut the letter that refuses it."""
+    """A `Message` for each line of a file; for one that is too long or cut the letter that rejects it."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         before = 0
         for line, offset, why in _split(path, file):
             now_ms = int(time.time() * 1000)
             if why is not None:
-                refused = Rejected(line, why.reason, why.message, Stage.READ, path, offset, now_ms)
-                line = to_json(refused, now_ms).encode()
+                rejected = Rejected(line, why.reason, why.message, Stage.READ, path, offset, now_ms)
+                line = to_json(rejected, now_ms).encode()
             yield Message(line, now_ms, path, offset)
             position = file.tell()  # compressed bytes of a compressed file
             metrics.work_done(position - before)
             before = position
 
 
-def _split(path: str, file: BinaryIO) -> Iterator[tuple[bytes, int, RefusedError | None]]:
+def _split(path: str, file: BinaryIO) -> Iterator[tuple[bytes, int, RejectedError | None]]:
     """The lines of a file and their offsets; the beginning of one that is not whole, and why it is not."""
     pending: list[bytes] = []  # of a line, but no more than its beginning if it is too long
     size = offset = 0
@@ -105,21 +105,21 @@ def _split(path: str, file: BinaryIO) -> Iterator[tuple[bytes, int, RefusedError
             pending.append(last)
             if size > LINE_BYTES:
                 pending = [b"".join(pending)[: cutters.LINE_BYTES]]
-    except (TruncatedError, DamagedError) as error:
+    except (TruncatedError, CorruptDataError) as error:
         reason = Reason.TRUNCATED_FILE if isinstance(error, TruncatedError) else Reason.CORRUPT_FILE
-        why = RefusedError(reason, f"{error}: dead letters before byte {offset} are read; the rest is not")
+        why = RejectedError(reason, f"{error}: dead letters before byte {offset} are read; the rest is not")
         yield b"".join(pending)[: cutters.LINE_BYTES], offset, why
         return
     if size:
         yield _line(pending, size, offset)
 
 
-def _line(chunks: list[bytes], size: int, offset: int) -> tuple[bytes, int, RefusedError | None]:
+def _line(chunks: list[bytes], size: int, offset: int) -> tuple[bytes, int, RejectedError | None]:
     """A line, or the beginning of one that is too long and why it is refused."""
     if size <= LINE_BYTES:
         return b"".join(chunks), offset, None
     why = f"line of more than {LINE_BYTES:,} bytes: no dead letter is so long; the payload is its beginning"
-    return b"".join(chunks)[: cutters.LINE_BYTES], offset, RefusedError(Reason.LINE_TOO_LONG, why)
+    return b"".join(chunks)[: cutters.LINE_BYTES], offset, RejectedError(Reason.LINE_TOO_LONG, why)
 
 
 class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
@@ -150,29 +150,29 @@ class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
             | "WithJoined" >> beam.Flatten()
             | "Open" >> step.with_outputs(POINTS, ROWS, REJECTED, main="main")
         )
-        refused = (read[REJECTED], joined_letters[REJECTED], opened[REJECTED]) | "Refused" >> beam.Flatten()
-        return {"main": opened.main, POINTS: opened[POINTS], ROWS: opened[ROWS], REJECTED: refused}
+        rejected = (read[REJECTED], joined_letters[REJECTED], opened[REJECTED]) | "Refused" >> beam.Flatten()
+        return {"main": opened.main, POINTS: opened[POINTS], ROWS: opened[ROWS], REJECTED: rejected}
 
 
 class _ReadFn(beam.DoFn):
     """`Message` in; `ArrivedLetter` out, to `_PARTS` those of parts by payload, other lines to REJECTED."""
 
     def process(self, message: Message) -> Iterator[ArrivedLetter | TaggedOutput[Any, Any] | RejectedOutput]:
-        refusals = Refusals(message)
+        rejections = Rejections(message)
         for start, end in line_spans(message.text):
             try:
                 letter = from_json(message.text[start:end])
             except ValueError as error:
-                refusals.add(start, end, RefusedError(Reason.BAD_SYNTAX, str(error)))
+                rejections.add(start, end, RejectedError(Reason.BAD_SYNTAX, str(error)))
                 continue
             if letter.rejected.part is None:
                 yield letter, message.arrival_ms
             else:
                 arrived = letter, message.arrival_ms
                 yield TaggedOutput(_PARTS, (of_one_payload(letter.rejected), arrived))
-        for rejected in refusals.rejected():
+        for rejected in rejections.rejected():
             metrics.count("points_read", rejected.points)
-            yield refuse(dataclasses.replace(rejected, stage=Stage.READ))
+            yield reject(dataclasses.replace(rejected, stage=Stage.READ))
 
 
 class _JoinPartsFn(beam.DoFn):
@@ -210,7 +210,7 @@ class _WaitForPartsFn(beam.DoFn):
 
     @on_timer(DRAINED)
     def end(self, bag: Any = beam.DoFn.StateParam(PARTS)) -> Iterator[ArrivedLetter | RejectedOutput]:  # noqa: B008
-        """The parts that still wait, as refusals."""
+        """The parts that still wait, as rejections."""
         waiting = list(bag.read())
         bag.clear()
         if waiting:
@@ -224,7 +224,7 @@ def _number(arrived: ArrivedLetter) -> int:
 
 
 def _joined(letters: Iterable[ArrivedLetter]) -> Iterator[ArrivedLetter | RejectedOutput]:
-    """The whole letter, or its parts as refusals; also those that differ from another of their number."""
+    """The whole letter, or its parts as rejections; also those that differ from another of their number."""
     by_number: dict[int, Rejected] = {}
     is_complete, size, latest_ms = True, 0, 0
     conflicting = []
@@ -240,14 +240,14 @@ def _joined(letters: Iterable[ArrivedLetter]) -> Iterator[ArrivedLetter | Reject
     try:
         if size > LINE_BYTES:
             raise ValueError(f"part of a payload of more than {LINE_BYTES:,} bytes")
-        payload_refusal = joined(by_number.values())
+        payload_rejection = joined(by_number.values())
     except ValueError as error:
         for rejected in (*by_number.values(), *conflicting):
-            yield _refused_again(rejected, str(error))
+            yield _rejected_again(rejected, str(error))
         return
     for rejected in conflicting:
-        yield _refused_again(rejected, "another part of this number belongs to the payload")
-    yield Letter(payload_refusal, is_complete), latest_ms
+        yield _rejected_again(rejected, "another part of this number belongs to the payload")
+    yield Letter(payload_rejection, is_complete), latest_ms
 
 
 class _OpenFn(beam.DoFn):
@@ -265,7 +265,7 @@ class _OpenFn(beam.DoFn):
     def process(self, arrived: ArrivedLetter) -> Iterator[Message | TaggedOutput[Any, Any] | RejectedOutput]:
         (rejected, is_complete), latest_ms = arrived
         if not is_complete:
-            yield _refused_again(rejected, rejected.message)
+            yield _rejected_again(rejected, rejected.message)
         elif rejected.stage in (Stage.VALIDATE, Stage.WRITE):
             yield from self._restored(rejected, latest_ms)
         else:
@@ -282,11 +282,11 @@ class _OpenFn(beam.DoFn):
     def _restored(
         self, rejected: Rejected, latest_ms: int
     ) -> Iterator[TaggedOutput[Any, Any] | RejectedOutput]:
-        """The points and index cells of a refused row, or its refusal with the same stage."""
+        """The points and index cells of a rejected row, or its rejection with the same stage."""
         try:
             points, other_cells = self._layout.restore(row_of(rejected.payload), self._reader)
         except ValueError as error:
-            yield _refused_again(rejected, f"not written: {error}")
+            yield _rejected_again(rejected, f"not written: {error}")
             return
         if len(points):
             metrics.count("points_read", len(points))
@@ -306,7 +306,7 @@ class _OpenFn(beam.DoFn):
         return row._replace(cells=cells)
 
 
-def _refused_again(rejected: Rejected, why: str) -> RejectedOutput:
-    """The refusal of a dead letter that cannot be replayed."""
-    metrics.count_refused_again(rejected)
-    return refuse(dataclasses.replace(rejected, message=why))
+def _rejected_again(rejected: Rejected, why: str) -> RejectedOutput:
+    """The rejection of a dead letter that cannot be replayed."""
+    metrics.count_rejected_again(rejected)
+    return reject(dataclasses.replace(rejected, message=why))

@@ -13,7 +13,7 @@
           ▼                                                   │
         encode ───────────────────────────────────────────────┘
                            Encoded: a fragment for each row of a batch
-    any step ──► Rejected  what is refused, with its bytes, for the dead letters
+    any step ──► Rejected  what is rejected, with its bytes, for the dead letters
 
 Elements are pickled, with an estimate of the size. Beam samples the size of elements. By default it pickles
 Python objects for that, which took a tenth of a run with blocks of megabytes.

@@ -1,6 +1,6 @@
 """Every metric of the pipelines, by name; docs/reference/metrics.md explains them.
 
-A runner keeps each metric for each step and worker, so they are few: refusals are counted by kind here, and
+A runner keeps each metric for each step and worker, so they are few: rejections are counted by kind here, and
 by reason in the dead letters and in the output of a local run.
 """
 
@@ -62,7 +62,7 @@ ROLLUP_NAMESPACE = "timebeam-rollup"
 DISTRIBUTIONS = ("flush_rows", "delay_ms")
 
 OF_ROWS = "refused_bigtable"
-"""The kind of refusals of rows, not of records: they are not in `points_read`."""
+"""The kind of rejections of rows, not of records: they are not in `points_read`."""
 
 _KINDS = {
     "refused_name": (
@@ -97,7 +97,7 @@ WORK_PLANNED, WORK_DONE = "work_planned", "work_done"
 _DISTRIBUTION_OF = {name: Metrics.distribution(NAMESPACE, name) for name in DISTRIBUTIONS}
 
 totals: collections.Counter[str] = collections.Counter()
-"""The counts of this process, for its progress; refusals also by reason as `refused/REASON`."""
+"""The counts of this process, for its progress; rejections also by reason as `refused/REASON`."""
 
 
 def count(name: str, by: int = 1) -> None:
@@ -126,14 +126,14 @@ def count_annotations(name: str, by: int) -> None:
         totals[name] += by
 
 
-def count_refused(rejected: Rejected) -> None:
-    """Counts a refusal: the points that it stands for."""
+def count_rejected(rejected: Rejected) -> None:
+    """Counts a rejection: the points that it stands for."""
     count(KIND_OF[rejected.reason], rejected.points)
     totals[f"refused/{rejected.reason.value}"] += rejected.points
 
 
-def count_refused_again(rejected: Rejected) -> None:
-    """Counts a record of a dead letter that is refused again as read; a row was counted when parsed."""
+def count_rejected_again(rejected: Rejected) -> None:
+    """Counts a record of a dead letter that is rejected again as read; a row was counted when parsed."""
     if KIND_OF[rejected.reason] != OF_ROWS:
         count("points_read", rejected.points)
 
@@ -192,7 +192,7 @@ class TallyCounters(Generic[Tally]):
 
 
 class SkipLog:
-    """Counts what a bundle skips or refuses, and logs the first items."""
+    """Counts what a bundle skips or rejects, and logs the first items."""
 
     def __init__(self, counters: TallyCounters[Any], most: int = 10) -> None:
         self._counters, self._remaining = counters, most
@@ -229,8 +229,8 @@ def observe(name: str, value: int) -> None:
     _DISTRIBUTION_OF[name].update(value)
 
 
-def refused_by_reason() -> dict[str, int]:
-    """The refusals of this process by reason, sorted."""
+def rejected_by_reason() -> dict[str, int]:
+    """The rejections of this process by reason, sorted."""
     return _totals_of("refused/")
 
 

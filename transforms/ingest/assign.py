@@ -15,14 +15,14 @@ from apache_beam.utils import shared
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import LruCache, batched
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.limit_series import LimitState, SeriesLimiter
 from timebeam.transforms.opentsdb.assign_uids import DryUidTable, UidPolicy, UidTable
@@ -50,14 +50,14 @@ class _Cache:
 
     Attributes:
       replaced: the first name that is stored as a name, where several may be.
-      refused: names without a UID, and the time (monotonic, s) until which they are not looked up.
+      rejected: names without a UID, and the time (monotonic, s) until which they are not looked up.
       limits: what is known of metrics with limits.
       filled: whether the snapshot is in the cache.
     """
 
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
-        self.refused: LruCache[Name, tuple[float, RefusedError]] = LruCache(size)
+        self.refused: LruCache[Name, tuple[float, RejectedError]] = LruCache(size)
         self.uids: LruCache[Name, bytes] = LruCache(size)
         self.keys: LruCache[Series, SeriesKey] = LruCache(size)
         self.replaced: LruCache[Name, str] = LruCache(size)
@@ -101,7 +101,7 @@ class SeriesKeys:
         series: Sequence[Series],
         snapshot: Iterable[list[tuple[Name, bytes]]] = (),
         batch: PointBatch | None = None,
-    ) -> list[SeriesKey | RefusedError]:
+    ) -> list[SeriesKey | RejectedError]:
         """The key of each series, or why it has none; resolves all uncached names together.
 
         Args:
@@ -125,32 +125,32 @@ class SeriesKeys:
 
     def _cached_keys(
         self, batch_series: Sequence[Series], batch: PointBatch | None
-    ) -> list[SeriesKey | RefusedError]:
+    ) -> list[SeriesKey | RejectedError]:
         """The key of each series, or why it has none."""
         assert self._cache is not None
         cached = self._cache.keys
-        results: dict[Series, SeriesKey | RefusedError] = {}
+        results: dict[Series, SeriesKey | RejectedError] = {}
         names_by_series: dict[Series, Sequence[Name]] = {}
         for series in batch_series:
             key = cached.get(series)
-            refused = self._layout.refuse(series) if key is None else None
+            rejected = self._layout.reject(series) if key is None else None
             if key is not None:
                 results[series] = key
-            elif refused is not None:
-                results[series] = refused
+            elif rejected is not None:
+                results[series] = rejected
             else:
                 names_by_series[series] = self._layout.names(series)
                 self._count_collisions(series)
         if names_by_series and self._limiter is not None and batch is not None:
-            results |= self._refused_by_limits(names_by_series, batch)
+            results |= self._rejected_by_limits(names_by_series, batch)
             names_by_series = {
                 series: names for series, names in names_by_series.items() if series not in results
             }
         if names_by_series:
             uids = self._uids({name for names in names_by_series.values() for name in names})
             for series, names in names_by_series.items():
-                missing = next((uids[name] for name in names if isinstance(uids[name], RefusedError)), None)
-                if isinstance(missing, RefusedError):
+                missing = next((uids[name] for name in names if isinstance(uids[name], RejectedError)), None)
+                if isinstance(missing, RejectedError):
                     results[series] = missing
                 else:
                     key = self._layout.series_key(series, uids)  # type: ignore[arg-type]
@@ -158,13 +158,13 @@ class SeriesKeys:
                     cached[series] = key
         return [results[series] for series in batch_series]
 
-    def _refused_by_limits(
+    def _rejected_by_limits(
         self, names_by_series: Mapping[Series, Sequence[Name]], batch: PointBatch
-    ) -> Mapping[Series, RefusedError]:
-        """The series that limits refuse. Of these no name is assigned a UID."""
+    ) -> Mapping[Series, RejectedError]:
+        """The series that limits reject. Of these no name is assigned a UID."""
         assert self._limiter is not None
         assert self._cache is not None
-        uids: dict[Name, bytes | RefusedError] = {}
+        uids: dict[Name, bytes | RejectedError] = {}
         if self._table is not None:
             names = {name for names in names_by_series.values() for name in names}
             uids |= {name: uid for name in names if (uid := self._cache.uids.get(name)) is not None}
@@ -172,15 +172,15 @@ class SeriesKeys:
             stored = self._table.look_up(unknown)
             for name, uid in stored.items():
                 uids[name] = self._cache.uids[name] = uid
-            # A name that cannot be assigned is refused as such, and does not count.
+            # A name that cannot be assigned is rejected as such, and does not count.
             uids |= self._table.unassignable(unknown.difference(stored))
         candidates: dict[Series, SeriesKey | None] = {}
         for series, series_names in names_by_series.items():
             series_uids = [uids.get(name) for name in series_names]
-            if not any(isinstance(uid, RefusedError) for uid in series_uids):
+            if not any(isinstance(uid, RejectedError) for uid in series_uids):
                 is_named = None not in series_uids
                 candidates[series] = self._layout.series_key(series, uids) if is_named else None  # type: ignore[arg-type]
-        return self._limiter.refusals(self._cache.limits, candidates, batch)
+        return self._limiter.rejections(self._cache.limits, candidates, batch)
 
     def _count_collisions(self, series: Series) -> None:
         """Counts the names that are stored as another name is."""
@@ -193,17 +193,17 @@ class SeriesKeys:
             elif first != name:
                 metrics.count_skipped({metrics.NAMES_COLLIDED: 1})
 
-    def _uids(self, names: set[Name]) -> Mapping[Name, bytes | RefusedError]:
+    def _uids(self, names: set[Name]) -> Mapping[Name, bytes | RejectedError]:
         """The UID of each name, or why it has none; from the cache, else from the UID table."""
         assert self._cache is not None
-        result: dict[Name, bytes | RefusedError] = {}
+        result: dict[Name, bytes | RejectedError] = {}
         now = time.monotonic()
         for name in names:
             uid = self._cache.uids.get(name)
             if uid is not None:
                 result[name] = uid
-            elif (refused := self._cache.refused.get(name)) is not None and refused[0] > now:
-                result[name] = refused[1]
+            elif (rejected := self._cache.refused.get(name)) is not None and rejected[0] > now:
+                result[name] = rejected[1]
         metrics.count("uid_hits", len(result))
         missing = names.difference(result)
         if missing:
@@ -265,13 +265,13 @@ class AssignFn(beam.DoFn):
         self, batch: PointBatch, snapshot: Iterable[list[tuple[Name, bytes]]]
     ) -> Iterator[PointBatch | RejectedOutput]:
         keys = self._keys.series_keys(batch.series, snapshot, batch)
-        has_key = np.array([not isinstance(key, RefusedError) for key in keys], np.bool_)
+        has_key = np.array([not isinstance(key, RejectedError) for key in keys], np.bool_)
         if not has_key.all():
             is_stored = has_key[batch.index]
-            yield from map(refuse, _rejected(batch, keys, np.flatnonzero(~is_stored)))
+            yield from map(reject, _rejected(batch, keys, np.flatnonzero(~is_stored)))
             batch = batch.take(np.flatnonzero(is_stored))
         if len(batch):
-            known = [None if isinstance(key, RefusedError) else key for key in keys]
+            known = [None if isinstance(key, RejectedError) else key for key in keys]
             yield dataclasses.replace(batch, keys=known)
 
     def finish_bundle(self) -> None:
@@ -279,12 +279,12 @@ class AssignFn(beam.DoFn):
         self._keys.merge_counts()
 
 
-def _rejected(batch: PointBatch, keys: Sequence[SeriesKey | RefusedError], points: Int64s) -> list[Rejected]:
-    """The refusals of points whose series have no key."""
+def _rejected(batch: PointBatch, keys: Sequence[SeriesKey | RejectedError], points: Int64s) -> list[Rejected]:
+    """The rejections of points whose series have no key."""
 
-    def why(point: int) -> RefusedError:
+    def why(point: int) -> RejectedError:
         error = keys[batch.index[point]]
-        assert isinstance(error, RefusedError)
+        assert isinstance(error, RejectedError)
         return error
 
-    return batch.refuse(points, why, Stage.ASSIGN)
+    return batch.reject(points, why, Stage.ASSIGN)

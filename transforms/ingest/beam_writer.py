@@ -29,7 +29,7 @@ def write_with_beam(rows: PCollection[EncodedRow], target: Target, table: str, a
     """Writes the rows of one table; those of others are ignored."""
     registry.register_coder(DirectRow, _DirectRowCoder)
     if around is not None:
-        rows | f"WriteMarked[{table}]" >> beam.ParDo(_MarkedWriteFn(target, table, around))
+        rows | f"WriteMarked[{table}]" >> beam.ParDo(_WriteWithHoursFn(target, table, around))
         return
     (
         rows
@@ -62,7 +62,7 @@ def _direct_row(row: EncodedRow) -> DirectRow:
     return direct
 
 
-class _MarkedWriteFn(_BigTableWriteFn):
+class _WriteWithHoursFn(_BigTableWriteFn):
     """Rows in; the rows of its table are marked before Beam's writer gets them, and again after it sent them.
 
     Beam's writer may send rows at any time until its bundle ends, and has no output, so no later step could

@@ -25,7 +25,7 @@ from timebeam.schema.core.rows import KeyRange, Row
 from timebeam.transforms.bigtable.mutate import requests
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.pack import merged_rows
 from timebeam.transforms.ingest.write import data_tables, write_batch
@@ -43,7 +43,7 @@ class _SeenEntries:
 def store_index(
     target: Target, index: SeriesIndex, entries: Iterable[tuple[Series, int]], *, dry_run: bool
 ) -> tuple[int, list[Rejected]]:
-    """Writes the index rows of entries; (their number, the refused ones).
+    """Writes the index rows of entries; (their number, the rejected ones).
 
     Args:
       entries: see `SeriesIndex.entries`.
@@ -51,15 +51,15 @@ def store_index(
     tables: dict[str, list[Row]] = {}
     for row in merged_rows(row for entry in entries for row in index.rows(*entry)):
         tables.setdefault(row.table, []).append(row)
-    refused: list[Rejected] = []
+    rejections: list[Rejected] = []
     for table, rows in tables.items() if not dry_run else ():
         for request in requests(rows):
-            refused += write_batch(target, table, request)
-    return sum(map(len, tables.values())), refused
+            rejections += write_batch(target, table, request)
+    return sum(map(len, tables.values())), rejections
 
 
 class IndexFn(beam.DoFn):
-    """`PointBatch` in, the same out after its index rows are stored; refused rows to `REJECTED`.
+    """`PointBatch` in, the same out after its index rows are stored; rejected rows to `REJECTED`.
 
     It writes itself, and caches an entry only when it is stored, so that a repeated bundle leaves none out.
     """
@@ -85,12 +85,12 @@ class IndexFn(beam.DoFn):
         with self._seen.lock:
             entries = [(series[number], base) for number, base in self._index.entries(batch)]
             new = [entry for entry in entries if self._seen.entries.get(entry) is None]
-            count, refused = store_index(self._target, self._index, new, dry_run=self._dry_run)
+            count, rejections = store_index(self._target, self._index, new, dry_run=self._dry_run)
             for entry in new:
                 self._seen.entries[entry] = True
         if count:
             metrics.count("index_rows_written", count)
-        yield from map(refuse, refused)
+        yield from map(reject, rejections)
         yield batch
 
 
@@ -164,10 +164,10 @@ class _WriteIndexFn(beam.DoFn):
         entries = self._entries(*element, skips)
         for batch in batched(entries, _ENTRIES_AT_ONCE):
             job = self._job
-            count, refused = store_index(job.target, job.index, batch, dry_run=job.dry_run)
+            count, rejections = store_index(job.target, job.index, batch, dry_run=job.dry_run)
             COUNTERS.count("index_rows", count)
             metrics.count("rows_written", count)
-            for rejected in refused:
+            for rejected in rejections:
                 skips.skip("rows_refused", rejected.message)
         metrics.work_done()
 

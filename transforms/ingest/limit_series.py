@@ -1,4 +1,4 @@
-"""Refuses new series beyond limits: the metric that grows is refused, all others go on.
+"""Rejects new series beyond limits: the metric that grows is rejected, all others go on.
 
 A series is new if a name of it has no UID, or if it is in no index table. With OpenTSDB's metadata
 (`--meta`) it is also new if its names have UIDs, but it is not in the meta table.
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.bits.bounded import LruCache, batched
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
@@ -32,14 +32,15 @@ from timebeam.transforms.read.find_series import from_data, from_meta
 from timebeam.transforms.read.table_reader import TableReader, existing_keys, read_rows
 
 MERGE_SECONDS = 10.0
-REFUSED_SECONDS = 60.0
-"""A refused series is refused without a look into the tables for so long, unless its metric's limit rises."""
+REJECTED_SECONDS = 60.0
+"""A rejected series is rejected without a look into the tables for so long, unless its metric's limit
+rises."""
 
 MOST_METRICS = 2_000
 """Metrics with new series whose counts are in memory."""
 
-MOST_REFUSED = 100_000
-"""Refused series in memory, about 1 KB each; others are looked up again."""
+MOST_REJECTED = 100_000
+"""Rejected series in memory, about 1 KB each; others are looked up again."""
 
 MOST_SEEDS = 1_000_000
 """Series of a metric that a count starts from."""
@@ -50,12 +51,12 @@ _SEED_MS = 2 * HOUR_MS
 
 
 class LimitState:
-    """What a process remembers: counts by row key, new series by metric and minute, refused series."""
+    """What a process remembers: counts by row key, new series by metric and minute, rejected series."""
 
     def __init__(self, cache_size: int) -> None:
         self.counts: LruCache[bytes, SeriesCount] = LruCache(MOST_METRICS)
         self.new: LruCache[tuple[str, int], int] = LruCache(10 * MOST_METRICS)
-        self.refused: LruCache[Series, tuple[float, RefusedError]] = LruCache(min(cache_size, MOST_REFUSED))
+        self.refused: LruCache[Series, tuple[float, RejectedError]] = LruCache(min(cache_size, MOST_REJECTED))
         self.changed: dict[bytes, SeriesCount] = {}
         self.merged_s = time.monotonic()
 
@@ -85,10 +86,10 @@ class SeriesLimiter:
         self._with_meta, self._dry_run = with_meta, dry_run
         self._table = table
 
-    def refusals(
+    def rejections(
         self, state: LimitState, candidates: Mapping[Series, SeriesKey | None], batch: PointBatch
-    ) -> dict[Series, RefusedError]:
-        """Why each of the series that are not let in is refused.
+    ) -> dict[Series, RejectedError]:
+        """Why each of the series that are not let in is rejected.
 
         Args:
           candidates: the key of each series that the process has not cached; None if a name has no UID.
@@ -98,13 +99,13 @@ class SeriesLimiter:
           GoogleAPICallError: the counts cannot be read or written.
         """
         now = time.monotonic()
-        refused: dict[Series, RefusedError] = {}
+        rejected: dict[Series, RejectedError] = {}
         for series in candidates:
             if (before := state.refused.get(series)) is not None and before[0] > now:
-                refused[series] = before[1]
-        rest = {series: key for series, key in candidates.items() if series not in refused}
+                rejected[series] = before[1]
+        rest = {series: key for series, key in candidates.items() if series not in rejected}
         if not rest:
-            return refused
+            return rejected
         existing = self._existing(rest, batch)
         minute = int(batch.arrivals_ms.max()) // _MINUTE_MS
         by_metric: dict[str, list[Series]] = {}
@@ -115,13 +116,13 @@ class SeriesLimiter:
             if now - state.merged_s > MERGE_SECONDS:
                 self.merge(state, map(series_limits.metric_row, together))
             for series in itertools.chain.from_iterable(map(by_metric.__getitem__, together)):
-                error = None if series in existing else self._refusal(state, series, minute)
+                error = None if series in existing else self._rejection(state, series, minute)
                 if error is None:
                     self._count(state, series)
                 else:
-                    refused[series] = error
-                    state.refused[series] = (now + REFUSED_SECONDS, error)
-        return refused
+                    rejected[series] = error
+                    state.refused[series] = (now + REJECTED_SECONDS, error)
+        return rejected
 
     def merge(self, state: LimitState, rows: Iterable[bytes] = ()) -> None:
         """Adds what is new in the counts to those in the table, and takes over what others have added.
@@ -165,7 +166,7 @@ class SeriesLimiter:
         tsuids = {series: [key.head[salt:] + key.tail] for series, key in named.items()}
         return _with_rows(self._target, meta_table(self._meta.options.table_prefix).name, tsuids)
 
-    def _refusal(self, state: LimitState, series: Series, minute: int) -> RefusedError | None:
+    def _rejection(self, state: LimitState, series: Series, minute: int) -> RejectedError | None:
         """Why a new series is not let in; None if it is."""
         metric, chosen = series.metric, self._limits
         count = state.counts.get(series_limits.metric_row(metric))
@@ -174,26 +175,26 @@ class SeriesLimiter:
         for key, value in series.tags + series.resources:
             values = count.values.get(key, set())
             if most is not None and len(values) >= most and series_limits.hash_of(value) not in values:
-                return _refused(series, f"tag key {key} has {len(values):,} values", "max_tag_values", most)
+                return _rejected(series, f"tag key {key} has {len(values):,} values", "max_tag_values", most)
             if most is not None and not count.counts_key(key):
                 text = f"it has {series_limits.MOST_KEYS} tag keys, and {key} is another one"
-                return _refused(series, text, "max_tag_values", most)
+                return _rejected(series, text, "max_tag_values", most)
         most = limit_of(chosen.new_series, metric)
         if most is not None and (new := state.new.get((metric, minute)) or 0) >= most:
             grown = count.largest_key()
-            return _refused(
+            return _rejected(
                 series, f"{new:,} new series arrived in this minute; {grown}", "max_new_series", most
             )
         most = limit_of(chosen.series, metric)
         if most is not None and count.series >= most:
-            return _refused(
+            return _rejected(
                 series, f"it has {count.series:,} series; {count.largest_key()}", "max_series", most
             )
         total = state.counts.get(series_limits.ALL_ROW)
         most = chosen.all_series
         if most is not None and total is not None and total.series >= most:
             text = f"all metrics have {total.series:,} series, it has {count.series:,}; {count.largest_key()}"
-            return _refused(series, text, "max_all_series", most)
+            return _rejected(series, text, "max_all_series", most)
         state.new[metric, minute] = (state.new.get((metric, minute)) or 0) + 1
         return None
 
@@ -225,7 +226,7 @@ class SeriesLimiter:
             state.counts[key] = count
 
     def _add(self, count: SeriesCount, key: bytes, cells: Sequence[Cell]) -> None:
-        """Adds what a row of the table has counted; raises BigtableError if it is damaged."""
+        """Adds what a row of the table has counted; raises BigtableError if it is corrupt."""
         try:
             count.merge(cells)
         except ValueError as error:
@@ -255,8 +256,8 @@ def _with_rows(target: Target, table: str, keys_of: Mapping[Series, Sequence[byt
     return {series for series, series_keys in keys_of.items() if not keys.isdisjoint(series_keys)}
 
 
-def _refused(series: Series, grown: str, option: str, most: int) -> RefusedError:
-    return RefusedError(
+def _rejected(series: Series, grown: str, option: str, most: int) -> RejectedError:
+    return RejectedError(
         Reason.SERIES_LIMIT,
         f"new series of metric {series.metric[:200]!r}, beyond --{option} {most}: {grown}: stop what makes "
         "new tag values, or raise the limit and replay",

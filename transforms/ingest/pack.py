@@ -30,7 +30,7 @@ from timebeam.schema.core.writing import Encoded, Packing, SeriesSpan
 from timebeam.transforms.bigtable.mutate import split_row
 from timebeam.transforms.bigtable.mutation_bytes import encoded_row, set_cells
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, refuse
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, over_limit, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.ingest.group import RowKey
@@ -49,10 +49,10 @@ class EncodeFn(beam.DoFn):
     def process(self, batch: PointBatch) -> Iterator[Encoded | RejectedOutput]:
         encoded = self._layout.encode(batch, batch.keys)
         for rejected in encoded.rejected:
-            yield refuse(rejected)
+            yield reject(rejected)
         metrics.count("points_duplicate", encoded.duplicates)
-        refused = sum(rejected.points for rejected in encoded.rejected)
-        metrics.count("points_packed", len(batch) - encoded.duplicates - refused)
+        rejected_points = sum(rejected.points for rejected in encoded.rejected)
+        metrics.count("points_packed", len(batch) - encoded.duplicates - rejected_points)
         yield encoded
 
 
@@ -133,7 +133,7 @@ class _Earlier:
         self.arrivals_ms: set[int] = set()
 
 
-class PackPortionFn(PackFn):
+class PackInPartsFn(PackFn):
     """As `PackFn`, for a portion of the input, whose points win over those of earlier portions.
 
     Of columns with one timestamp no reader could tell which is newer. So of a row whose series has had points
@@ -202,7 +202,7 @@ class PackPortionFn(PackFn):
 def _encoded_rows(
     table: str, keys: Sequence[bytes], cells: CellColumns
 ) -> Iterator[EncodedRow | RejectedOutput]:
-    """Mutations that set the cells of rows with these keys, counted as written; refusals of other rows."""
+    """Mutations that set the cells of rows with these keys, counted as written; rejections of other rows."""
     if _exceeds_limits(keys, cells):
         rows = (Row(table, key, cells.cells(number)) for number, key in enumerate(keys))
         yield from mutations(rows)
@@ -266,12 +266,12 @@ def overwriting(row: Row, existing: Iterable[Cell]) -> Row:
 
 
 def mutations(rows: Iterable[Row]) -> Iterator[EncodedRow | RejectedOutput]:
-    """Mutations of rows within Bigtable's limits, counted as written; refusals of other rows."""
+    """Mutations of rows within Bigtable's limits, counted as written; rejections of other rows."""
     count = cells = size = 0
     for row in rows:
         rejected = over_limit(row)
         if rejected is not None:
-            yield refuse(rejected)
+            yield reject(rejected)
             continue
         count += 1
         cells += len(row.cells)

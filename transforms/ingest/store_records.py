@@ -12,8 +12,8 @@ from apache_beam.io.filesystems import FileSystems
 from google.api_core.exceptions import GoogleAPICallError
 
 from timebeam.schema.bits.bounded import LruCache
-from timebeam.schema.bits.compression import DamagedError, TruncatedError, content
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.compression import CorruptDataError, TruncatedError, content
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import EncodedRow
@@ -30,11 +30,11 @@ from timebeam.schema.stores.declared.records import (
     read_json,
 )
 from timebeam.schema.stores.declared.write_records import of_points, rows
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.pack import merged_rows, mutations
 from timebeam.transforms.input.cutters import LINE_BYTES
-from timebeam.transforms.input.parse import parse_portions, refused_message
+from timebeam.transforms.input.parse import parse_gathered, rejected_message
 
 _HEADERS = 1000  # files whose headers are cached
 
@@ -59,7 +59,7 @@ class _Headers:
 
 
 class RecordRowsFn(beam.DoFn):
-    """`Message`, a block of a file of records, in; `EncodedRow` out, refused records to `REJECTED`."""
+    """`Message`, a block of a file of records, in; `EncodedRow` out, rejected records to `REJECTED`."""
 
     def __init__(self, declaration: Declaration, encoding: RecordEncoding) -> None:
         self._declaration, self._encoding = declaration, encoding
@@ -71,9 +71,9 @@ class RecordRowsFn(beam.DoFn):
         except ValueError as error:
             metrics.count("points_read")
             why = Reason.BAD_SYNTAX
-            yield refuse(_stamped(Rejected(message.text, why, str(error), Stage.PARSE, offset=0), message))
+            yield reject(_stamped(Rejected(message.text, why, str(error), Stage.PARSE, offset=0), message))
             return
-        metrics.count("points_read", len(batch) + sum(refusal.points for refusal in rejected))
+        metrics.count("points_read", len(batch) + sum(rejection.points for rejection in rejected))
         yield from _stored(self._declaration, batch, rejected, message)
 
     def _read(self, message: Message) -> Read:
@@ -84,7 +84,7 @@ class RecordRowsFn(beam.DoFn):
 
 
 class RecordMessagesFn(beam.DoFn):
-    """Lists of `Message` in; `EncodedRow` out, refused records to `REJECTED`.
+    """Lists of `Message` in; `EncodedRow` out, rejected records to `REJECTED`.
 
     The lines of JSON messages are read together; a CSV message begins with its header.
 
@@ -98,7 +98,7 @@ class RecordMessagesFn(beam.DoFn):
         self._headers = _Headers()
 
     def process(self, messages: Sequence[Message]) -> Iterator[EncodedRow | RejectedOutput]:
-        return parse_portions(messages, self._framing_of, self._rows)
+        return parse_gathered(messages, self._framing_of, self._rows)
 
     def _framing_of(self, message: Message) -> Framing:
         """How the text of a message may be cut; only the first block of a CSV would have its header."""
@@ -114,9 +114,9 @@ class RecordMessagesFn(beam.DoFn):
                     batches.append(_read_alone(message, self._encoding_of(message), self._header_of(message)))
                 except ValueError as error:
                     metrics.count("points_read")
-                    yield refuse(refused_message(message, RefusedError(Reason.BAD_SYNTAX, str(error))))
+                    yield reject(rejected_message(message, RejectedError(Reason.BAD_SYNTAX, str(error))))
         for batch, rejected in batches:
-            metrics.count("points_read", len(batch) + sum(refusal.points for refusal in rejected))
+            metrics.count("points_read", len(batch) + sum(rejection.points for rejection in rejected))
             yield from _stored(self._declaration, batch, rejected)
 
     def _encoding_of(self, message: Message) -> RecordEncoding:
@@ -135,7 +135,7 @@ class RecordMessagesFn(beam.DoFn):
         if message.envelope is not None:
             raise ValueError("a line of a CSV message, whose header is lost: publish it with its header")
         if message.offset == 0:
-            return None  # refused with the header of its file, for that header
+            return None  # rejected with the header of its file, for that header
         try:
             return self._headers.header(message.source)
         except (OSError, GoogleAPICallError) as error:
@@ -153,7 +153,7 @@ def _read_together(messages: Sequence[Message]) -> tuple[RecordBatch, list[Rejec
             arrivals_ms=joined.arrivals_at(batch.origins.starts),
             origins=dataclasses.replace(batch.origins, joined=joined),
         )
-    return batch, [joined.addressed(refusal) for refusal in rejected]
+    return batch, [joined.addressed(rejection) for rejection in rejected]
 
 
 def _read_alone(
@@ -171,15 +171,15 @@ def _read_alone(
         batch = dataclasses.replace(batch, origins=dataclasses.replace(batch.origins, joined=joined))
     stamped = [
         dataclasses.replace(
-            refusal, source=message.source, arrival_ms=message.arrival_ms, envelope=message.envelope
+            rejection, source=message.source, arrival_ms=message.arrival_ms, envelope=message.envelope
         )
-        for refusal in rejected
+        for rejection in rejected
     ]
     return batch, stamped
 
 
 class PointRowsFn(beam.DoFn):
-    """`PointBatch` in; `EncodedRow` of declared tables out, refused points to `REJECTED`."""
+    """`PointBatch` in; `EncodedRow` of declared tables out, rejected points to `REJECTED`."""
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration
@@ -192,21 +192,21 @@ class PointRowsFn(beam.DoFn):
 def _stored(
     declaration: Declaration, batch: RecordBatch, rejected: Iterable[Rejected], message: Message | None = None
 ) -> Iterator[EncodedRow | RejectedOutput]:
-    """The mutations of a batch, counted, and all refusals.
+    """The mutations of a batch, counted, and all rejections.
 
     Args:
-      rejected: what was refused before.
-      message: whose source and arrival the refusals get; None if they have them.
+      rejected: what was rejected before.
+      message: whose source and arrival the rejections get; None if they have them.
     """
-    stored_rows, refused = rows(declaration, batch)
-    metrics.count("points_packed", len(batch) - len(refused))
-    for refusal in (*rejected, *refused):
-        yield refuse(refusal if message is None else _stamped(refusal, message))
+    stored_rows, now_rejected = rows(declaration, batch)
+    metrics.count("points_packed", len(batch) - len(now_rejected))
+    for rejection in (*rejected, *now_rejected):
+        yield reject(rejection if message is None else _stamped(rejection, message))
     yield from mutations(merged_rows(stored_rows))
 
 
 def _stamped(rejected: Rejected, message: Message) -> Rejected:
-    """A refusal with the source and arrival of its message."""
+    """A rejection with the source and arrival of its message."""
     return dataclasses.replace(rejected, source=message.source, arrival_ms=message.arrival_ms)
 
 
@@ -217,10 +217,10 @@ def _first_line(path: str) -> bytes:
       ValueError: the line is longer than `LINE_BYTES`.
     """
     text = b""
-    # Damage behind the header is refused by the step that reads the file.
+    # Corruption behind the header is rejected by the step that reads the file.
     with (
         FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file,
-        contextlib.suppress(TruncatedError, DamagedError),
+        contextlib.suppress(TruncatedError, CorruptDataError),
     ):
         for chunk in content(path, file, LINE_BYTES):
             text = (text + chunk).lstrip()

@@ -1,6 +1,6 @@
-"""Writes rows of layouts: by our connector, by Beam's, or by appends; refused rows become dead letters.
+"""Writes rows of layouts: by our connector, by Beam's, or by appends; rejected rows become dead letters.
 
-| writer | refused rows | retries | app profile |
+| writer | rejected rows | retries | app profile |
 |---|---|---|---|
 | `beam` (WriteToBigTable) | fail the bundle | UNAVAILABLE, DEADLINE_EXCEEDED | default only |
 | `direct` | go to the dead letters | also ABORTED, INTERNAL, RESOURCE_EXHAUSTED | any |
@@ -30,7 +30,7 @@ from timebeam.transforms.bigtable.mutate import append_cells, mutate_rows
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import refused_row
+from timebeam.transforms.dead_letters.rejected import rejected_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 
@@ -38,7 +38,7 @@ Hours = Collection[tuple[bytes, int]]
 """(metric, start in s) of hours."""
 
 
-class Marker(Protocol):
+class HoursWriter(Protocol):
     """Marks the hours of rows before they are sent, and again after they are written."""
 
     @property
@@ -53,7 +53,9 @@ class Marker(Protocol):
 
 
 @contextlib.contextmanager
-def marked(target: Target, marker: Marker | None, rows: Sequence[RowMutation]) -> Iterator[None]:
+def hours_written(
+    target: Target, hours_writer: HoursWriter | None, rows: Sequence[RowMutation]
+) -> Iterator[None]:
     """A context in which rows are written: marks their hours before it and after it.
 
     Also after an error, since rows may have been written.
@@ -61,15 +63,15 @@ def marked(target: Target, marker: Marker | None, rows: Sequence[RowMutation]) -
     Raises:
       GoogleAPICallError: the marks could not be written.
     """
-    if marker is None or not rows:
+    if hours_writer is None or not rows:
         yield
         return
-    hours = marker.hours(rows)
+    hours = hours_writer.hours(rows)
     try:
-        marker.mark(target, hours, stored=False)
+        hours_writer.mark(target, hours, stored=False)
         yield
     finally:
-        marker.mark(target, hours, stored=True)
+        hours_writer.mark(target, hours, stored=True)
 
 
 class StoreRows(beam.PTransform):  # type: ignore[type-arg]
@@ -79,7 +81,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
       tables: the names of all tables of the rows.
       writer: `beam` or `direct`.
       packing: rows of packing `append` are appended, all others set.
-      marker: marks the hours of the rows; None for no marks.
+      hours_writer: marks the hours of the rows; None for no marks.
     """
 
     def __init__(
@@ -88,17 +90,17 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
         tables: Sequence[str],
         writer: str,
         packing: Packing,
-        marker: Marker | None = None,
+        hours_writer: HoursWriter | None = None,
     ) -> None:
         super().__init__()
         self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
-        self._marker = marker
+        self._hours_writer = hours_writer
 
     def expand(self, rows: PCollection[EncodedRow]) -> PCollection[Rejected]:
         if self._packing is Packing.APPEND:
-            append = beam.ParDo(_AppendCellsFn(self._target, self._marker))
+            append = beam.ParDo(_AppendCellsFn(self._target, self._hours_writer))
             return rows | "Append" >> append.with_output_types(Rejected)
-        around = functools.partial(marked, self._target, self._marker)
+        around = functools.partial(hours_written, self._target, self._hours_writer)
         if self._writer == "direct":
             writer = bigtable.WriteRows(
                 self._target,
@@ -106,13 +108,13 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
                 around=around,
                 on_written=_observe,
             )
-            refused = beam.MapTuple(refused_write).with_output_types(Rejected)
-            return rows | "WriteDirect" >> writer | "RefusedRows" >> refused
+            rejected = beam.MapTuple(refused_write).with_output_types(Rejected)
+            return rows | "WriteDirect" >> writer | "RefusedRows" >> rejected
         from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
 
         for table in self._tables:
-            write_with_beam(rows, self._target, table, around=None if self._marker is None else around)
-        others = beam.FlatMap(_refuse_others, frozenset(self._tables)).with_output_types(Rejected)
+            write_with_beam(rows, self._target, table, around=None if self._hours_writer is None else around)
+        others = beam.FlatMap(_reject_others, frozenset(self._tables)).with_output_types(Rejected)
         return rows | "RowsOfOtherTables" >> others
 
 
@@ -121,11 +123,11 @@ def data_tables(layout: ReadableStore) -> list[str]:
     return [spec.name for spec in layout.tables() if spec.holds_points]
 
 
-def _refuse_others(row: EncodedRow, tables: frozenset[str]) -> Iterator[Rejected]:
-    """The refusal of a row of none of the tables."""
+def _reject_others(row: EncodedRow, tables: frozenset[str]) -> Iterator[Rejected]:
+    """The rejection of a row of none of the tables."""
     if row.table not in tables:
         why = f"table {row.table!r} is not a table of this run"
-        yield refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
+        yield rejected_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
 
 
 def _observe(rows: Sequence[EncodedRow]) -> None:
@@ -138,7 +140,7 @@ def _observe(rows: Sequence[EncodedRow]) -> None:
 
 
 def write_batch(target: Target, table: str, rows: Sequence[RowMutation]) -> list[Rejected]:
-    """Writes rows in one request, with retries; the refused rows.
+    """Writes rows in one request, with retries; the rejected rows.
 
     Raises:
       GoogleAPICallError: a row could not be written for a reason that is not its own.
@@ -147,34 +149,35 @@ def write_batch(target: Target, table: str, rows: Sequence[RowMutation]) -> list
 
 
 class _AppendCellsFn(BufferedDoFn[EncodedRow]):
-    """`EncodedRow` in, its cells appended to existing ones as by a TSD with enable_appends; refused rows out.
+    """`EncodedRow` in, its cells appended to existing ones as by a TSD with enable_appends; rejected rows
+    out.
 
     Histograms are set: each has a column of its own.
     """
 
-    def __init__(self, target: Target, marker: Marker | None) -> None:
-        self._target, self._marker = target, marker
-        self.most = 1 if marker is None else 1000  # that are marked together
+    def __init__(self, target: Target, hours_writer: HoursWriter | None) -> None:
+        self._target, self._hours_writer = target, hours_writer
+        self.most = 1 if hours_writer is None else 1000  # that are marked together
 
     def handle(self, rows: list[EncodedRow]) -> list[Rejected]:
-        """Appends rows; the refused ones."""
-        refused = list[Rejected]()
-        with marked(self._target, self._marker, rows):
+        """Appends rows; the rejected ones."""
+        rejected = list[Rejected]()
+        with hours_written(self._target, self._hours_writer, rows):
             for row in map(plain_row, rows):
                 histograms = [cell for cell in row.cells if is_histogram(cell.qualifier)]
                 if histograms:
-                    refused += write_batch(self._target, row.table, [row._replace(cells=histograms)])
+                    rejected += write_batch(self._target, row.table, [row._replace(cells=histograms)])
                     row = row._replace(cells=[cell for cell in row.cells if not is_histogram(cell.qualifier)])
                 if not row.cells:
                     continue
                 try:
                     append_cells(self._target, row)
                 except REFUSALS as error:
-                    refused.append(refused_write(row, str(error)))
-        return refused
+                    rejected.append(refused_write(row, str(error)))
+        return rejected
 
 
 def refused_write(row: RowMutation, reason: str) -> Rejected:
     """The dead letter of a row that Bigtable refused."""
     why = f"Bigtable refused the row: {reason}"
-    return refused_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
+    return rejected_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)

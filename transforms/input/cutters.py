@@ -13,17 +13,17 @@ from typing import Protocol
 
 import numpy as np
 
-from timebeam.schema.bits.compression import LARGEST, DamagedError, TruncatedError
+from timebeam.schema.bits.compression import LARGEST, CorruptDataError, TruncatedError
 from timebeam.schema.bits.protobuf import ProtoError, varint
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Message
 
 LINE_BYTES = 1 << 20
-"""Longest line; the refusal of a longer one holds its first `LINE_BYTES`."""
+"""Longest line; the rejection of a longer one holds its first `LINE_BYTES`."""
 
 LINES = 200_000
-"""Most lines of a block: each line may become a refusal of some 300 bytes. 4 MiB hold fewer records."""
+"""Most lines of a block: each line may become a rejection of some 300 bytes. 4 MiB hold fewer records."""
 
 _LENGTH_BYTES = 10
 
@@ -45,8 +45,8 @@ class Cutter(Protocol):
     def finish(self) -> Iterator[Message | Rejected]: ...
 
 
-def refusal(origin: Message, reason: Reason, message: str, payload: bytes, offset: int) -> Rejected:
-    """The refusal of bytes at `offset` of a source."""
+def rejection(origin: Message, reason: Reason, message: str, payload: bytes, offset: int) -> Rejected:
+    """The rejection of bytes at `offset` of a source."""
     return Rejected(
         payload, reason, message, Stage.READ, origin.source, offset, origin.arrival_ms, origin.envelope
     )
@@ -60,7 +60,7 @@ def count_newlines(text: bytes) -> int:
 
 
 class LineCutter:
-    r"""Cuts a stream of bytes into blocks of whole lines, and refuses lines that are too long.
+    r"""Cuts a stream of bytes into blocks of whole lines, and rejects lines that are too long.
 
     >>> cutter = LineCutter(Message(b"", 0, "points.txt"))
     >>> [(block.offset, block.text) for block in cutter.add(b"put a 1 1 x=y\nput b")]
@@ -112,7 +112,7 @@ class LineCutter:
         yield from self._block(text)
 
     def _block(self, text: bytes) -> Iterator[Message | Rejected]:
-        """Whole lines as a block, and refusals of lines that are too long."""
+        """Whole lines as a block, and rejections of lines that are too long."""
         if not text:
             return
         start, self.offset = self.offset, self.offset + len(text)
@@ -140,7 +140,7 @@ class LineCutter:
             f"line of more than {LINE_BYTES} bytes; the payload holds its first {LINE_BYTES}: "
             "write one record per line"
         )
-        return refusal(self._origin, Reason.LINE_TOO_LONG, message, beginning, offset)
+        return rejection(self._origin, Reason.LINE_TOO_LONG, message, beginning, offset)
 
 
 def _long_lines(text: bytes) -> Iterator[tuple[int, int]]:
@@ -187,7 +187,7 @@ class DelimitedCutter:
         """The messages that are complete with `data`.
 
         Raises:
-          DamagedError: a length makes no sense; all messages before have been yielded.
+          CorruptDataError: a length makes no sense; all messages before have been yielded.
         """
         is_start = self._lines is None and not self._pending and self._offset == self._origin.offset
         if is_start and self._may_be_json and data.startswith(b"{") and not data.startswith(b"{\n"):
@@ -209,7 +209,7 @@ class DelimitedCutter:
                 why = f"a message of {size} bytes; at most {LARGEST} are read"
             if size > LARGEST:
                 self._drop(position)
-                raise DamagedError(why)
+                raise CorruptDataError(why)
             first = position + length_bytes
             if first + size > len(self._pending):
                 break

@@ -17,7 +17,7 @@ from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import DoOutputsTuple, PBegin
 
-from timebeam.schema.bits.compression import LARGEST, DamagedError, TruncatedError, content, is_compressed
+from timebeam.schema.bits.compression import LARGEST, CorruptDataError, TruncatedError, content, is_compressed
 from timebeam.schema.bits.json_text import starts_document
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import source_checksum
@@ -28,7 +28,7 @@ from timebeam.schema.formats.parquet.footer import read_footer
 from timebeam.schema.formats.parquet.parquet_columns import batch_bytes, cut
 from timebeam.schema.formats.parquet.parquet_format import BATCH_ROWS
 from timebeam.schema.formats.parquet.row_groups import RowGroups
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.input import cutters
 from timebeam.transforms.input.cutters import Cutter, DelimitedCutter, LineCutter
@@ -56,7 +56,7 @@ class AvroCutter:
         """The messages that are complete with `data`.
 
         Raises:
-          DamagedError: the container is damaged; all blocks before have been yielded.
+          CorruptDataError: the container is corrupt; all blocks before have been yielded.
         """
         yield from self._messages(self._cutter.add(data))
 
@@ -75,12 +75,12 @@ class AvroCutter:
     def _messages(self, containers: Iterable[tuple[int, bytes]]) -> Iterator[Message]:
         for offset, container in containers:
             yield Message(container, self._modified_ms, self._path, offset)
-        damage = self._cutter.damage
-        if damage:
+        corruption = self._cutter.damage
+        if corruption:
             raise (
-                TruncatedError(str(damage))
-                if isinstance(damage, EarlyEndError)
-                else DamagedError(str(damage))
+                TruncatedError(str(corruption))
+                if isinstance(corruption, EarlyEndError)
+                else CorruptDataError(str(corruption))
             )
 
 
@@ -192,9 +192,9 @@ def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
 def blocks_by_arrival(
     files: Iterable[FileMetadata], framing: Framing
 ) -> Generator[Message | Rejected, None, None]:
-    """The blocks of all files, each after those that it wins over, and refusals as in `blocks`.
+    """The blocks of all files, each after those that it wins over, and rejections as in `blocks`.
 
-    Of points with the same instant the one from the newest file wins; of files of one time the one whose path
+    Of points with the same time the one from the newest file wins; of files of one time the one whose path
     has the greatest checksum; within a file the later one (`timebeam.schema.stores`).
     """
     in_order = sorted(files, key=lambda file: (_modified_ms(file), source_checksum(file.path)))
@@ -206,7 +206,7 @@ def blocks_by_arrival(
 
 
 def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message | Rejected]:
-    """The blocks of a span, and a refusal for bytes that cannot be read."""
+    """The blocks of a span, and a rejection for bytes that cannot be read."""
     with FileSystems.open(span.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         if framing is Framing.PARQUET:
             yield from _row_group_blocks(span, file)
@@ -223,7 +223,7 @@ def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message
 
 
 def _row_groups(path: str) -> int:
-    """The number of row groups of a Parquet file; 1 if none of them can be read, for one refusal."""
+    """The number of row groups of a Parquet file; 1 if none of them can be read, for one rejection."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         try:
             return len(read_footer(file).group_rows)
@@ -232,7 +232,7 @@ def _row_groups(path: str) -> int:
 
 
 def _row_group_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Rejected]:
-    """The rows of a row group, and a refusal if it is damaged or too large.
+    """The rows of a row group, and a rejection if it is corrupt or too large.
 
     Args:
       span: its start is the number of the row group.
@@ -288,12 +288,12 @@ def _plain_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Rejected
 
 
 def _whole_file_blocks(span: FileSpan, file: BinaryIO, cutter: Cutter) -> Iterator[Message | Rejected]:
-    """Blocks of a whole file; the readable ones of a truncated or damaged file, and a refusal."""
+    """Blocks of a whole file; the readable ones of a truncated or corrupt file, and a rejection."""
     try:
         for data in content(span.path, file, BLOCK_BYTES):
             yield from cutter.add(data)
         yield from cutter.finish()
-    except (TruncatedError, DamagedError) as error:
+    except (TruncatedError, CorruptDataError) as error:
         yield from cutter.settle()
         truncated = isinstance(error, TruncatedError)
         reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
@@ -325,11 +325,11 @@ def _planned_spans(patterns: list[str], framing: Framing) -> Iterator[FileSpan]:
 
 
 def counted(blocks: Iterable[Message | Rejected]) -> Iterator[Message | RejectedOutput]:
-    """Blocks, counted as read, and refusals as elements of `REJECTED`."""
+    """Blocks, counted as read, and rejections as elements of `REJECTED`."""
     for block in blocks:
         if isinstance(block, Rejected):
             metrics.count("points_read")
-            yield refuse(block)
+            yield reject(block)
         else:
             metrics.count("messages_read")
             metrics.count("bytes_read", len(block.text))
@@ -365,5 +365,5 @@ class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
             | "Patterns" >> beam.Create([self.patterns], reshuffle=False)
             | "FindFiles" >> beam.FlatMap(_planned_spans, self.framing).with_output_types(FileSpan)
             | "SpreadParts" >> beam.Reshuffle()
-            | "ReadBlocks" >> refusing(_BlocksFn(self.framing), Message)
+            | "ReadBlocks" >> rejecting(_BlocksFn(self.framing), Message)
         )

@@ -18,7 +18,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
 from timebeam.transforms.input import cutters
-from timebeam.transforms.input.cutters import LineCutter, refusal
+from timebeam.transforms.input.cutters import LineCutter, rejection
 
 RECORD_BYTES = 16 << 20
 """Longest element of a document, and longest document that is one object: these are parsed at once."""
@@ -141,12 +141,12 @@ class JsonCutter:
                 yield self._elements(self._scan)
 
     def finish(self) -> Iterator[Message | Rejected]:
-        """The last blocks; a refusal for a document that does not end."""
+        """The last blocks; a rejection for a document that does not end."""
         yield from self.settle()
         if self._lines is not None:
             yield from self._lines.finish()
         elif self._text:
-            yield self._refusal(Reason.BAD_SYNTAX, "the JSON document does not end")
+            yield self._rejection(Reason.BAD_SYNTAX, "the JSON document does not end")
 
     def _cut(self, *, is_all: bool) -> Iterator[Message | Rejected]:
         """Blocks of the text; `is_all` if nothing follows."""
@@ -166,13 +166,13 @@ class JsonCutter:
                 yield self._too_long(f"document of more than {LARGEST} bytes")
                 return
             if not end:
-                yield from self._portion(self._scan)
+                yield from self._blocks(self._scan)
                 return
             yield self._message(end, b"")
             self._scan = None
 
-    def _portion(self, scan: _JsonScan) -> Iterator[Message | Rejected]:
-        """A block of a document that continues, if it is long enough; a refusal if a record is too long."""
+    def _blocks(self, scan: _JsonScan) -> Iterator[Message | Rejected]:
+        """A block of a document that continues, if it is long enough; a rejection if a record is too long."""
         if len(self._text) >= self._size and scan.comma:
             yield self._elements(scan)
         if len(self._text) > RECORD_BYTES:
@@ -203,17 +203,17 @@ class JsonCutter:
         self._text = self._text[size:]
         self._offset += size
 
-    def _too_long(self, refused: str) -> Rejected:
-        """One refusal for the rest of the source."""
+    def _too_long(self, rejected: str) -> Rejected:
+        """One rejection for the rest of the source."""
         self._dropping, self._scan = True, None
-        return self._refusal(Reason.LINE_TOO_LONG, refused)
+        return self._rejection(Reason.LINE_TOO_LONG, rejected)
 
-    def _refusal(self, reason: Reason, refused: str) -> Rejected:
+    def _rejection(self, reason: Reason, rejected: str) -> Rejected:
         message = (
-            f"{refused}: records before byte {self._offset} are stored, the rest is not: "
+            f"{rejected}: records before byte {self._offset} are stored, the rest is not: "
             "write one record per line"
         )
         payload, self._text = bytes(self._text), memoryview(b"")
         if reason is Reason.LINE_TOO_LONG:
             payload = payload[: cutters.LINE_BYTES]
-        return refusal(self._origin, reason, message, payload, self._offset)
+        return rejection(self._origin, reason, message, payload, self._offset)

@@ -26,11 +26,11 @@ from apache_beam.io.gcp.pubsub import PubsubMessage, ReadFromPubSub
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.utils import shared
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.input.opening import (
@@ -41,7 +41,7 @@ from timebeam.transforms.input.opening import (
     joined_contents,
     unwrapped,
 )
-from timebeam.transforms.input.parse import AnnotationsOutput, parse_portions, parsed_points, refused_message
+from timebeam.transforms.input.parse import AnnotationsOutput, parse_gathered, parsed_points, rejected_message
 
 GATHERED_BYTES = 4 << 20
 GATHERED_MESSAGES = 50_000
@@ -94,7 +94,7 @@ class Formats:
         """The format that a message is read with.
 
         Raises:
-          RefusedError: no format has that name, it is not selectable, or the options do not fit it.
+          RejectedError: no format has that name, it is not selectable, or the options do not fit it.
         """
         attributes = message.envelope.attributes if message.envelope else {}
         if not attributes:
@@ -102,14 +102,14 @@ class Formats:
         name = attributes.get("format") or self._name
         if name != self._name and name in FORMATS and name not in self._selectable:
             why = f"attribute format: {name} is not read here: add it with --formats {name}"
-            raise RefusedError(Reason.UNKNOWN_FORMAT, why)
+            raise RejectedError(Reason.UNKNOWN_FORMAT, why)
         return self._key(name, attributes)
 
     def open(self, message: Message) -> Message:
         """A message without packings that its content tells, and with the name of its format.
 
         Raises:
-          RefusedError: a packing is damaged, or `key` refuses the message.
+          RejectedError: a packing is corrupt, or `key` rejects the message.
         """
         attributes = message.envelope.attributes if message.envelope else {}
         if not attributes and self._name != AUTO:
@@ -137,7 +137,7 @@ class Formats:
         """A format, made when it is needed, with the option that the attributes of a message choose.
 
         Raises:
-          RefusedError: no format has that name, or the options do not fit it.
+          RejectedError: no format has that name, or the options do not fit it.
         """
         attribute, option = VARIANTS.get(name, ("", ""))
         variant = attributes.get(attribute, "").lower()
@@ -146,7 +146,7 @@ class Formats:
             try:
                 self._formats[name, variant] = message_format(name, options)
             except ValueError as error:
-                raise RefusedError(Reason.UNKNOWN_FORMAT, f"attributes of the message: {error}") from error
+                raise RejectedError(Reason.UNKNOWN_FORMAT, f"attributes of the message: {error}") from error
         return name, variant
 
     def __getitem__(self, key: FormatKey) -> MessageFormat:
@@ -161,7 +161,7 @@ class _Pool:
 
 
 class ParseMessagesFn(beam.DoFn):
-    """Lists of `Message` in; `PointBatch` out, refused records to `REJECTED`, edits to `ANNOTATIONS`."""
+    """Lists of `Message` in; `PointBatch` out, rejected records to `REJECTED`, edits to `ANNOTATIONS`."""
 
     def __init__(
         self, format_name: str, options: Mapping[str, Any], selectable: Collection[str] = ()
@@ -195,10 +195,10 @@ class ParseMessagesFn(beam.DoFn):
         self, messages: Sequence[Message]
     ) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
         assert self._formats is not None
-        return parse_portions(messages, self._framing_of, self._parse, self._formats.open)
+        return parse_gathered(messages, self._framing_of, self._parse, self._formats.open)
 
     def _framing_of(self, message: Message) -> Framing:
-        """How the text of a message may be cut; raises RefusedError."""
+        """How the text of a message may be cut; raises RejectedError."""
         assert self._formats is not None
         return self._formats[self._formats.key(message)].framing
 
@@ -214,14 +214,14 @@ class ParseMessagesFn(beam.DoFn):
                 continue
             try:
                 by_format.setdefault(self._formats.key(message), []).append(message)
-            except RefusedError as error:
+            except RejectedError as error:
                 metrics.count("points_read")
-                yield refuse(refused_message(message, error))
+                yield reject(rejected_message(message, error))
         read = [joined_contents(of_format) for of_format in contents.values()]
         parsed_now = [self._formats[key].parse_all(group) for key, group in by_format.items()]
         for parsed in itertools.chain(*read, *parsed_now):
             for rejected in parsed.rejected:
-                yield refuse(rejected)
+                yield reject(rejected)
             yield from parsed_points(parsed)
 
 

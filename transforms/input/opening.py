@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from timebeam.schema.bits.compression import COMPRESSED, LARGEST, compression, is_snappy, unpack
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.batches import join_joined
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Origins
@@ -48,7 +48,7 @@ def unwrapped(message: Message, *, is_whole: bool) -> Message:
         the message is read, in blocks if it is long.
 
     Raises:
-      RefusedError: an encoding is damaged, unknown, or of too many bytes.
+      RejectedError: an encoding is corrupt, unknown, or of too many bytes.
     """
     attributes = message.envelope.attributes if message.envelope else {}
     if not attributes and not _encoding(message.text):
@@ -57,7 +57,7 @@ def unwrapped(message: Message, *, is_whole: bool) -> Message:
     announced = [name for name in announced if name not in ("", "identity")]
     if len(announced) > _WRAPPINGS:
         why = f"content-encoding {', '.join(announced)}: at most {_WRAPPINGS} can be undone"
-        raise RefusedError(Reason.CORRUPT_MESSAGE, why)
+        raise RejectedError(Reason.CORRUPT_MESSAGE, why)
     if len(announced) == 1 and not is_whole:
         return message
     text = message.text
@@ -114,10 +114,10 @@ class ReadMessage(Message):
 
 
 def choose_format(message: Message, formats: Sequence[tuple[str, MessageFormat]]) -> Message:
-    """A message with the name of its format: the first that reads it without refusals, or some of it.
+    """A message with the name of its format: the first that reads it without rejections, or some of it.
 
     Raises:
-      RefusedError: UNKNOWN_FORMAT; no format reads a point or an annotation of it.
+      RejectedError: UNKNOWN_FORMAT; no format reads a point or an annotation of it.
     """
     attributes = message.envelope.attributes if message.envelope else {}
     names = [name for name, _ in formats]
@@ -138,7 +138,7 @@ def choose_format(message: Message, formats: Sequence[tuple[str, MessageFormat]]
         return partly
     shown = repr(message.text[:_SHOWN])
     why = f"a message of {len(message.text)} bytes that begins with {shown}: none of {', '.join(names)}"
-    raise RefusedError(Reason.UNKNOWN_FORMAT, why)
+    raise RejectedError(Reason.UNKNOWN_FORMAT, why)
 
 
 def joined_contents(contents: Sequence[Parsed]) -> Iterator[Parsed]:

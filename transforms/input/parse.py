@@ -1,4 +1,4 @@
-"""Parses messages of any format into points, refusals, and edits of annotations.
+"""Parses messages of any format into points, rejections, and edits of annotations.
 
 Messages of Pub/Sub are decompressed, and cut into blocks like files if they are long: this bounds memory.
 """
@@ -13,23 +13,23 @@ from typing import Any, Final, Literal, TypeVar
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
-from timebeam.schema.bits.compression import LARGEST, DamagedError, TruncatedError, decompressed, unpack
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.compression import LARGEST, CorruptDataError, TruncatedError, decompressed, unpack
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import follows, join_texts
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import windowed
-from timebeam.transforms.input.cutters import LINES, LineCutter, count_newlines, refusal
+from timebeam.transforms.input.cutters import LINES, LineCutter, count_newlines, rejection
 from timebeam.transforms.input.json_cutter import JsonCutter
 from timebeam.transforms.input.opening import ReadMessage
 
 Output = TypeVar("Output")
 
-PORTION_BYTES = 4 << 20
+GATHERED_BYTES = 4 << 20
 """Unpacked bytes that are parsed together; a longer message of lines or JSON is cut."""
 
 _SMALL_BYTES = 2 * LINES
@@ -39,70 +39,70 @@ _STREAMED = ("gzip", "zstd")
 _PLAIN = ("", "identity")
 
 
-def parse_portions(
+def parse_gathered(
     messages: Sequence[Message],
     framing_of: Callable[[Message], Framing],
     parse: Callable[[list[Message]], Iterator[Output]],
     opened: Callable[[Message], Message] = lambda message: message,
 ) -> Iterator[Output | RejectedOutput]:
-    """Unpacks messages and parses them in lists of about `PORTION_BYTES` or `LINES`; counts all of it.
+    """Unpacks messages and parses them in lists of about `GATHERED_BYTES` or `LINES`; counts all of it.
 
     Args:
       framing_of, opened: see `portions`.
     """
     metrics.count("messages_read", len(messages))
-    for portion in portions(messages, framing_of, opened):
-        if isinstance(portion, Rejected):
+    for gathered in gather(messages, framing_of, opened):
+        if isinstance(gathered, Rejected):
             metrics.count("points_read")
-            yield refuse(portion)
+            yield reject(gathered)
         else:
-            metrics.count("bytes_read", sum(len(message.text) for message in portion))
-            yield from parse(portion)
+            metrics.count("bytes_read", sum(len(message.text) for message in gathered))
+            yield from parse(gathered)
 
 
-def portions(
+def gather(
     messages: Sequence[Message],
     framing_of: Callable[[Message], Framing],
     opened: Callable[[Message], Message] = lambda message: message,
 ) -> Iterator[list[Message] | Rejected]:
-    """The unpacked messages in lists of about `PORTION_BYTES` or `LINES`, and the refusals of others.
+    """The unpacked messages in lists of about `GATHERED_BYTES` or `LINES`, and the rejections of others.
 
     Args:
-      framing_of: how the text of a message may be cut; may raise RefusedError.
-      opened: a message without the encodings that its content tells; may raise RefusedError. One message is
+      framing_of: how the text of a message may be cut; may raise RejectedError.
+      opened: a message without the encodings that its content tells; may raise RejectedError. One message is
         opened at a time: a thousand of them can hold 64 MiB each.
     """
-    portion = _MessagePortion()
+    gathered = _MessageList()
     for packed in messages:
         try:
             message = opened(packed)
-        except RefusedError as error:
-            yield refused_message(packed, error)
+        except RejectedError as error:
+            yield rejected_message(packed, error)
             continue
         if isinstance(message, ReadMessage) or _is_small(message):
-            portion.add(message)
+            gathered.add(message)
         else:
             try:
                 for block in _blocks(message, framing_of):
-                    if portion.is_full:
-                        yield portion.take()
+                    if gathered.is_full:
+                        yield gathered.take()
                     if isinstance(block, Rejected):
                         yield block
                     else:
-                        portion.add(block)
-            except RefusedError as error:
-                yield refused_message(message, error)
-        if portion.is_full:
-            yield portion.take()
-    if portion.messages:
-        yield portion.take()
+                        gathered.add(block)
+            except RejectedError as error:
+                yield rejected_message(message, error)
+        if gathered.is_full:
+            yield gathered.take()
+    if gathered.messages:
+        yield gathered.take()
 
 
-class _MessagePortion:
+class _MessageList:
     """Messages to be parsed together.
 
     Attributes:
-      is_full: whether they have `PORTION_BYTES` or `LINES`.
+      is_full: whether they have `GATHERED_BYTES` or `LINES`.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class _MessagePortion:
         self.messages.append(message)
         self._size += len(text)
         self._lines += count_newlines(text)
-        if self._size >= PORTION_BYTES or self._lines >= LINES:
+        if self._size >= GATHERED_BYTES or self._lines >= LINES:
             self.is_full = True
 
     def take(self) -> list[Message]:
@@ -125,9 +125,9 @@ class _MessagePortion:
         return messages
 
 
-def refused_message(message: Message, error: RefusedError) -> Rejected:
-    """The refusal of a whole message, before it is parsed."""
-    return refusal(message, error.reason, error.message, message.text, 0)
+def rejected_message(message: Message, error: RejectedError) -> Rejected:
+    """The rejection of a whole message, before it is parsed."""
+    return rejection(message, error.reason, error.message, message.text, 0)
 
 
 def _is_small(message: Message) -> bool:
@@ -140,7 +140,7 @@ def _blocks(message: Message, framing_of: Callable[[Message], Framing]) -> Itera
     """An unpacked message, in blocks if it is long and can be cut.
 
     Raises:
-      RefusedError: the message is refused as a whole; raised before the first block.
+      RejectedError: the message is rejected as a whole; raised before the first block.
     """
     attributes = message.envelope.attributes if message.envelope else {}
     encoding = attributes.get("content-encoding", "").lower()
@@ -148,10 +148,10 @@ def _blocks(message: Message, framing_of: Callable[[Message], Framing]) -> Itera
     may_be_cut = framing in (Framing.LINES, Framing.JSON)
     if encoding in _PLAIN:
         plain = message
-        is_short = not may_be_cut or len(message.text) <= PORTION_BYTES
+        is_short = not may_be_cut or len(message.text) <= GATHERED_BYTES
         stream: Iterable[bytes] = (message.text,)
     else:
-        text = _unpacked(message.text, encoding, PORTION_BYTES if may_be_cut else LARGEST)
+        text = _unpacked(message.text, encoding, GATHERED_BYTES if may_be_cut else LARGEST)
         is_short = text is not None
         assert message.envelope is not None
         rest = {key: value for key, value in attributes.items() if key != "content-encoding"}
@@ -165,10 +165,10 @@ def _blocks(message: Message, framing_of: Callable[[Message], Framing]) -> Itera
 
 def _cut(origin: Message, framing: Framing, stream: Iterable[bytes]) -> Iterator[Message | Rejected]:
     """The blocks of a long message."""
-    cutter = JsonCutter(origin, PORTION_BYTES) if framing is Framing.JSON else LineCutter(origin)
+    cutter = JsonCutter(origin, GATHERED_BYTES) if framing is Framing.JSON else LineCutter(origin)
     for chunk in stream:
-        for start in range(0, len(chunk), PORTION_BYTES):
-            yield from cutter.add(chunk[start : start + PORTION_BYTES])
+        for start in range(0, len(chunk), GATHERED_BYTES):
+            yield from cutter.add(chunk[start : start + GATHERED_BYTES])
     yield from cutter.finish()
 
 
@@ -182,7 +182,7 @@ def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
     """A payload decompressed; None if it is readable and has more than `most` bytes.
 
     Raises:
-      RefusedError: the encoding is unknown, or the payload is damaged or too long.
+      RejectedError: the encoding is unknown, or the payload is corrupt or too long.
     """
     if encoding not in _STREAMED:
         text = unpack(encoding, payload, LARGEST)
@@ -194,13 +194,13 @@ def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
             size += len(chunk)
             if size > LARGEST:
                 why = f"more than {LARGEST} bytes after decompression"
-                raise RefusedError(Reason.CORRUPT_MESSAGE, why)
+                raise RejectedError(Reason.CORRUPT_MESSAGE, why)
             if size <= most:
                 chunks.append(chunk)
             else:
                 chunks.clear()
-    except (TruncatedError, DamagedError) as error:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"content-encoding {encoding}: {error}") from error
+    except (TruncatedError, CorruptDataError) as error:
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"content-encoding {encoding}: {error}") from error
     return b"".join(chunks) if size <= most else None
 
 
@@ -223,9 +223,9 @@ def parsing(fn: beam.DoFn) -> Any:
 
 
 def parsed_points(parsed: Parsed) -> Iterable[PointBatch | AnnotationsOutput]:
-    """Points, and edits as elements of `ANNOTATIONS`, of a parsed message; counts them and the refusals."""
-    refused = sum(rejected.points for rejected in parsed.rejected)
-    metrics.count("points_read", len(parsed.batch) + refused)
+    """Points, and edits as elements of `ANNOTATIONS`, of a parsed message; counts them and the rejections."""
+    rejected_points = sum(rejected.points for rejected in parsed.rejected)
+    metrics.count("points_read", len(parsed.batch) + rejected_points)
     metrics.count_skipped(parsed.skipped)
     if parsed.annotations:
         metrics.count_annotations("annotations_read", len(parsed.annotations))
@@ -271,7 +271,7 @@ class JoinFn(beam.DoFn):
 
 
 class ParseFn(beam.DoFn):
-    """`Message` in; `PointBatch` out, refused records to the output `REJECTED`, edits to `ANNOTATIONS`."""
+    """`Message` in; `PointBatch` out, rejected records to the output `REJECTED`, edits to `ANNOTATIONS`."""
 
     def __init__(self, format_name: str, options: Mapping[str, Any]) -> None:
         """See `message_format` for the arguments."""
@@ -286,5 +286,5 @@ class ParseFn(beam.DoFn):
         assert self._format is not None
         parsed = self._format.parse(message)
         for rejected in parsed.rejected:
-            yield refuse(dataclasses.replace(rejected, arrival_ms=message.arrival_ms))
+            yield reject(dataclasses.replace(rejected, arrival_ms=message.arrival_ms))
         yield from parsed_points(parsed)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import KEY_BYTES, Cell, Row
 from timebeam.schema.core.writing import Name
@@ -111,10 +111,10 @@ class UidTable:
         uids = uid_table.look_up(self._spec.table, names, TableReader(self._target))
         return {name: self._checked(name, uid) for name, uid in uids.items()}
 
-    def resolve(self, names: Iterable[Name]) -> tuple[Mapping[Name, bytes | RefusedError], int]:
-        """(UID or refusal of each name, how many of the UIDs are newly assigned)."""
+    def resolve(self, names: Iterable[Name]) -> tuple[Mapping[Name, bytes | RejectedError], int]:
+        """(UID or rejection of each name, how many of the UIDs are newly assigned)."""
         names = sorted(set(names))
-        result: dict[Name, bytes | RefusedError] = dict(self.look_up(names))
+        result: dict[Name, bytes | RejectedError] = dict(self.look_up(names))
         result.update(self.unassignable(name for name in names if name not in result))
         assigned = 0
         for kind in uid_table.KINDS:
@@ -125,9 +125,9 @@ class UidTable:
                 assigned += new
         return result, assigned
 
-    def unassignable(self, names: Iterable[Name]) -> dict[Name, RefusedError]:
+    def unassignable(self, names: Iterable[Name]) -> dict[Name, RejectedError]:
         """Why names without a UID are not assigned one, for those that are not."""
-        result: dict[Name, RefusedError] = {}
+        result: dict[Name, RejectedError] = {}
         for name in names:
             if uid_table.row_key(name.text) is None:
                 result[name] = _not_storable(name)
@@ -136,9 +136,9 @@ class UidTable:
                 result[name] = _unknown(name, f"--auto_create_{flag}")
         return result
 
-    def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RefusedError], int]:
+    def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RejectedError], int]:
         """Assigns a UID to each name; (the UIDs, how many are new): a faster writer's UID is used."""
-        result: dict[Name, bytes | RefusedError] = {}
+        result: dict[Name, bytes | RejectedError] = {}
         pending, assigned = list(names), 0
         collisions: collections.Counter[Name] = collections.Counter()
         with concurrent.futures.ThreadPoolExecutor(_CONNECTIONS) as pool:
@@ -238,32 +238,32 @@ class UidTable:
 class DryUidTable(UidTable):
     """A `UidTable` that assigns hashes of names, and stores nothing."""
 
-    def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RefusedError], int]:
+    def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RejectedError], int]:
         width = self._spec.widths[kind]
-        uids: dict[Name, bytes | RefusedError] = {
+        uids: dict[Name, bytes | RejectedError] = {
             name: hashlib.blake2b(name.text.encode(), digest_size=width, key=kind.encode()).digest()
             for name in names
         }
         return uids, len(uids)
 
 
-def _not_storable(name: Name) -> RefusedError:
-    return RefusedError(
+def _not_storable(name: Name) -> RejectedError:
+    return RejectedError(
         Reason.NAME_NOT_STORABLE,
         f"{name.kind} {name.text[:80]!r} cannot be a row of the UID table: a name has 1 to "
         f"{KEY_BYTES} characters of ISO-8859-1",
     )
 
 
-def _unknown(name: Name, option: str) -> RefusedError:
-    return RefusedError(
+def _unknown(name: Name, option: str) -> RejectedError:
+    return RejectedError(
         Reason.UNKNOWN_NAME,
         f"No such name for '{name.kind}': '{name.text}': assign it, or let new ones in with {option}",
     )
 
 
-def _exhausted(name: Name) -> RefusedError:
-    return RefusedError(
+def _exhausted(name: Name) -> RejectedError:
+    return RejectedError(
         Reason.UIDS_EXHAUSTED,
         f"All Unique IDs for {name.kind} are already assigned: {name.text!r} gets none "
         "(wider UIDs need a new set of tables)",

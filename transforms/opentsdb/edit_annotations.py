@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from google.api_core import exceptions
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import (
     NO_CELL,
     Annotation,
@@ -38,7 +38,7 @@ from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 _STAGE = Stage.ENCODE
-"""The stage of refusals. The payload of a refusal of stage WRITE is a row; here it is an edit."""
+"""The stage of rejections. The payload of a rejection of stage WRITE is a row; here it is an edit."""
 
 _CONNECTIONS = 16
 
@@ -67,7 +67,7 @@ def store(
     *,
     dry_run: bool = False,
 ) -> list[Rejected]:
-    """Applies edits of annotations; returns the refused edits.
+    """Applies edits of annotations; returns the rejected edits.
 
     Args:
       groups: all edits of each annotation by its place, in any order.
@@ -155,19 +155,19 @@ class _AnnotationTable:
         event = self._layout.options.is_event_time
         backoff = Backoff()
         while True:
-            old, edits, refused = _applicable(stored, [addressed_edit.edit for addressed_edit in addressed])
+            old, edits, rejected = _applicable(stored, [addressed_edit.edit for addressed_edit in addressed])
             edits, of_others = self._of_one_start(place, addressed[0].tsuid, old.note, edits)
-            refused += of_others
+            rejected += of_others
             new = after(old, edits, addressed[0].tsuid, event_time=event)
             if new == old or (new.note is None and stored is None):
-                return EditOutcome(False, False, refused)
-            outcome = EditOutcome(new.note is not None, new.note is None, refused)
+                return EditOutcome(False, False, rejected)
+            outcome = EditOutcome(new.note is not None, new.note is None, rejected)
             try:
                 if self._dry_run or self._replace(place, stored, new):
                     return outcome
             except REFUSALS as error:
-                why = RefusedError(Reason.WRITE_REFUSED, f"Bigtable refused the annotation: {error}")
-                return EditOutcome(False, False, [*refused, *(edit.refuse(why, _STAGE) for edit in edits)])
+                why = RejectedError(Reason.WRITE_REFUSED, f"Bigtable refused the annotation: {error}")
+                return EditOutcome(False, False, [*rejected, *(edit.reject(why, _STAGE) for edit in edits)])
             name = f"annotation {place.qualifier.hex()} of row {place.key.hex()}"
             backoff.wait(exceptions.Aborted(f"{name} keeps changing"))
             stored = stored_cells(self._target, self._layout, [place]).get(place)
@@ -175,7 +175,7 @@ class _AnnotationTable:
     def _of_one_start(
         self, place: cells.Place, tsuid: str, note: Annotation | None, edits: Sequence[AnnotationEdit]
     ) -> tuple[Sequence[AnnotationEdit], list[Rejected]]:
-        """(the edits of the annotation of a cell, the refusals of those that start at another time).
+        """(the edits of the annotation of a cell, the rejections of those that start at another time).
 
         Two starts in s can share a cell (`cells.qualifier`), and a TSD mixes their annotations. Deletions of
         what is not there are neither.
@@ -187,12 +187,12 @@ class _AnnotationTable:
             start = next((edit.start for edit in ordered if edit.method is not Method.DELETE), 0)
         own = [edit for edit in ordered if not start or as_ms(edit.start) == as_ms(start)]
         others = [edit for edit in ordered if edit not in own and edit.method is not Method.DELETE]
-        why = RefusedError(
+        why = RejectedError(
             Reason.VALUE_NOT_STORABLE,
             f"OpenTSDB stores it in the same cell as the annotation with startTime {start}: "
             "give another startTime",
         )
-        return own, [edit.refuse(why, _STAGE) for edit in others]
+        return own, [edit.reject(why, _STAGE) for edit in others]
 
     def _replace(self, place: cells.Place, stored: StoredCell | None, state: AnnotationState) -> bool:
         """Stores a state if the stored cell has not changed since it was read; whether it was stored."""
@@ -205,7 +205,7 @@ class _AnnotationTable:
 def _applicable(
     stored: StoredCell | None, edits: Sequence[AnnotationEdit]
 ) -> tuple[AnnotationState, Sequence[AnnotationEdit], list[Rejected]]:
-    """(the stored state, the edits that can be applied to it, the refusals of others).
+    """(the stored state, the edits that can be applied to it, the rejections of others).
 
     A stored value that is not an annotation can be replaced or deleted, but not changed.
     """
@@ -214,13 +214,13 @@ def _applicable(
     try:
         return AnnotationState(parse_stored(stored.value), stored.timestamp_ms), edits, []
     except NotAnAnnotationError as error:
-        why = RefusedError(
+        why = RejectedError(
             Reason.VALUE_NOT_STORABLE, f"the stored value is not an annotation ({error}): PUT or DELETE it"
         )
     ordered = sorted(edits, key=lambda edit: edit.order)
     first = next((n for n, edit in enumerate(ordered) if edit.method is not Method.POST), len(ordered))
-    refused = [edit.refuse(why, _STAGE) for edit in ordered[:first]]
-    return AnnotationState(None, stored.timestamp_ms - 1), ordered[first:], refused
+    rejected = [edit.reject(why, _STAGE) for edit in ordered[:first]]
+    return AnnotationState(None, stored.timestamp_ms - 1), ordered[first:], rejected
 
 
 _HELD_EDITS = 2_000
@@ -245,9 +245,9 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
         try:
             layout = as_opentsdb(self._layout, "annotations")
         except MissingAbilityError as error:
-            return edits | "Refuse" >> beam.FlatMap(_refuse_all, str(error))
+            return edits | "Refuse" >> beam.FlatMap(_reject_all, str(error))
         address = _AddressFn(self._target, layout, self._uids, dry_run=self._dry_run)
-        addressed = edits | "Address" >> refusing(address, tuple[tuple[bytes, bytes], list[Any]])
+        addressed = edits | "Address" >> rejecting(address, tuple[tuple[bytes, bytes], list[Any]])
         groups = addressed.main
         if not self._endless:
             grouped = groups | "GroupPerAnnotation" >> beam.GroupByKey()
@@ -259,14 +259,14 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
         return (addressed[REJECTED], stored) | "AllRefused" >> beam.Flatten()
 
 
-def _refuse_all(edits: list[AnnotationEdit], message: str) -> list[Rejected]:
-    """The refusals of edits in a layout without annotations."""
-    why = RefusedError(Reason.VALUE_NOT_STORABLE, message)
-    return [edit.refuse(why, Stage.ASSIGN) for edit in edits]
+def _reject_all(edits: list[AnnotationEdit], message: str) -> list[Rejected]:
+    """The rejections of edits in a layout without annotations."""
+    why = RejectedError(Reason.VALUE_NOT_STORABLE, message)
+    return [edit.reject(why, Stage.ASSIGN) for edit in edits]
 
 
 class _AddressFn(beam.DoFn):
-    """Lists of edits in; ((row key, qualifier), list of `AddressedEdit`) out, refused ones to `REJECTED`."""
+    """Lists of edits in; ((row key, qualifier), list of `AddressedEdit`) out, rejected ones to `REJECTED`."""
 
     def __init__(self, target: Target, layout: OpenTsdb, uids: UidOptions, *, dry_run: bool) -> None:
         self._target, self._layout = target, layout
@@ -284,15 +284,15 @@ class _AddressFn(beam.DoFn):
         options = self._layout.options
         groups: dict[cells.Place, list[AddressedEdit]] = {}
         for edit, tsuid in zip(edits, self._tsuids(edits), strict=True):
-            if isinstance(tsuid, RefusedError):
-                yield refuse(edit.refuse(tsuid, Stage.ASSIGN))
+            if isinstance(tsuid, RejectedError):
+                yield reject(edit.reject(tsuid, Stage.ASSIGN))
             else:
                 place = cells.place(options, tsuid, edit.start)
                 groups.setdefault(place, []).append(AddressedEdit(tsuid.hex().upper(), edit))
         for place, addressed in groups.items():
             yield tuple(place), addressed  # type: ignore[misc]
 
-    def _tsuids(self, edits: Sequence[AnnotationEdit]) -> list[bytes | RefusedError]:
+    def _tsuids(self, edits: Sequence[AnnotationEdit]) -> list[bytes | RejectedError]:
         """The TSUID of each edit, or why it has none; empty for a global annotation."""
         named = [edit.series for edit in edits if edit.series is not None]
         keys = iter(self._keys.series_keys(named)) if named else iter(())
@@ -305,17 +305,17 @@ class _AddressFn(beam.DoFn):
         unknown = self._unknown(claimed_tsuids)
         return [unknown.get(tsuid, tsuid) if isinstance(tsuid, bytes) else tsuid for tsuid in tsuids]
 
-    def _tsuid(self, edit: AnnotationEdit, key: SeriesKey | RefusedError | None) -> bytes | RefusedError:
-        if isinstance(key, RefusedError):
+    def _tsuid(self, edit: AnnotationEdit, key: SeriesKey | RejectedError | None) -> bytes | RejectedError:
+        if isinstance(key, RejectedError):
             return key
         if key is not None:
             return key.head[self._layout.options.salt_width :] + key.tail
         try:
             return cells.check_tsuid(self._layout.options, edit.tsuid) if edit.tsuid else b""
-        except RefusedError as error:
+        except RejectedError as error:
             return error
 
-    def _unknown(self, tsuids: Iterable[bytes]) -> dict[bytes, RefusedError]:
+    def _unknown(self, tsuids: Iterable[bytes]) -> dict[bytes, RejectedError]:
         """The TSUIDs with a UID without a name: no query could find their annotations."""
         pairs_of = {tsuid: tsuid_pairs(self._layout.options, tsuid) for tsuid in tsuids}
         named = self._names.resolve(pair for pairs in pairs_of.values() for pair in pairs)
@@ -326,7 +326,7 @@ class _AddressFn(beam.DoFn):
                 why = (
                     f"tsuid {tsuid.hex().upper()}: UID {lost[1].hex().upper()} of kind {lost[0]} has no name"
                 )
-                unknown[tsuid] = RefusedError(Reason.UNKNOWN_NAME, why)
+                unknown[tsuid] = RejectedError(Reason.UNKNOWN_NAME, why)
         return unknown
 
 

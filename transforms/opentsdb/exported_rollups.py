@@ -16,7 +16,7 @@ from timebeam.schema.rollup.config import RollupConfig, RollupInterval
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.rollup_tables import DecodedRollups, decode_rollups
 from timebeam.transforms.copy.copied_points import BATCH_POINTS
-from timebeam.transforms.dead_letters.rejected import refused_row
+from timebeam.transforms.dead_letters.rejected import rejected_row
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
@@ -43,7 +43,7 @@ class RollupReader:
         return self.layout.options.table_prefix + self.interval.table
 
     def batches(self, start_ms: int, end_ms: int, reader: Reader) -> Iterator[PointBatch | Rejected]:
-        """The rollups of the intervals that begin in [start_ms, end_ms), and refusals of unreadable rows.
+        """The rollups of the intervals that begin in [start_ms, end_ms), and rejections of unreadable rows.
 
         A series is that of the row, with a tag `AGGREGATOR`; a time is the start of an interval.
         """
@@ -62,7 +62,7 @@ class RollupReader:
             base_s = keys.base_s_of(layout.options, selected.row.key)
             decoded = decode_rollups(selected.row.cells, base_s, self.interval, self.config.aggregation_ids)
             for text in decoded.damage:
-                yield refused_row(selected.row, Reason.CORRUPT_FILE, text, Stage.READ)
+                yield rejected_row(selected.row, Reason.CORRUPT_FILE, text, Stage.READ)
             pending.append((selected.series, decoded))
             size += len(decoded.ids)
             if size >= BATCH_POINTS:

@@ -2,7 +2,7 @@
 
 scan the rows of the UID ─► write their cells under the new keys ─► read these back ─► delete what is there
 
-A cell keeps its timestamp, so of two values of an instant the latest arrival wins, as if both had always been
+A cell keeps its timestamp, so of two values of a time the latest arrival wins, as if both had always been
 written to one series. Cells that arrive meanwhile stay, and are moved by the next run.
 """
 
@@ -31,13 +31,13 @@ from timebeam.transforms.bigtable.table_list import table_exists
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.leases import RangeLease
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
-from timebeam.transforms.rollup.changed_hours import TouchedMarker, read_days
+from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter, read_days
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 _ROWS_AT_ONCE = 500
-_MARKED_S = 600
+_CHANGED_S = 600
 """Age at which marks are written again: after an hour a rollup takes them for those of a dead process."""
 
 
@@ -88,7 +88,7 @@ def merge_uids(
     with contextlib.ExitStack() as stack:
         mark = None
         if lease is not None:
-            mark = stack.enter_context(_marking(target, layout, old, new))
+            mark = stack.enter_context(_writing_hours(target, layout, old, new))
         for table in (layout.data_table, *rollups):
             for batch in batched(scan_rows(target, scan_of_uid(layout.options, table, old)), _ROWS_AT_ONCE):
                 is_rollup = table != layout.data_table
@@ -120,7 +120,7 @@ def merge_uids(
 
 
 @contextlib.contextmanager
-def _marking(
+def _writing_hours(
     target: Target, layout: OpenTsdb, old: UidPair, new: bytes
 ) -> Iterator[Callable[[Sequence[Row]], None]]:
     """A context in which rows and rollups are moved; its function is called with the rows of each request.
@@ -128,29 +128,29 @@ def _marking(
     Their hours are marked until the context ends. A metric also gets the marks of the old one, whose rollups
     may differ from its points.
     """
-    marker, hours = TouchedMarker(layout), set[tuple[bytes, int]]()
-    is_marked = table_exists(target, marker.table.name)
-    marked_s = time.monotonic()
+    hours_writer, hours = ChangedHoursWriter(layout), set[tuple[bytes, int]]()
+    is_changed = table_exists(target, hours_writer.table.name)
+    changed_s = time.monotonic()
     kind, uid = old
 
     def mark(rows: Sequence[Row]) -> None:
-        nonlocal marked_s
-        more = set(marker.hours(rows)) - hours if is_marked else set()
-        marker.mark(target, more, stored=False)
+        nonlocal changed_s
+        more = set(hours_writer.hours(rows)) - hours if is_changed else set()
+        hours_writer.mark(target, more, stored=False)
         hours.update(more)
-        if time.monotonic() >= marked_s + _MARKED_S:
-            marked_s = time.monotonic()
-            marker.mark(target, hours, stored=False)  # again, at a later time
-            marker.mark(target, hours, stored=True)  # but counted once
+        if time.monotonic() >= changed_s + _CHANGED_S:
+            changed_s = time.monotonic()
+            hours_writer.mark(target, hours, stored=False)  # again, at a later time
+            hours_writer.mark(target, hours, stored=True)  # but counted once
 
-    if is_marked and kind == "metrics":
+    if is_changed and kind == "metrics":
         for day in read_days(TableReader(target), layout, uid):
             hours.update((new, start_s) for start_s in day.changing)
-        marker.mark(target, hours, stored=False)
+        hours_writer.mark(target, hours, stored=False)
     try:
         yield mark
     finally:
-        marker.mark(target, hours, stored=True)
+        hours_writer.mark(target, hours, stored=True)
 
 
 def scan_of_uid(options: OpenTsdbOptions, table: str, pair: UidPair) -> Scan:

@@ -20,7 +20,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from timebeam.schema.bits.bounded import batched
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.reading import ColumnRange, Scan
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KEY_BYTES, Cell, KeyRange, Row
@@ -28,7 +28,7 @@ from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import TallyCounters, work_done
@@ -38,7 +38,7 @@ from timebeam.transforms.opentsdb.tree_table import (
     BranchEntry,
     ColumnValue,
     CompletedRow,
-    SeriesRefusal,
+    SeriesRejection,
     complete_row,
     tree_table,
 )
@@ -97,7 +97,7 @@ _CONNECTIONS = 16
 
 
 class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
-    """Places the series of a job in trees: a pipeline in, refused series (`Rejected`) out."""
+    """Places the series of a job in trees: a pipeline in, rejected series (`Rejected`) out."""
 
     def __init__(self, job: TreeSyncJob) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
     def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
         job = self._job
         plan = functools.partial(table_ranges, job.target, job.source)
-        read = spread_chunks(root, "Ranges", plan, KeyRange) | "Series" >> refusing(_SeriesFn(job), bytes)
+        read = spread_chunks(root, "Ranges", plan, KeyRange) | "Series" >> rejecting(_SeriesFn(job), bytes)
         batches = (
             read.main
             if job.source != job.layout.data_table
@@ -122,10 +122,10 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
             (placed[FAILURES], stored[FAILURES])
             | "Failures" >> beam.Flatten()
             | "GroupPerFailureRow" >> beam.GroupByKey()
-            | "StoreFailures" >> refusing(_StoreFailuresFn(job), type(None))
+            | "StoreFailures" >> rejecting(_StoreFailuresFn(job), type(None))
         )
-        refused = (read[REJECTED], placed[REJECTED], stored[REJECTED], failures[REJECTED])
-        return refused | "AllRefused" >> beam.Flatten() | "Count" >> beam.Map(_counted)
+        rejected = (read[REJECTED], placed[REJECTED], stored[REJECTED], failures[REJECTED])
+        return rejected | "AllRefused" >> beam.Flatten() | "Count" >> beam.Map(_counted)
 
 
 def _with_failures(fn: beam.DoFn, output_type: Any) -> Any:
@@ -142,7 +142,7 @@ class _SeriesFn(beam.DoFn):
     def process(self, within: KeyRange) -> Iterator[bytes | RejectedOutput]:
         job = self._job
         for tsuid in read_tsuids(job.target, job.layout, job.source, within):
-            yield refuse(tsuid) if isinstance(tsuid, Rejected) else tsuid
+            yield reject(tsuid) if isinstance(tsuid, Rejected) else tsuid
         work_done()
 
 
@@ -165,14 +165,14 @@ class _PlaceFn(beam.DoFn):
         COUNTERS.count("series", len(tsuids))
         tsuids = sorted(tsuids)
         for tsuid, series in zip(tsuids, self._names.series(tsuids), strict=True):
-            if isinstance(series, RefusedError):
-                yield refuse(_rejected(self._job, SeriesRefusal(tsuid, series)))
+            if isinstance(series, RejectedError):
+                yield reject(_rejected(self._job, SeriesRejection(tsuid, series)))
                 continue
             for tree in self._job.trees:
                 try:
                     yield from self._placed(tree, series)
-                except RefusedError as error:
-                    yield refuse(_rejected(self._job, SeriesRefusal(tsuid, error), tree.tree_id))
+                except RejectedError as error:
+                    yield reject(_rejected(self._job, SeriesRejection(tsuid, error), tree.tree_id))
 
     def _placed(self, tree: Tree, series: TreeSeries) -> Iterator[Any]:
         placement = place(tree, series)
@@ -184,7 +184,7 @@ class _PlaceFn(beam.DoFn):
             return
         key = tree_cells.branch_key(tree.tree_id, placement.path)
         if len(key) > KEY_BYTES:
-            raise RefusedError(
+            raise RejectedError(
                 Reason.OVER_BIGTABLE_LIMIT,
                 f"{len(placement.path)} levels: a row key of {len(key)} bytes; Bigtable takes {KEY_BYTES}",
             )
@@ -236,8 +236,8 @@ class _StoreBranchesFn(BufferedDoFn[tuple[bytes, list[BranchEntry]]]):
                 COUNTERS.count(name, count)
             if result.counts["leaves_written"] or result.counts["branches_written"]:
                 metrics.count("rows_written")
-            for refusal in result.refused:
-                yield refuse(_rejected(job, refusal, tree.tree_id))
+            for rejection in result.refused:
+                yield reject(_rejected(job, rejection, tree.tree_id))
             for tsuid, leaf_tsuid in result.collisions if tree.store_failures else ():
                 failure = ColumnValue(
                     tree_cells.COLLISION + tsuid, leaf_tsuid.encode("iso-8859-1", "replace")
@@ -245,10 +245,12 @@ class _StoreBranchesFn(BufferedDoFn[tuple[bytes, list[BranchEntry]]]):
                 yield TaggedOutput(FAILURES, (tree_cells.collision_key(tree.tree_id), failure))
 
 
-def _rejected(job: TreeSyncJob, refusal: SeriesRefusal, tree_id: int | None = None) -> Rejected:
-    """The refusal of a series, by all trees or by one tree."""
-    payload = {"tsuid": tree_cells.hex_text(refusal.tsuid)} | ({} if tree_id is None else {"treeId": tree_id})
-    error = refusal.error
+def _rejected(job: TreeSyncJob, rejection: SeriesRejection, tree_id: int | None = None) -> Rejected:
+    """The rejection of a series, by all trees or by one tree."""
+    payload = {"tsuid": tree_cells.hex_text(rejection.tsuid)} | (
+        {} if tree_id is None else {"treeId": tree_id}
+    )
+    error = rejection.error
     source = f"row of table {job.source}"
     return Rejected(json.dumps(payload).encode(), error.reason, error.message, Stage.ENCODE, source)
 
@@ -262,7 +264,7 @@ _COLUMNS_AT_ONCE = 1_000
 
 
 class _StoreFailuresFn(beam.DoFn):
-    """(row key, columns of series without a leaf) in, missing or changed ones are written; refusals out."""
+    """(row key, columns of series without a leaf) in, missing or changed ones are written; rejections out."""
 
     def __init__(self, job: TreeSyncJob) -> None:
         self._job = job
@@ -282,4 +284,4 @@ class _StoreFailuresFn(beam.DoFn):
             COUNTERS.count("failures_written", len(changed))
             if changed and not job.dry_run:
                 for rejected in write_batch(job.target, job.table, [Row(job.table, key, changed)]):
-                    yield refuse(rejected)
+                    yield reject(rejected)

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.series.series_limits import counts_table
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, UidPair, is_of_series, tsuid_pairs
@@ -25,7 +25,7 @@ from timebeam.transforms.bigtable.table_list import table_exists, table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.tree_table import tree_table
 from timebeam.transforms.read.table_reader import read_rows, scan_table
-from timebeam.transforms.rollup.changed_hours import touched_table
+from timebeam.transforms.rollup.changed_hours import changed_hours_table
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -125,7 +125,7 @@ def tables_of_rollups(target: Target, layout: OpenTsdb) -> Iterator[str]:
         name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != layout.uid_table
     )
     other_tables = {layout.data_table, layout.uid_table, meta_table(prefix).name, tree_table(prefix).name}
-    other_tables |= {prefix + "timebeam", touched_table(layout).name, counts_table(prefix).name}
+    other_tables |= {prefix + "timebeam", changed_hours_table(layout).name, counts_table(prefix).name}
     for name in names:
         if name not in other_tables and not name.startswith(longer):
             yield name
@@ -260,7 +260,7 @@ def _stored(layout: OpenTsdb, kind: str, name: str) -> bytes:
     stored = layout.options.names.stored(name)
     try:
         uid_table.check_name(kind, stored)
-    except RefusedError as error:
+    except RejectedError as error:
         raise NameChangeError(error.message) from error
     return uid_table.name_bytes(stored)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from google.api_core.exceptions import NotFound
 
 from timebeam.schema.bits.bounded import batched
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Reader, Scan, Selection, prefix_range
@@ -129,9 +129,9 @@ def misplaced(target: Target, layout: OpenTsdb, tree: Tree) -> Iterator[Row]:
     yield from (row for key, row in bare.items() if key not in alive and key != root and row.cells)
 
 
-def _is_placed(tree: Tree, key: bytes, cell: Cell, series: TreeSeries | RefusedError) -> bool:
+def _is_placed(tree: Tree, key: bytes, cell: Cell, series: TreeSeries | RejectedError) -> bool:
     """Whether the rules place a series in this leaf; a series that cannot be read stays where it is."""
-    if isinstance(series, RefusedError):
+    if isinstance(series, RejectedError):
         return True
     placement = place(tree, series)
     return (

@@ -3,7 +3,7 @@
 key ranges of the data ─► series, when they began ─► per series ─► ts_meta, ts_ctr ─► per UID ─► UID meta
 
 As in tools/MetaSync, a series was created at the base time of its first row. Unlike there, existing cells do
-not change: creation times are not corrected, and damaged cells are counted.
+not change: creation times are not corrected, and corrupt cells are counted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MetaSyncTally(NamedTuple):
       counters_lost: wrong cells `ts_ctr` that another writer changed meanwhile.
       keys_skipped: rows whose key is not the key of a series.
       series_skipped: series with a UID without a name.
-      damaged: cells with unreadable metadata, left unchanged.
+      corrupt: cells with unreadable metadata, left unchanged.
     """
 
     rows_read: int
@@ -244,7 +244,7 @@ def _renewed(job: MetaSyncJob, tsuid: bytes, cell: Cell, extent: SeriesExtent) -
     """The corrected cell of the meta table; None if it is correct.
 
     Raises:
-      ValueError: the cell is damaged.
+      ValueError: the cell is corrupt.
     """
     if cell.qualifier == meta_documents.DOCUMENT:
         meta_documents.TsMeta.from_bytes(tsuid, cell.value)

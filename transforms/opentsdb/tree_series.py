@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import Reader
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -28,7 +28,7 @@ _PRINTED = re.compile(r"([^{}\s]+)\{([^{}]*)\}")
 
 
 def read_tsuids(target: Target, layout: OpenTsdb, table: str, within: KeyRange) -> Iterator[bytes | Rejected]:
-    """The TSUIDs of the rows of a key range, ascending by key, and refusals of rows without one.
+    """The TSUIDs of the rows of a key range, ascending by key, and rejections of rows without one.
 
     A series of the data table comes once for each sequence of its rows. Rows of global annotations are
     skipped.
@@ -54,44 +54,44 @@ def read_tsuids(target: Target, layout: OpenTsdb, table: str, within: KeyRange) 
         last = tsuid
 
 
-class DescribedUids(UidRows[Uid | RefusedError]):
+class DescribedUids(UidRows[Uid | RejectedError]):
     """Names and custom fields of UIDs, or why they have none, and the series of TSUIDs. Not for threads."""
 
     def __init__(self, layout: OpenTsdb, reader: Reader) -> None:
         super().__init__(layout.uid_table, reader, functools.partial(read_uid, layout.options.names))
         self._layout = layout
 
-    def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RefusedError]:
+    def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RejectedError]:
         """The series of each TSUID, or why it has none; reads all UIDs together."""
         pairs = [self._pairs(tsuid) for tsuid in tsuids]
         uids = self.resolve(
             {
                 pair
                 for series_pairs in pairs
-                if not isinstance(series_pairs, RefusedError)
+                if not isinstance(series_pairs, RejectedError)
                 for pair in series_pairs
             }
         )
         return [
             series_pairs
-            if isinstance(series_pairs, RefusedError)
+            if isinstance(series_pairs, RejectedError)
             else _series(tsuid, [uids[pair] for pair in series_pairs])
             for tsuid, series_pairs in zip(tsuids, pairs, strict=True)
         ]
 
-    def _pairs(self, tsuid: bytes) -> Sequence[UidPair] | RefusedError:
+    def _pairs(self, tsuid: bytes) -> Sequence[UidPair] | RejectedError:
         try:
             return tsuid_pairs(self._layout.options, tsuid)
         except ValueError as error:
             why = f"{error}: are the UID widths those of the TSDs?"
-            return RefusedError(Reason.SERIES_NOT_STORABLE, why)
+            return RejectedError(Reason.SERIES_NOT_STORABLE, why)
 
 
-def _series(tsuid: bytes, uids: Sequence[Uid | RefusedError]) -> TreeSeries | RefusedError:
+def _series(tsuid: bytes, uids: Sequence[Uid | RejectedError]) -> TreeSeries | RejectedError:
     """The series with these UIDs, in the order of the TSUID."""
     named: list[Uid] = []
     for uid in uids:
-        if isinstance(uid, RefusedError):
+        if isinstance(uid, RejectedError):
             return uid
         named.append(uid)
     return TreeSeries(tsuid, named[0], list(zip(named[1::2], named[2::2], strict=True)))
@@ -107,24 +107,24 @@ def find_series(
       reader: None for a series without UIDs and custom fields.
 
     Raises:
-      RefusedError: the words are not a series, a name cannot be stored, or a UID of the TSUID has no name.
+      RejectedError: the words are not a series, a name cannot be stored, or a UID of the TSUID has no name.
     """
     if len(words) == 1 and re.fullmatch(r"(?:[0-9a-fA-F]{2})+", words[0]):
         if reader is None:
-            raise RefusedError(Reason.BAD_SYNTAX, "a TSUID needs the UID table: give metric tag=value ...")
+            raise RejectedError(Reason.BAD_SYNTAX, "a TSUID needs the UID table: give metric tag=value ...")
         (tree_series,) = DescribedUids(layout, reader).series([bytes.fromhex(words[0])])
-        if isinstance(tree_series, RefusedError):
+        if isinstance(tree_series, RejectedError):
             raise tree_series
         return tree_series, []
     series = _parsed(" ".join(words))
-    refused = layout.refuse(series)
-    if refused is not None:
-        raise refused
+    rejected = layout.reject(series)
+    if rejected is not None:
+        raise rejected
     return _with_uids(layout, series, reader)
 
 
 def _parsed(text: str) -> Series:
-    """Parses a series; raises RefusedError if a tag is malformed or duplicate."""
+    """Parses a series; raises RejectedError if a tag is malformed or duplicate."""
     printed = _PRINTED.fullmatch(text)
     metric, *pairs = [printed[1], *printed[2].split(",")] if printed else text.split()
     tags: dict[str, str] = {}
@@ -132,7 +132,7 @@ def _parsed(text: str) -> Series:
         key, equals, value = pair.partition("=")
         if not equals or key in tags:
             why = "is a duplicate tag" if equals else "is not a tag"
-            raise RefusedError(
+            raise RejectedError(
                 Reason.BAD_SYNTAX, f"{pair!r} {why}; give metric tag=value tag=value ..., or a TSUID"
             )
         tags[key] = value
@@ -150,7 +150,7 @@ def _with_uids(layout: OpenTsdb, series: Series, reader: Reader | None) -> tuple
         uid_by_pair = DescribedUids(layout, reader).resolve({(name.kind, uid) for name, uid in uids.items()})
         for name, uid in uids.items():
             described_uid = uid_by_pair[name.kind, uid]
-            if isinstance(described_uid, RefusedError):
+            if isinstance(described_uid, RejectedError):
                 raise described_uid
             described[name] = described_uid
     tsuid = b""

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.stores.opentsdb.trees import tree_cells
@@ -33,15 +33,15 @@ class TreeTable:
     def trees(self) -> tuple[list[Tree], list[str]]:
         """(all trees with their rules, by id; errors of trees that cannot be read or used)."""
         trees: list[Tree] = []
-        damage: list[str] = []
+        corruption: list[str] = []
         for row in self._definitions():
             try:
                 tree = tree_cells.read_tree(row)
             except TreeError as error:
-                damage.append(str(error))
+                corruption.append(str(error))
             else:
                 trees += [tree] if tree else []
-        return trees, damage
+        return trees, corruption
 
     def content(self, tree_id: int) -> Content:
         """The branches, leaves, collisions and series without match of a tree."""
@@ -178,11 +178,11 @@ class BranchEntry(NamedTuple):
     leaf: str
 
 
-class SeriesRefusal(NamedTuple):
+class SeriesRejection(NamedTuple):
     """A series that a tree cannot hold, or not in all branches of its path."""
 
     tsuid: bytes
-    error: RefusedError
+    error: RejectedError
 
 
 class ColumnValue(NamedTuple):
@@ -203,7 +203,7 @@ class CompletedRow:
 
     counts: collections.Counter[str]
     collisions: list[tuple[bytes, str]]
-    refused: list[SeriesRefusal]
+    refused: list[SeriesRejection]
 
 
 def complete_row(
@@ -215,10 +215,10 @@ def complete_row(
     *,
     dry_run: bool,
 ) -> CompletedRow:
-    """Sets the cells that a branch row lacks, and refuses entries that it cannot hold.
+    """Sets the cells that a branch row lacks, and rejects entries that it cannot hold.
 
     A branch whose display name has the same hash as another one has no row of its own: TSDs would put its
-    leaves under the other name; here they are refused.
+    leaves under the other name; here they are rejected.
 
     Args:
       entries: ascending by TSUID.
@@ -246,8 +246,8 @@ def complete_row(
         path = tree_cells.read_branch(values[tree_cells.BRANCH])
         _count(completed, key, entries, path, values, written)
     except TreeError as error:
-        why = RefusedError(Reason.BAD_SYNTAX, f"row {key.hex()} of table {table} cannot be read: {error}")
-        completed.refused = [SeriesRefusal(entry.tsuid, why) for entry in entries]
+        why = RejectedError(Reason.BAD_SYNTAX, f"row {key.hex()} of table {table} cannot be read: {error}")
+        completed.refused = [SeriesRejection(entry.tsuid, why) for entry in entries]
     return completed
 
 
@@ -279,7 +279,7 @@ def _count(
     values: dict[bytes, bytes],
     written: set[bytes],
 ) -> None:
-    """Counts written and existing cells, and adds collisions and refusals.
+    """Counts written and existing cells, and adds collisions and rejections.
 
     Args:
       values: of all cells of the row, by qualifier.
@@ -288,7 +288,7 @@ def _count(
     completed.counts["branches_written" if tree_cells.BRANCH in written else "branches_there"] += 1
     for entry in entries:
         if entry.path != path:
-            completed.refused.append(SeriesRefusal(entry.tsuid, _same_hash(key, entry, path)))
+            completed.refused.append(SeriesRejection(entry.tsuid, _same_hash(key, entry, path)))
         elif entry.leaf:
             qualifier = tree_cells.leaf_qualifier(entry.leaf)
             leaf_tsuid = tree_cells.read_leaf(values[qualifier]).tsuid.upper()
@@ -299,10 +299,10 @@ def _count(
                 completed.counts["leaves_written" if qualifier in written else "leaves_there"] += 1
 
 
-def _same_hash(key: bytes, entry: BranchEntry, path: tuple[str, ...]) -> RefusedError:
-    refused_path, row_path = "/".join(entry.path), "/".join(path)
+def _same_hash(key: bytes, entry: BranchEntry, path: tuple[str, ...]) -> RejectedError:
+    rejected_path, row_path = "/".join(entry.path), "/".join(path)
     effect = f"leaf {entry.leaf!r} is not stored" if entry.leaf else "its branches and leaves appear there"
-    return RefusedError(
+    return RejectedError(
         Reason.SERIES_NOT_STORABLE,
-        f"branch {refused_path!r} has the same hash as {row_path!r}, which has row {key.hex()}: {effect}",
+        f"branch {rejected_path!r} has the same hash as {row_path!r}, which has row {key.hex()}: {effect}",
     )

@@ -57,7 +57,7 @@ class QueryResult:
     """The series of a query.
 
     Attributes:
-      damage: a line for each unreadable row or value.
+      corruption: a line for each unreadable row or value.
       explained: a line for each period: its table, and why.
       may_have_annotations: false if all rows of the range were read, and no cell was without points.
       group: the pre-aggregate whose groups are in place of series; None if there are series.
@@ -102,10 +102,10 @@ def find_points(
       UnknownNameError: a name is in no table.
     """
     span = SourceSpan(question.range.first_ms, question.range.until_ms)
-    series, damage, skipped = find_series(
+    series, corruption, skipped = find_series(
         target, layout, question.selection(*span), question.passing, meter, question.downsampling
     )
-    return QueryResult(series, damage, [*notes, _line(span, layout.tables()[0].name)], skipped > 0)
+    return QueryResult(series, corruption, [*notes, _line(span, layout.tables()[0].name)], skipped > 0)
 
 
 def find_rolled_up(
@@ -199,12 +199,12 @@ class _RollupQuery:
         """
         length_ms = source.interval.seconds * 1000
         partials: dict[Series, list[Partials]] = {}
-        damage: list[str] = []
+        corruption: list[str] = []
         tsuids: dict[Series, bytes] = {}
         raw_key = self._uid(Name("tagk", self.config.agg_tag_key)) if self.config.tag_raw else None
         changing = overlapping(changing_s, length_ms)
         broken = [changing * length_ms]
-        for row, series in self._rows(source, damage):
+        for row, series in self._rows(source, corruption):
             if source.ids:
                 partial, lacking, unread = _row_rollups(self.layout, self.config, source, row)
                 broken.append(lacking)
@@ -212,7 +212,7 @@ class _RollupQuery:
                 decoded = self.layout.decode_rows([Selected(row, series)])
                 partial = Partials(decoded.batch.times_ms, decoded.batch.floats[None, :])
                 unread = [text for _, text in decoded.damage]
-            damage += [f"row {row.key.hex()}: {text}" for text in unread]
+            corruption += [f"row {row.key.hex()}: {text}" for text in unread]
             if self.meter is not None:
                 self.meter.add_points(len(partial.times_ms))
             inside = (partial.times_ms >= source.first_ms) & (partial.times_ms < source.until_ms)
@@ -231,7 +231,7 @@ class _RollupQuery:
                 ]
                 for series, series_partials in partials.items()
             }
-        return _TableRollups(covered, changing, partials, damage, tsuids)
+        return _TableRollups(covered, changing, partials, corruption, tsuids)
 
     def _tsuid(self, key: bytes, raw_key: bytes | None) -> bytes:
         """The TSUID of the series of a row: without the tag of `raw_key`, which rows of rollups may have."""
@@ -240,7 +240,7 @@ class _RollupQuery:
         pairs = (tag for tag in tag_pairs(options, tsuid) if tag[0] != raw_key)
         return tsuid[: options.uid_width_metric] + b"".join(itertools.chain.from_iterable(pairs))
 
-    def _rows(self, source: RollupSource, damage: list[str]) -> Iterator[tuple[Row, Series]]:
+    def _rows(self, source: RollupSource, corruption: list[str]) -> Iterator[tuple[Row, Series]]:
         """The rows of a rollup table, each with its series, or group, as a query names it."""
         layout, config, question = self.layout, self.config, self.question
         table, passes = _table(layout, source), question.passing
@@ -250,7 +250,7 @@ class _RollupQuery:
             return series is not None and question.passes(series)
 
         selection = question.selection(source.first_ms, source.until_ms)
-        selection = dataclasses.replace(selection, refuse_ambiguous=asked_for)
+        selection = dataclasses.replace(selection, reject_ambiguous=asked_for)
         if source.group is not None:
             tags = {**question.tags, config.agg_tag_key: frozenset((source.aggregator.upper(),))}
             selection = dataclasses.replace(selection, tags=tags, tsuids=None)
@@ -266,7 +266,7 @@ class _RollupQuery:
             columns = columns_of([*source.ids, ids["count"]] if ids["sum"] in source.ids else source.ids)
         for selected in select.select(layout, table, selection, self.reader, columns, bases_s):
             if isinstance(selected, Finding):
-                damage.append(f"row {selected.key.hex()}: {selected.text}")
+                corruption.append(f"row {selected.key.hex()}: {selected.text}")
                 continue
             series = _named(config, source, selected.series)
             if series is not None and (passes is None or passes(series)):
@@ -284,13 +284,13 @@ class _RollupQuery:
         how, length_ms = question.downsampling, source.interval.seconds * 1000
         assert how is not None
         assert how.interval_ms is not None
-        damage, tsuids = list(rolled.damage), rolled.tsuids
+        corruption, tsuids = list(rolled.damage), rolled.tsuids
         missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
         for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
             raw_series, unread, _ = find_series(
                 self.target, self.layout, question.selection(*span), question.passing, self.meter
             )
-            damage += unread
+            corruption += unread
             for raw in raw_series:
                 series = raw.series if source.group is None else source.group.group(raw.series)
                 points = of_points(how.function, raw.times_ms, raw.values)
@@ -304,7 +304,9 @@ class _RollupQuery:
             for series, partials in rolled.partials.items()
         ]
         explained = [*notes, *_explained(self.layout, plan, source, rolled, missing)]
-        return QueryResult(complete, damage, explained, group=source.group, interval=source.interval.interval)
+        return QueryResult(
+            complete, corruption, explained, group=source.group, interval=source.interval.interval
+        )
 
 
 def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series | None:
@@ -324,7 +326,7 @@ def _named(config: RollupConfig, source: RollupSource, stored: Series) -> Series
 def _row_rollups(
     layout: OpenTsdb, config: RollupConfig, source: RollupSource, row: Row
 ) -> tuple[Partials, Int64s, Sequence[str]]:
-    """(the rollups of a row, starts in ms of incomplete rollups, damage)."""
+    """(the rollups of a row, starts in ms of incomplete rollups, corruption)."""
     base_s = row_keys.parse_key(layout.options, row.key).base_s
     decoded = decode_rollups(row.cells, base_s, source.interval, config.aggregation_ids)
     starts_s = distinct(decoded.starts_s)

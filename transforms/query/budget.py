@@ -117,9 +117,9 @@ class Meter(Stop):
             or self.size > budget.size
             or self.seconds > budget.seconds
         ):
-            self._refuse()
+            self._reject()
 
-    def _refuse(self) -> None:
+    def _reject(self) -> None:
         """Raises OverBudgetError for the first budget that is used up."""
         spent = (
             ("rows", self.rows, self.budget.rows, "filter by more tags, or ask for a shorter time"),

@@ -119,7 +119,7 @@ class Evaluated:
     Attributes:
       series: those that passed and have points near the range.
       tsuids: of the series of the answer; empty in a layout without UIDs.
-      damage: what could not be read, one line each.
+      corruption: what could not be read, one line each.
       explained: a line for each period: its table, and why.
       stats: what the answer took, by the names of a TSD's statistics; times in ms.
       interval: of the rollups that were read; empty for points alone.
@@ -160,7 +160,7 @@ def evaluate(
         read = find_points(target, layout, question, meter=meter)
     else:
         read = find_rolled_up(target, *rollups, question, now_ms, meter)
-    series, damage = [item.series for item in read.series], read.damage
+    series, corruption = [item.series for item in read.series], read.damage
     tsuids = {item.series: item.tsuid for item in read.series if item.tsuid}
     unknown = [item.series for item in read.series if not item.tsuid]
     if unknown:
@@ -172,8 +172,8 @@ def evaluate(
     results = answer(question, ordered, never_stops if meter is None else meter.check)
     stats.add_results(results)
     if with_annotations and read.may_have_annotations:
-        results, damage = _annotated(target, layout, question, results, damage, meter, read.group)
-    return Evaluated(results, series, tsuids, damage, read.explained, stats.values, read.interval)
+        results, corruption = _annotated(target, layout, question, results, corruption, meter, read.group)
+    return Evaluated(results, series, tsuids, corruption, read.explained, stats.values, read.interval)
 
 
 def evaluate_histograms(
@@ -194,7 +194,7 @@ def evaluate_histograms(
     """
     check_percentiles(percentiles)
     stats = _Stats(meter)
-    histograms, damage = find_histograms(target, layout, question, meter)
+    histograms, corruption = find_histograms(target, layout, question, meter)
     series = [*histograms]
     tsuids = _tsuids(target, layout, series, meter)
     stats.add_scan()
@@ -207,8 +207,8 @@ def evaluate_histograms(
     )
     stats.add_results(results)
     if with_annotations:
-        results, damage = _annotated(target, layout, question, results, damage, meter)
-    return Evaluated(results, series, tsuids, damage, [], stats.values)
+        results, corruption = _annotated(target, layout, question, results, corruption, meter)
+    return Evaluated(results, series, tsuids, corruption, [], stats.values)
 
 
 def _with_order(
@@ -264,7 +264,7 @@ def _annotated(
     layout: ReadableStore | OpenTsdb,
     question: Question,
     results: list[Result],
-    damage: Sequence[str],
+    corruption: Sequence[str],
     meter: Meter | None,
     group: PreAggregate | None = None,
 ) -> tuple[list[Result], list[str]]:
@@ -275,7 +275,7 @@ def _annotated(
     """
     annotating = find_opentsdb(layout)
     if annotating is None:
-        return results, [*damage]
+        return results, [*corruption]
     notes, unread = series_annotations(target, annotating, question, meter)
     if group is not None:
         of_groups: dict[Series, list[Annotation]] = {}
@@ -283,7 +283,7 @@ def _annotated(
             if (key := group.group(series)) is not None:
                 of_groups.setdefault(key, []).extend(of_series)
         notes = of_groups
-    return annotated(results, notes), [*damage, *unread]
+    return annotated(results, notes), [*corruption, *unread]
 
 
 if TYPE_CHECKING:
@@ -303,17 +303,17 @@ def series_annotations(
     Raises:
       UnknownNameError: a name is in no table.
     """
-    damage: list[str] = []
+    corruption: list[str] = []
     by_series: dict[Series, list[Annotation]] = {}
     within, reader = question.range, metered(TableReader(target), meter)
     selection = question.selection(within.first_ms, within.until_ms)
     for selected in select.select(layout, layout.data_table, selection, reader, cells.COLUMNS):
         if isinstance(selected, Finding):
-            damage.append(f"row {selected.key.hex()}: {selected.text}")
-        elif question.passes(selected.series) and (notes := _notes(layout, selected.row, damage)):
+            corruption.append(f"row {selected.key.hex()}: {selected.text}")
+        elif question.passes(selected.series) and (notes := _notes(layout, selected.row, corruption)):
             shown = [note for note in notes if question.start_ms <= note.start_ms <= question.end_ms]
             by_series.setdefault(selected.series, []).extend(shown)
-    return by_series, damage
+    return by_series, corruption
 
 
 def global_annotations(
@@ -324,22 +324,22 @@ def global_annotations(
     None if a TSD shows no list: meta/Annotation.getGlobalAnnotations compares with whole seconds, whatever
     the unit of the annotation, and of those that it finds only what starts in the range is shown.
     """
-    damage: list[str] = []
+    corruption: list[str] = []
     reader = metered(TableReader(target), meter)
     notes = [
         note
         for row in reader.scan(cells.global_scan(layout.options, layout.data_table, start_ms, end_ms))
         if cells.is_global(layout.options, row.key)
-        for note in _notes(layout, row, damage)
+        for note in _notes(layout, row, corruption)
         if note.start >= start_ms // 1000 and note.end <= end_ms // 1000
     ]
     shown = by_start(note for note in notes if start_ms <= note.start_ms <= end_ms)
-    return shown if notes else None, damage
+    return shown if notes else None, corruption
 
 
-def _notes(layout: OpenTsdb, row: Row, damage: list[str]) -> Sequence[Annotation]:
+def _notes(layout: OpenTsdb, row: Row, corruption: list[str]) -> Sequence[Annotation]:
     stored = list(cells.read_annotations(layout.options, row))
-    damage += [f"row {row.key.hex()}: {one.damage}" for one in stored if one.note is None]
+    corruption += [f"row {row.key.hex()}: {one.damage}" for one in stored if one.note is None]
     return [one.note for one in stored if one.note is not None]
 
 
@@ -361,13 +361,13 @@ def find_histograms(
     Raises:
       UnknownNameError: a name is in no table.
     """
-    damage: list[str] = []
+    corruption: list[str] = []
     by_series: dict[Series, dict[int, Histogram]] = {}
     first_ms, until_ms = _span_ms(question)
     selection, reader = question.selection(first_ms, until_ms), metered(TableReader(target), meter)
     for selected in select.select(layout, layout.data_table, selection, reader, _HISTOGRAM_COLUMNS):
         if isinstance(selected, Finding):
-            damage.append(f"row {selected.key.hex()}: {selected.text}")
+            corruption.append(f"row {selected.key.hex()}: {selected.text}")
             continue
         if not question.passes(selected.series):
             continue
@@ -386,8 +386,8 @@ def find_histograms(
             except NotASimpleHistogramError as error:
                 codec = cell.value[:1].hex() or "none"
                 text = f"histogram {cell.qualifier.hex()} of codec {codec} is not a SimpleHistogram: {error}"
-                damage.append(f"row {selected.row.key.hex()}: {text}")
-    return {series: times for series, times in by_series.items() if times}, damage
+                corruption.append(f"row {selected.row.key.hex()}: {text}")
+    return {series: times for series, times in by_series.items() if times}, corruption
 
 
 def _span_ms(question: Question) -> tuple[int, int]:

@@ -50,11 +50,11 @@ def read_decoded(
     """The selected rows in batches of about `most` points, decoded together and cut to the time range.
 
     A finding about an unreadable row comes before the rows that are buffered at that time. The readable cells
-    of a damaged row are decoded.
+    of a corrupt row are decoded.
 
     Batches come in the order of `ReadableStore.select`. Within a batch, rows may come in any order, except
-    rows that can hold the same instant of one series (`ReadableStore.several_rows`): these keep the order in
-    which they are read. An instant may come twice: the latest arrival wins; within one arrival, the last
+    rows that can hold the same time of one series (`ReadableStore.several_rows`): these keep the order in
+    which they are read. A time may come twice: the latest arrival wins; within one arrival, the last
     point.
 
     Args:
@@ -98,7 +98,7 @@ def find_series(
       UnknownNameError: a name is in no table.
       AmbiguousNameError: see `Selection`.
     """
-    damage: list[str] = []
+    corruption: list[str] = []
     skipped_cells = 0
     batches: list[PointBatch] = []
     keys: dict[Series, tuple[str, bytes]] = {}
@@ -107,9 +107,9 @@ def find_series(
     most = BATCH_POINTS if intervals is None else _FOLDED_POINTS
     for decoded in read_decoded(layout, selection, reader, most, passes, keys):
         if isinstance(decoded, Finding):
-            damage.append(f"row {decoded.key.hex()}: {decoded.text}")
+            corruption.append(f"row {decoded.key.hex()}: {decoded.text}")
             continue
-        damage += [f"row {row.key.hex()}: {text}" for row, text in decoded.damage]
+        corruption += [f"row {row.key.hex()}: {text}" for row, text in decoded.damage]
         skipped_cells += decoded.skipped
         if meter is not None:
             meter.add_points(len(decoded.batch))
@@ -125,11 +125,11 @@ def find_series(
     results = []
     for series, times_ms, values, skipped in by_series:
         if skipped:
-            damage.append(f"{series}: {skipped} values are not numbers")
+            corruption.append(f"{series}: {skipped} values are not numbers")
         if len(times_ms):
             tsuid = b"" if with_uids is None else with_uids.tsuid_of(*keys[series])
             results.append(QuerySeries(series, times_ms, values, intervals is not None, tsuid))
-    return results, damage, skipped_cells
+    return results, corruption, skipped_cells
 
 
 class _Runs(NamedTuple):
@@ -170,7 +170,7 @@ class _Runs(NamedTuple):
 def _by_series(batches: Sequence[PointBatch]) -> Iterator[tuple[Series, Int64s, Values, int]]:
     """(series, the times of its numbers ascending, the numbers, how many other values it has).
 
-    The series come in the order of `batches`. If an instant has several values, the latest arrival wins, as
+    The series come in the order of `batches`. If a time has several values, the latest arrival wins, as
     within a row.
     """
     if not batches:

@@ -46,12 +46,12 @@ _QUALIFIER_BYTES = 9
 _OPEN = b"\1"
 
 
-def touched_table(layout: ReadableStore) -> TableSpec:
+def changed_hours_table(layout: ReadableStore) -> TableSpec:
     """The table of marks."""
     return TableSpec(f"{data_tables(layout)[0]}-touched", {FAMILY: 1}, holds_points=False)
 
 
-class HourMark(NamedTuple):
+class ChangedHour(NamedTuple):
     """The marks of one hour.
 
     Attributes:
@@ -66,7 +66,7 @@ class HourMark(NamedTuple):
     times_ms: tuple[tuple[bytes, int], ...]
     open: frozenset[bytes] = frozenset()
 
-    def settled(self, now_ms: int) -> HourMark:
+    def settled(self, now_ms: int) -> ChangedHour:
         """The marks of those that have no request under way, or are dead."""
         return self._replace(
             times_ms=tuple(
@@ -77,25 +77,25 @@ class HourMark(NamedTuple):
         )
 
 
-class MarkedDay(NamedTuple):
+class ChangedDay(NamedTuple):
     """A row of marks.
 
     Attributes:
       start_s: start of the day, in seconds.
-      hours: the marked hours.
+      hours: the changed hours.
       leases: the leases of processes that recompute hours of the day.
     """
 
     metric: bytes
     start_s: int
-    hours: Sequence[HourMark]
+    hours: Sequence[ChangedHour]
     leases: LeaseRow
 
     @property
     def changing(self) -> set[int]:
         """The starts, in s, of the hours whose rollups may differ from their points: marked or leased."""
         leases = [*self.leases.lost, *([self.leases.lease] if self.leases.lease else [])]
-        return {mark.start_s for mark in self.hours}.union(*map(self.noted, leases))
+        return {hour.start_s for hour in self.hours}.union(*map(self.noted, leases))
 
     def noted(self, lease: Lease) -> list[int]:
         """The starts, in s, of the hours in the note of a lease."""
@@ -112,20 +112,20 @@ def hours_note(starts_s: Iterable[int]) -> bytes:
     return sum({1 << start_s % DAY_S // HOUR_S for start_s in starts_s}).to_bytes(3, "big")
 
 
-class Touched(NamedTuple):
+class ChangedRange(NamedTuple):
     """A range of time to roll up again, [start_s, end_s), for the metrics of these marks."""
 
     start_s: int
     end_s: int
-    marks: Sequence[HourMark]
+    hours: Sequence[ChangedHour]
 
     @property
     def metrics(self) -> frozenset[bytes]:
         """Their UIDs, or names."""
-        return frozenset(mark.metric for mark in self.marks)
+        return frozenset(hour.metric for hour in self.hours)
 
 
-class _MarkWriter:
+class _HourWriter:
     """This process as a writer of marks."""
 
     def __init__(self) -> None:
@@ -169,14 +169,14 @@ class _MarkWriter:
             return self._next_ms(), still_open
 
 
-_WRITER = _MarkWriter()
+_WRITER = _HourWriter()
 # A stream forks for each batch. A child cannot begin on first use: a lock that another thread of its parent
 # held at the fork is never released in it, and two threads could begin as two writers.
 os.register_at_fork(after_in_child=_WRITER.begin)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TouchedMarker:
+class ChangedHoursWriter:
     """Marks the hours of rows that are written."""
 
     layout: Store
@@ -184,7 +184,7 @@ class TouchedMarker:
     @property
     def table(self) -> TableSpec:
         """The table of marks."""
-        return touched_table(self.layout)
+        return changed_hours_table(self.layout)
 
     def hours(self, rows: Sequence[RowMutation]) -> Hours:
         """The hours that have points in rows."""
@@ -226,7 +226,7 @@ class TouchedMarker:
         )
 
 
-def mark_cell(start_s: int) -> Cell:
+def hour_cell(start_s: int) -> Cell:
     """A mark of this process for an hour, without a request."""
     return Cell(FAMILY, _WRITER.column(start_s), _WRITER.next_ms(), b"")
 
@@ -238,7 +238,7 @@ def day_key(metric: bytes, time_s: int) -> bytes:
 
 def read_days(
     reader: Reader, layout: ReadableStore, metric: bytes = b"", start_s: int = 0, end_s: int = LAST_S - 1
-) -> Iterator[MarkedDay]:
+) -> Iterator[ChangedDay]:
     """The rows of marks, ascending by key; with a metric, its rows of days that have hours in [start, end).
 
     Args:
@@ -248,7 +248,7 @@ def read_days(
       BigtableError: a row has other columns, such as those of the table before the first release.
     """
     keys = (day_key(metric, start_s), metric + end_s.to_bytes(4, "big")) if metric else WHOLE_TABLE
-    for row in reader.scan(Scan(touched_table(layout).name, [keys])):
+    for row in reader.scan(Scan(changed_hours_table(layout).name, [keys])):
         row_metric, row_s = row.key[:-4], int.from_bytes(row.key[-4:], "big")
         times_ms = collections.defaultdict[int, list[tuple[bytes, int]]](list)
         still_open = frozenset(cell.qualifier for cell in row.cells if cell.value == _OPEN)
@@ -264,21 +264,21 @@ def read_days(
             hour_s = row_s + cell.qualifier[0] * HOUR_S
             times_ms[hour_s].append((cell.qualifier, cell.timestamp_ms))
         hours = [
-            HourMark(row_metric, hour_s, tuple(times), still_open)
+            ChangedHour(row_metric, hour_s, tuple(times), still_open)
             for hour_s, times in sorted(times_ms.items())
         ]
-        yield MarkedDay(row_metric, row_s, hours, LeaseRow.of(row.key, row.cells))
+        yield ChangedDay(row_metric, row_s, hours, LeaseRow.of(row.key, row.cells))
 
 
-def read_marks(target: Target, layout: ReadableStore) -> Iterator[HourMark]:
+def read_changed_hours(target: Target, layout: ReadableStore) -> Iterator[ChangedHour]:
     """Every mark."""
-    return (mark for day in read_days(TableReader(target), layout) for mark in day.hours)
+    return (hour for day in read_days(TableReader(target), layout) for hour in day.hours)
 
 
-def touched_ranges(
-    marks: Iterable[HourMark], lengths: Sequence[int], complete_s: int = LAST_S
-) -> list[Touched]:
-    """The ranges of time of all intervals with points of marked hours, ascending.
+def changed_ranges(
+    hours: Iterable[ChangedHour], lengths: Sequence[int], complete_s: int = LAST_S
+) -> list[ChangedRange]:
+    """The ranges of time of all intervals with points of changed hours, ascending.
 
     The ranges are hours, or days if an interval has a day. Adjacent ranges of one UTC day are one range, of
     all their metrics, as are ranges that overlap, so that no interval is in two. Incomplete hours stay
@@ -288,41 +288,41 @@ def touched_ranges(
       lengths: of the intervals, in s.
       complete_s: hours and intervals that end up to this time, in s, are complete.
     """
-    ranges: list[tuple[int, int, list[HourMark]]] = []
-    for mark in sorted(marks, key=lambda mark: mark.start_s):
-        behind_s = mark.start_s + HOUR_S
+    ranges: list[tuple[int, int, list[ChangedHour]]] = []
+    for hour in sorted(hours, key=lambda hour: hour.start_s):
+        behind_s = hour.start_s + HOUR_S
         if behind_s > complete_s:
             continue
-        start_s, end_s = mark.start_s, behind_s
+        start_s, end_s = hour.start_s, behind_s
         for length in lengths:
-            first_s = floor_to(mark.start_s, length)
+            first_s = floor_to(hour.start_s, length)
             last_end_s = ceil_to(behind_s, length)
             if first_s + length <= complete_s:
                 start_s = min(start_s, first_s)
             if last_end_s <= complete_s:
                 end_s = max(end_s, last_end_s)
-        first_s, before_s, range_marks = ranges[-1] if ranges else (0, 0, [])
+        first_s, before_s, range_hours = ranges[-1] if ranges else (0, 0, [])
         if start_s < before_s or (start_s == before_s and start_s // DAY_S == first_s // DAY_S):
-            range_marks.append(mark)
-            ranges[-1] = first_s, max(before_s, end_s), range_marks
+            range_hours.append(hour)
+            ranges[-1] = first_s, max(before_s, end_s), range_hours
         else:
-            ranges.append((start_s, end_s, [mark]))
-    return [Touched(*each) for each in ranges]
+            ranges.append((start_s, end_s, [hour]))
+    return [ChangedRange(*each) for each in ranges]
 
 
-def clear_marks(target: Target, layout: ReadableStore, marks: Iterable[HourMark]) -> None:
+def clear_hours(target: Target, layout: ReadableStore, hours: Iterable[ChangedHour]) -> None:
     """Deletes marks up to the times that were read.
 
     Raises:
       GoogleAPICallError: marks could not be deleted.
     """
-    table = touched_table(layout).name
+    table = changed_hours_table(layout).name
     deletions = collections.defaultdict[bytes, list[Deletion]](list)
-    for mark in marks:
-        deletions[day_key(mark.metric, mark.start_s)] += mark_deletions(mark)
+    for hour in hours:
+        deletions[day_key(hour.metric, hour.start_s)] += hour_deletions(hour)
     write_all(target, table, [Row(table, key, [], deleted) for key, deleted in deletions.items()])
 
 
-def mark_deletions(mark: HourMark) -> list[Deletion]:
+def hour_deletions(hour: ChangedHour) -> list[Deletion]:
     """What deletes a mark up to the times that were read."""
-    return [Deletion(FAMILY, column, time_ms + 1) for column, time_ms in mark.times_ms]
+    return [Deletion(FAMILY, column, time_ms + 1) for column, time_ms in hour.times_ms]

@@ -15,7 +15,7 @@ from timebeam.schema.core.reading import Finding, Selected
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.day_plan import RollupPlan
-from timebeam.transforms.dead_letters.rejected import refused_row
+from timebeam.transforms.dead_letters.rejected import rejected_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import Ahead, read_ahead
@@ -40,7 +40,7 @@ def read_period(plan: RollupPlan, chunk: Chunk) -> tuple[int, int]:
 
 
 class NumberReader:
-    """The finite numbers of rows in large batches, each instant once, and refusals of other values.
+    """The finite numbers of rows in large batches, each time once, and rejections of other values.
 
     A thread starts to read rows at once, and stays some lists ahead. The caller's thread decodes them just
     before it accumulates them, so that columns are still in the processor's cache.
@@ -69,10 +69,10 @@ class NumberReader:
                 yield from self._numbers(rows, may_repeat=may_repeat)
 
     def _numbers(self, rows: list[Selected], *, may_repeat: bool) -> Iterator[PointBatch | Rejected]:
-        """The finite numbers of rows, counted, and refusals of the rest.
+        """The finite numbers of rows, counted, and rejections of the rest.
 
         Args:
-          may_repeat: an instant may be in several rows.
+          may_repeat: a time may be in several rows.
         """
         decoded, outside = self._layout.decode_rows(rows), frozenset[int]()
         if decoded.outside:  # other rows may have points of the same intervals, which would be written twice
@@ -87,10 +87,10 @@ class NumberReader:
         metrics.count("points_read", len(batch))
         metrics.count_rollup("cells_skipped", decoded.skipped)
         for row, text in decoded.damage:
-            yield refused_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
+            yield rejected_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
         for position in sorted(outside):
             why = "points of another hour than the row's"
-            yield refused_row(rows[position].row, Reason.CORRUPT_FILE, why, Stage.READ)
+            yield rejected_row(rows[position].row, Reason.CORRUPT_FILE, why, Stage.READ)
         numbers, rejected = aggregatable(batch)
         yield from rejected
         if len(numbers):
@@ -105,7 +105,7 @@ class NumberReader:
 def _reads(
     select: Callable[[], Iterable[Selected | Finding]], several_rows: Callable[[], frozenset[Series]]
 ) -> Iterator[tuple[list[Selected] | Finding, bool]]:
-    """The rows in lists that are decoded together; whether an instant may be in several of these rows."""
+    """The rows in lists that are decoded together; whether a time may be in several of these rows."""
     apart: dict[Series, list[Selected]] = {series: [] for series in several_rows()}
     for rows in read_ahead(select(), _POINTS_AT_ONCE):
         if isinstance(rows, Finding) or not apart:

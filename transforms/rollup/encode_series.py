@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.schema.bits.arrays import Floats, Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.abilities import RollupNames
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.contract import Store
@@ -31,7 +31,7 @@ from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import refuse
+from timebeam.transforms.dead_letters.rejected import reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.ingest.index import store_index
@@ -145,21 +145,21 @@ class SeriesRollupJob(RollupEncoder):
         buckets = unpacked(series_packed, interval.seconds, ends=config.has_ends)
         metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
         batch, rejected = rollup_points(buckets, interval.interval, config.computed, self.rollup_names)
-        yield from map(refuse, rejected)
+        yield from map(reject, rejected)
         if batch is None:
             return
         keys, batch, rejected = _keys(layout, batch)
-        yield from map(refuse, rejected)
+        yield from map(reject, rejected)
         index = layout.index
         assert index is not None
         entries = [(batch.series[number], base_ms) for number, base_ms in index.entries(batch)]
         count, rejected = store_index(self.target, index, entries, dry_run=False)
         metrics.count("index_rows_written", count)
-        yield from map(refuse, rejected)
+        yield from map(reject, rejected)
         encoded = layout.encode(batch, keys)
-        yield from map(refuse, encoded.rejected)
-        refused = sum(refusal.points for refusal in encoded.rejected)
-        metrics.count("points_packed", len(batch) - encoded.duplicates - refused)
+        yield from map(reject, encoded.rejected)
+        rejected_points = sum(rejection.points for rejection in encoded.rejected)
+        metrics.count("points_packed", len(batch) - encoded.duplicates - rejected_points)
         for row_table, key, packed in encoded.fragments:
             yield (row_table, key), packed
 
@@ -202,7 +202,7 @@ class _AccumulateSeriesFn(AccumulateFn):
 def _rolled_up(
     points: Iterable[PointBatch | Rejected], config: RollupConfig
 ) -> Iterator[PointBatch | Rejected]:
-    """The points of series that the configuration names, and all refusals."""
+    """The points of series that the configuration names, and all rejections."""
     for batch in points:
         if isinstance(batch, Rejected):
             yield batch
@@ -220,11 +220,11 @@ def _time_ms(layout: Store, selected: Selected, cell: Cell) -> int:
 
 
 def _keys(layout: Store, batch: PointBatch) -> tuple[list[SeriesKey | None], PointBatch, list[Rejected]]:
-    """(the key of each series of a batch, the points of series with a key, refusals of other series)."""
+    """(the key of each series of a batch, the points of series with a key, rejections of other series)."""
     keys: list[SeriesKey | None] = []
     rejected = []
     for series in batch.series:
-        error: RefusedError | None = layout.refuse(series)
+        error: RejectedError | None = layout.reject(series)
         keys.append(layout.series_key(series, {}) if error is None else None)
         if error is not None:
             rejected.append(Rejected(str(series).encode(), error.reason, error.message, Stage.ENCODE))
@@ -237,7 +237,7 @@ def _keys(layout: Store, batch: PointBatch) -> tuple[list[SeriesKey | None], Poi
 def rollup_points(
     buckets: Buckets, interval: str, aggregators: Sequence[str], names: RollupNames
 ) -> tuple[PointBatch | None, list[Rejected]]:
-    """The rollups of some series as points, and refusals.
+    """The rollups of some series as points, and rejections.
 
     The time of a point is the start of its interval, and so is its arrival: a second run writes the same
     cells. In layouts that store only floats, whole numbers are rounded.
@@ -247,26 +247,26 @@ def rollup_points(
       aggregators: sum, count, min, max, first or last.
 
     Returns:
-      The batch, None if there are no buckets; refusals of sums that do not fit a float, and of series with
+      The batch, None if there are no buckets; rejections of sums that do not fit a float, and of series with
       a tag key that rollups need.
     """
     batches: list[PointBatch] = []
     rejected: list[Rejected] = []
     for aggregator in aggregators:
         stored: list[Series] = []
-        refused = np.zeros(len(buckets.series), np.bool_)
+        is_rejected = np.zeros(len(buckets.series), np.bool_)
         for number, series in enumerate(buckets.series):
             try:
                 stored.append(names.stored(series, interval, aggregator))
-            except RefusedError as error:
-                refused[number] = True
+            except RejectedError as error:
+                is_rejected[number] = True
                 stored.append(series)
                 if aggregator == aggregators[0]:
                     rejected.append(Rejected(str(series).encode(), error.reason, error.message, Stage.ENCODE))
         aggregates = numbers(buckets, aggregator)
         finite = (aggregates.kinds == Kind.INTEGER) | np.isfinite(aggregates.bits.view(np.float64))
-        good = np.flatnonzero(finite & ~refused[buckets.index])
-        for index in np.flatnonzero(~finite & ~refused[buckets.index]).tolist():
+        good = np.flatnonzero(finite & ~is_rejected[buckets.index])
+        for index in np.flatnonzero(~finite & ~is_rejected[buckets.index]).tolist():
             series = buckets.series[buckets.index[index]]
             where = f"{aggregator} of {series} from {buckets.starts_ms[index]} ms on"
             message = f"{where}, {interval}: it does not fit a 64-bit float"

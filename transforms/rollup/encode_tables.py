@@ -34,7 +34,7 @@ from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key
 from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
 from timebeam.transforms.bigtable.reader import sampled
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign import SeriesKeys
 from timebeam.transforms.ingest.group import RowKey
@@ -147,7 +147,7 @@ class TablesEncoder(RollupEncoder):
             encoded = self._encoded(interval, aggregator, numbered)
             qualifier_bytes = encoded.qualifier_bytes
             for rejected in encoded.rejected:
-                yield refuse(rejected)
+                yield reject(rejected)
             numbers = np.array([number for number, _ in numbered], np.int64)[encoded.series]
             counts[numbers] += np.diff(encoded.firsts)
             for position, (number, content) in enumerate(
@@ -329,10 +329,10 @@ class _TablesWork:
         aggregators = self._names.aggregators(buckets.series) if output.of_groups else [SINGLE]
         for aggregator in aggregators:
             if output.of_groups:
-                keys, refused = self._names.of_groups(buckets.series, aggregator)
+                keys, rejected = self._names.of_groups(buckets.series, aggregator)
             else:
-                keys, refused = self._names.single(buckets.series)
-            yield from map(refuse, refused)
+                keys, rejected = self._names.single(buckets.series)
+            yield from map(reject, rejected)
             if table is None:
                 yield from _packed_groups(buckets, keys, interval, output.table, aggregator)
             else:

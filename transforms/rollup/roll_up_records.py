@@ -33,7 +33,7 @@ from timebeam.schema.stores.declared.filled_tables import (
 from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
 from timebeam.transforms.bigtable.reader import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse, refused_row
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject, rejected_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.group import RowKey
 from timebeam.transforms.ingest.pack import mutations
@@ -87,7 +87,7 @@ class CopyDayFn(beam.DoFn):
             try:
                 is_wanted = is_of_day(source, row.key, self._key_part)
             except ValueError as error:
-                yield refuse(refused_row(row, Reason.CORRUPT_FILE, str(error), Stage.READ))
+                yield reject(rejected_row(row, Reason.CORRUPT_FILE, str(error), Stage.READ))
                 continue
             if is_wanted:
                 yield from mutations([row._replace(table=copy.table)])
@@ -137,7 +137,7 @@ class DeclaredRollupJob(RollupEncoder):
     def encode(self, table: str, groups: list[Group]) -> Iterator[Any]:
         series_packed = [(series_of(text), [packed for _, packed in fragments]) for text, fragments in groups]
         rows, rejected = rollup_rows(self.rollup, unpacked(series_packed, _SECOND, ends=False))
-        yield from map(refuse, rejected)
+        yield from map(reject, rejected)
         metrics.count("points_packed", len(rows))
         metrics.count_rollup(f"buckets_{self.rollup.interval}", len(rows))
         for row in rows:
@@ -160,7 +160,7 @@ class _AccumulateValuesFn(AccumulateFn):
         return ChunkWork(self._points(numbered.chunk), accumulator, self._take)
 
     def _points(self, chunk: Chunk) -> Iterator[PointBatch | Rejected]:
-        """The values of many rows together, and refusals."""
+        """The values of many rows together, and rejections."""
         job = self._job
         batches: list[PointBatch] = []
         for row in TableReader(job.target).scan(Scan(job.source.table, (chunk.keys,))):

@@ -27,7 +27,7 @@ from timebeam.schema.stores.opentsdb.rollup_tables import (
     encode_rollups,
 )
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, refuse
+from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.rollup_job import RollupJob
@@ -131,7 +131,7 @@ class TableInPlace:
     def _written(
         self, encoded: EncodedRollups, keys: Sequence[SeriesKey | None]
     ) -> Iterator[EncodedRow | RejectedOutput]:
-        yield from map(refuse, encoded.rejected)
+        yield from map(reject, encoded.rejected)
         row_series_keys = [
             key for key in (keys[number] for number in encoded.series.tolist()) if key is not None
         ]

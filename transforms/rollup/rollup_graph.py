@@ -29,7 +29,7 @@ from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.accumulators import Buckets, packed_series
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, refuse, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn, windowed
 from timebeam.transforms.ingest.group import RowKey
@@ -78,7 +78,7 @@ class ChunkWork(NamedTuple):
     """A chunk that is being read, and what becomes of its points.
 
     Attributes:
-      points: finite numbers, each instant of a series once, unless the accumulator counts ties.
+      points: finite numbers, each time of a series once, unless the accumulator counts ties.
       take: the output of the accumulators of some rows.
       end: the output at the end of the chunk.
       stop: ends reading.
@@ -94,7 +94,7 @@ class ChunkWork(NamedTuple):
         """See `AccumulateFn`."""
         for batch in self.points:
             if isinstance(batch, Rejected):
-                yield refuse(batch)
+                yield reject(batch)
                 continue
             self.accumulator.add(batch)
             if self.accumulator.is_full:
@@ -109,7 +109,7 @@ class ChunkWork(NamedTuple):
 
 
 class AccumulateFn(beam.DoFn):
-    """`NumberedChunk` in; `EncodedRow` out, (`FragmentKey`, `Fragment`) to `FRAGMENTS`, and refusals.
+    """`NumberedChunk` in; `EncodedRow` out, (`FragmentKey`, `Fragment`) to `FRAGMENTS`, and rejections.
 
     The accumulators of a chunk are merged first, so that each key has few fragments for each chunk. A chunk
     is read while the chunk before it is accumulated and written.
@@ -188,7 +188,7 @@ class RollupEncoder(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, table: str, groups: list[Group]) -> Iterator[Any]:
-        """(row, something for `row`) of the keys of a table, and refusals; or mutations."""
+        """(row, something for `row`) of the keys of a table, and rejections; or mutations."""
 
     def row(self, key: RowKey, encoded: Sequence[Any]) -> Row:
         """The new row of what `encode` made for it; without cells if it made nothing."""
@@ -264,7 +264,7 @@ def add_rollup(
     name: str = "",
     write: bool = True,
 ) -> list[PCollection[Rejected]]:
-    """Adds the steps of a rollup; returns what they refuse.
+    """Adds the steps of a rollup; returns what they reject.
 
     Args:
       once: any single element.
@@ -291,13 +291,13 @@ def add_rollup(
         | f"Standing{in_name}"
         >> beam.ParDo(_ExistingFn(encoder)).with_output_types(tuple[RowKey, existing_type])
     )
-    refused = [accumulated[REJECTED]]
+    rejected = [accumulated[REJECTED]]
     if encoder.combines_rows:
         encoded = (
             (fragments, existing)
             | f"Both{in_name}" >> beam.Flatten()
             | f"GroupPerRow{in_name}" >> beam.GroupByKey()
-            | f"Encode{in_name}" >> refusing(_EncodeFragmentsFn(encoder), EncodedRow)
+            | f"Encode{in_name}" >> rejecting(_EncodeFragmentsFn(encoder), EncodedRow)
         )
         # In one step, some rows would wait for the others.
         rows = {"WriteAtOnce": accumulated.main, "Write": encoded.main}
@@ -305,20 +305,20 @@ def add_rollup(
         encoded = (
             fragments
             | f"GroupPerSeries{in_name}" >> beam.GroupByKey()
-            | f"Encode{in_name}" >> refusing(_EncodeFragmentsFn(encoder), tuple[RowKey, Any])
+            | f"Encode{in_name}" >> rejecting(_EncodeFragmentsFn(encoder), tuple[RowKey, Any])
         )
         replaced = (
             {_NEW: encoded.main, _OLD: existing}
             | f"GroupPerRow{in_name}" >> beam.CoGroupByKey()
-            | f"Overwrite{in_name}" >> refusing(_OverwriteFn(encoder), EncodedRow)
+            | f"Overwrite{in_name}" >> rejecting(_OverwriteFn(encoder), EncodedRow)
         )
-        refused.append(replaced[REJECTED])
+        rejected.append(replaced[REJECTED])
         rows = {"Write": replaced.main}
-    refused.append(encoded[REJECTED])
+    rejected.append(encoded[REJECTED])
     for step, mutations_ in rows.items() if write else ():
         writer = StoreRows(encoder.target, encoder.tables, "direct", Packing.POINTS)
-        refused.append(mutations_ | f"{step}{in_name}" >> writer)
-    return refused
+        rejected.append(mutations_ | f"{step}{in_name}" >> writer)
+    return rejected
 
 
 def _typed(collection: Any, element_type: Any) -> PCollection[Any]:

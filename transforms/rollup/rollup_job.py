@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from timebeam.schema.archive import keys as archive_keys
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.bits.times import ceil_to, floor_to
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.reading import Finding, Selected
@@ -21,7 +21,7 @@ from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
 from timebeam.transforms.read.chunks import Chunk
-from timebeam.transforms.rollup.changed_hours import touched_table
+from timebeam.transforms.rollup.changed_hours import changed_hours_table
 from timebeam.transforms.rollup.rollup_graph import SINGLE
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def rollup_tables(config: RollupConfig, layout: OpenTsdb) -> Sequence[TableSpec]
     names = dict.fromkeys(name for interval in config.intervals for name in outputs(config, interval))
     prefix, starts = layout.options.table_prefix, "the start of the interval that is rolled up"
     specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True, cell_time=starts) for name in names]
-    return [*specs, touched_table(layout)]
+    return [*specs, changed_hours_table(layout)]
 
 
 class RollupSeriesKeys:
@@ -144,7 +144,7 @@ class RollupSeriesKeys:
             yield selected
 
     def single(self, series: Sequence[Series]) -> tuple[list[SeriesKey | None], list[Rejected]]:
-        """(the key of each series, None if it has none; refusals of new series).
+        """(the key of each series, None if it has none; rejections of new series).
 
         The key is that of the series' rows; with `tag_raw`, that of its names and the tag of raw series.
         """
@@ -159,10 +159,10 @@ class RollupSeriesKeys:
             self._named[each] = None
             try:
                 named[each] = config.rollup_series(each._replace(resources=()))
-            except RefusedError as error:
+            except RejectedError as error:
                 rejected.append(_unnamed(str(each), error))
         for each, key in zip(named, self._keys.series_keys(list(named.values())), strict=True):
-            if isinstance(key, RefusedError):
+            if isinstance(key, RejectedError):
                 rejected.append(_unnamed(str(each), key))
             else:
                 self._named[each] = key
@@ -195,21 +195,21 @@ class RollupSeriesKeys:
     def of_groups(
         self, groups: Sequence[Series], aggregator: str
     ) -> tuple[list[SeriesKey | None], list[Rejected]]:
-        """(the key of each group that has an aggregator, None of others; refusals)."""
+        """(the key of each group that has an aggregator, None of others; rejections)."""
         named = {
             group: self._job.config.group_series(group, aggregator)
             for group in groups
             if aggregator in self._aggregators[group]
         }
         key_by_group = dict(zip(named, self._keys.series_keys(list(named.values())), strict=True))
-        refused = [
+        rejected = [
             _unnamed(str(named[group]), key)
             for group, key in key_by_group.items()
-            if isinstance(key, RefusedError)
+            if isinstance(key, RejectedError)
         ]
         keys = [key_by_group.get(group) for group in groups]
-        return [None if isinstance(key, RefusedError) else key for key in keys], refused
+        return [None if isinstance(key, RejectedError) else key for key in keys], rejected
 
 
-def _unnamed(series: str, error: RefusedError) -> Rejected:
+def _unnamed(series: str, error: RejectedError) -> Rejected:
     return Rejected(series.encode(), error.reason, error.message, Stage.ASSIGN)

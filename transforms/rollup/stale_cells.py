@@ -129,7 +129,7 @@ class OwnedIds:
     def _kind_of_tags(self, key: bytes) -> int:
         try:
             tag_value = dict(row_keys.parse_key(self._options, key).tags).get(self._tag_key or b"")
-        except ValueError:  # a damaged key, which belongs to nobody where groups are stored
+        except ValueError:  # a corrupt key, which belongs to nobody where groups are stored
             return _OTHER_TAG
         return _UNTAGGED if tag_value is None else self._kind_by_tag_value.get(tag_value, _OTHER_TAG)
 

@@ -20,13 +20,13 @@ import numpy as np
 
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.bits.compression import compression, unpack
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rejections import Envelope, Rejected, Stage
 from timebeam.schema.formats import Message, MessageFormat, Parsed
-from timebeam.schema.formats.base import TooManyRefusedError
+from timebeam.schema.formats.base import TooManyRejectedError
 from timebeam.schema.formats.prometheus.remote_write import RemoteWrite
 from timebeam.transforms.input.messages import FormatKey, Formats
-from timebeam.transforms.input.parse import PORTION_BYTES, portions, refused_message
+from timebeam.transforms.input.parse import GATHERED_BYTES, gather, rejected_message
 
 SHORT_BYTES = 1 << 18
 """Bodies that are longer when unpacked are parsed in a thread of their own: short ones need not wait."""
@@ -65,7 +65,7 @@ class BodyContent:
     reasons: set[Reason] = dataclasses.field(default_factory=set)
     skipped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
-    def refuse(self, rejected: Rejected) -> None:
+    def reject(self, rejected: Rejected) -> None:
         """Counts a refusal."""
         self.refused += rejected.points
         self.reasons.add(rejected.reason)
@@ -81,10 +81,10 @@ class BodyContent:
         """Whether a point of the body is good, or may be since it was not read."""
         return self.points > 0 or self.is_unread
 
-    def stop(self, why: TooManyRefusedError) -> None:
+    def stop(self, why: TooManyRejectedError) -> None:
         """Counts the refusals after which the body is read no further; the first one says so."""
         for rejected in why.rejected:
-            self.refuse(rejected)
+            self.reject(rejected)
         first = self.rejected[0]
         message = f"{first.message}; after {self.refused:,} refusals the rest was not read"
         self.rejected[0] = dataclasses.replace(first, message=message)
@@ -104,7 +104,7 @@ def contents_of(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: Form
         _LOG.exception("a body cannot be read")
         why = f"the server failed to read it: {type(error).__name__}: {error}"[:180]
         content = BodyContent(is_unread=True)
-        content.refuse(Rejected(bodies[0][0], Reason.INTERNAL_ERROR, why, Stage.PARSE))
+        content.reject(Rejected(bodies[0][0], Reason.INTERNAL_ERROR, why, Stage.PARSE))
         return [content]
 
 
@@ -114,13 +114,13 @@ def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: For
     The number of a body takes the place of its arrival, by which points and refusals are told apart.
     """
     messages = [
-        Message(body, number, envelope=Envelope("", number, attributes), refused_at_most=LISTED_REFUSALS)
+        Message(body, number, envelope=Envelope("", number, attributes), rejected_at_most=LISTED_REFUSALS)
         for number, (body, attributes) in enumerate(bodies)
     ]
     contents = [BodyContent() for _ in bodies]
-    for portion in portions(messages, lambda message: formats[formats.key(message)].framing):
+    for portion in gather(messages, lambda message: formats[formats.key(message)].framing):
         if isinstance(portion, Rejected):
-            contents[portion.arrival_ms].refuse(portion)
+            contents[portion.arrival_ms].reject(portion)
             continue
         groups: dict[FormatKey, list[Message]] = {}
         for message in portion:
@@ -128,8 +128,8 @@ def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: For
                 continue
             try:
                 groups.setdefault(formats.key(message), []).append(message)
-            except RefusedError as error:
-                contents[message.arrival_ms].refuse(refused_message(message, error))
+            except RejectedError as error:
+                contents[message.arrival_ms].reject(rejected_message(message, error))
         for key, group in groups.items():
             _read(group, formats[key], contents)
     return contents
@@ -142,7 +142,7 @@ def _read(group: list[Message], form: MessageFormat, contents: list[BodyContent]
     be read no further: how each is answered depends on that body alone.
     """
     if len(group) > 1 and form.name != RemoteWrite.name:
-        with contextlib.suppress(TooManyRefusedError):
+        with contextlib.suppress(TooManyRejectedError):
             _count(list(form.parse_all(group)), group[0].arrival_ms, contents)
             return
     for message in group:
@@ -151,7 +151,7 @@ def _read(group: list[Message], form: MessageFormat, contents: list[BodyContent]
             continue
         try:
             _count(list(form.parse_all([message])), message.arrival_ms, contents)
-        except TooManyRefusedError as error:
+        except TooManyRejectedError as error:
             content.stop(error)
 
 
@@ -162,7 +162,7 @@ def _count(parts: list[Parsed], number: int, contents: list[BodyContent]) -> Non
         for body in np.flatnonzero(counts).tolist():
             contents[body].points += int(counts[body])
         for rejected in parsed.rejected:
-            contents[rejected.arrival_ms].refuse(rejected)
+            contents[rejected.arrival_ms].reject(rejected)
         contents[number].histograms += parsed.histograms[0]
         contents[number].histogram_points += parsed.histograms[1]
         contents[number].skipped.update(parsed.skipped)
@@ -206,7 +206,7 @@ def _unpacked(encoding: str, body: bytes) -> bytes | None:
         return None
     try:
         return unpack(encoding, body, SHORT_BYTES) if encoding else body
-    except RefusedError:
+    except RejectedError:
         return None
 
 
@@ -252,5 +252,5 @@ class _Lane:
         for _ in range(min(BODIES_AT_ONCE, len(self._waiting))):
             size += len(self._waiting[0][0])
             yield self._waiting.popleft()
-            if size >= PORTION_BYTES:
+            if size >= GATHERED_BYTES:
                 return

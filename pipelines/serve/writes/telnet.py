@@ -160,7 +160,7 @@ class TelnetPort:
             await self._publish(text, attributes)
         self._points["telnet", "published"] += content.points
         self._points["telnet", "refused"] += content.refused
-        return _refusals(command, content)
+        return _rejections(command, content)
 
     async def _publish(self, text: bytes, attributes: Mapping[str, str]) -> None:
         """Publishes lines, however long it takes."""
@@ -177,7 +177,7 @@ def _too_long(line: bytes) -> bytes:
     return b"put: illegal argument: the line has more than %d bytes: %s ...\n" % (LINE_BYTES, line[:40])
 
 
-def _refusals(command: str, content: BodyContent) -> list[bytes]:
+def _rejections(command: str, content: BodyContent) -> list[bytes]:
     """The answers to refused lines."""
     return [
         f"{command}: {'invalid value' if rejected.reason in _INVALID_VALUES else 'illegal argument'}: "

@@ -1,7 +1,7 @@
 """Message format `avro`: Avro records, one point each or a batch of points of one series.
 
 Records come in object containers, which hold their schema, or singly in Avro's binary or JSON encoding.
-Schemas: point.avsc and point_batch.avsc in this folder, or any other with `--avro_fields`. A refusal holds
+Schemas: point.avsc and point_batch.avsc in this folder, or any other with `--avro_fields`. A rejection holds
 the binary encoding of its record; its offset is the one after decompression.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.json_text import line_spans
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.option import Option, OptionKind, member, values_of
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
@@ -24,7 +24,7 @@ from timebeam.schema.formats.avro.container import EarlyEndError, read_records, 
 from timebeam.schema.formats.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
 from timebeam.schema.formats.base import NAN_OPTION, Framing, Message, MessageFormat, Parsed
 from timebeam.schema.formats.record_fields import RecordFields
-from timebeam.schema.formats.refusals import Refusals, refusal
+from timebeam.schema.formats.record_rejections import Rejections, rejection
 
 _SCHEMAS = 16  # cached schemas of containers
 
@@ -127,26 +127,27 @@ class Avro(MessageFormat):
         if self._schema is None:
             return self._container(message)
         gatherer = AvroGatherer(self._fields, self._schema.logical, skips_nan=self.skips_nan)
-        refusals = Refusals(message)
+        rejections = Rejections(message)
         is_json = self._encoding is AvroEncoding.JSON
         for start, end in line_spans(message.text) if is_json else [(0, len(message.text))]:
             raw = message.text[start:end]
             try:
                 record = read_json(raw, self._schema) if is_json else _only_record(raw, self._schema)
                 gatherer.add(record, start, end)
-            except RefusedError as error:
-                refusals.add(start, end, error)
-        return gatherer.finish(message, refusals)
+            except RejectedError as error:
+                rejections.add(start, end, error)
+        return gatherer.finish(message, rejections)
 
     def _container(self, message: Message) -> Parsed:
-        """The points of a container: those before damage, and those before a damaged record in its block."""
+        """The points of a container: those before corruption, and those before a corrupt record in its
+        block."""
         container = unpack(message.text)
         rejected: list[Rejected] = []
         if container.damage:
             truncated = isinstance(container.damage, EarlyEndError)
             reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
             why = f"{container.damage}: the records before are stored, these bytes are not"
-            rejected.append(refusal(message, container.read_bytes, len(message.text), reason, why))
+            rejected.append(rejection(message, container.read_bytes, len(message.text), reason, why))
         if container.header is None:
             return Parsed(PointBatch.of([], message.arrival_ms), rejected)
         plain = dataclasses.replace(message, text=container.text)
@@ -154,18 +155,18 @@ class Avro(MessageFormat):
             schema = self._schema_of(container.header.schema)
         except ValueError as error:
             why = f"the schema of the container: {error}"[:180]
-            rejected.append(refusal(message, 0, container.read_bytes, Reason.CORRUPT_FILE, why))
+            rejected.append(rejection(message, 0, container.read_bytes, Reason.CORRUPT_FILE, why))
             return Parsed(PointBatch.of([], message.arrival_ms), rejected)
         gatherer = AvroGatherer(self._fields, schema.logical, skips_nan=self.skips_nan)
-        refusals = Refusals(plain, separator=b"")
+        rejections = Rejections(plain, separator=b"")
         for record in read_records(container, schema):
             try:
-                if isinstance(record.value, RefusedError):
+                if isinstance(record.value, RejectedError):
                     raise record.value
                 gatherer.add(record.value, record.start, record.end)
-            except RefusedError as error:
-                refusals.add(record.start, record.end, error)
-        parsed = gatherer.finish(plain, refusals)
+            except RejectedError as error:
+                rejections.add(record.start, record.end, error)
+        parsed = gatherer.finish(plain, rejections)
         return dataclasses.replace(parsed, rejected=[*rejected, *parsed.rejected])
 
     def _schema_of(self, text: bytes) -> Schema:
@@ -180,12 +181,12 @@ def _only_record(raw: bytes, schema: Schema) -> Any:
     """The only record in some bytes.
 
     Raises:
-      RefusedError: BAD_SYNTAX.
+      RejectedError: BAD_SYNTAX.
     """
     if len(raw) > schema.longest:
-        raise RefusedError(Reason.BAD_SYNTAX, too_long(schema))
+        raise RejectedError(Reason.BAD_SYNTAX, too_long(schema))
     file = io.BytesIO(raw)
     record = read_binary(file, schema)
     if file.tell() < len(raw):
-        raise RefusedError(Reason.BAD_SYNTAX, f"{len(raw) - file.tell()} bytes after the record")
+        raise RejectedError(Reason.BAD_SYNTAX, f"{len(raw) - file.tell()} bytes after the record")
     return record

@@ -15,12 +15,12 @@ import numpy as np
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.bits.meter import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
 from timebeam.schema.bits.number_text import number_columns
-from timebeam.schema.bits.reasons import Reason, RefusedError, shown
+from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series, add_tag
 from timebeam.schema.core.rejections import Origins
 from timebeam.schema.formats.base import NOT_FINITE, Message, Parsed
 from timebeam.schema.formats.record_fields import RecordFields
-from timebeam.schema.formats.refusals import Refusals
+from timebeam.schema.formats.record_rejections import Rejections
 
 _POINT = RecordFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags", "avro_fields")
 _POINT_BATCH = RecordFields.of("metric=metric,timestamp=timestamps,value=values,tags=tags", "avro_fields")
@@ -32,7 +32,7 @@ def default_fields(names: Container[str]) -> RecordFields:
 
 
 PER_MILLISECOND = {"timestamp-millis": 1, "timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
-"""Units in a millisecond, for the logical types that are instants."""
+"""Units in a millisecond, for the logical types that are times."""
 
 
 _AT_ONCE = 1 << 16  # points or records that are Python objects at one time
@@ -86,11 +86,11 @@ class AvroGatherer:
         """Adds the record with this span in the bytes.
 
         Raises:
-          RefusedError: BAD_SYNTAX, BAD_METRIC, BAD_TAG, DUPLICATE_TAG, BAD_ENCODING, BAD_TIMESTAMP,
+          RejectedError: BAD_SYNTAX, BAD_METRIC, BAD_TAG, DUPLICATE_TAG, BAD_ENCODING, BAD_TIMESTAMP,
             EMPTY_VALUE, BAD_NUMBER.
         """
         if not isinstance(record, dict):
-            raise RefusedError(Reason.BAD_SYNTAX, f"no record with fields, but {shown(record)!r}")
+            raise RejectedError(Reason.BAD_SYNTAX, f"no record with fields, but {shown(record)!r}")
         fields = self._fields or default_fields(record)
         try:
             if max(len(self._records), len(self._times)) >= _AT_ONCE:
@@ -100,9 +100,9 @@ class AvroGatherer:
             times, values = record[fields.timestamp], record[fields.value]
         except KeyError as error:
             why = f"the record has no field {error}: --avro_fields tells which field is what"
-            raise RefusedError(Reason.BAD_SYNTAX, why) from error
+            raise RejectedError(Reason.BAD_SYNTAX, why) from error
         except NoRoomError as error:  # the records before are stored
-            raise RefusedError(Reason.CORRUPT_FILE, str(error)) from error
+            raise RejectedError(Reason.CORRUPT_FILE, str(error)) from error
         units = self._units(fields.timestamp)
         if type(times) is int and type(values) in (int, float):
             self._records.append(_RecordNumbers(series, units, start, end, 1))
@@ -114,8 +114,8 @@ class AvroGatherer:
             self._times += times
             self._values += values
 
-    def finish(self, message: Message, refusals: Refusals) -> Parsed:
-        """The points of all records, and all refusals.
+    def finish(self, message: Message, rejections: Rejections) -> Parsed:
+        """The points of all records, and all rejections.
 
         Args:
           message: its text holds the spans of the records.
@@ -129,25 +129,27 @@ class AvroGatherer:
         has_time = (raw > 0) & (times_ms > 0) & (times_ms <= LAST_MILLISECOND)
         finite = (kinds == Kind.INTEGER) | np.isfinite(bits.view(np.float64))
         good = has_time & finite
-        refused = ~good & finite if self._skips_nan else ~good
+        rejected = ~good & finite if self._skips_nan else ~good
         origins = Origins(message.text, starts, ends, message.source, message.offset)
         arrivals = np.full(len(raw), message.arrival_ms, np.int64)
         batch = PointBatch(
             tuple(self._series), series.astype(np.int32), times_ms, in_ms, kinds, bits, arrivals, origins
         )
-        refused_records: dict[tuple[int, Reason], _Refused] = {}
-        for point in np.flatnonzero(refused).tolist():
+        rejected_records: dict[tuple[int, Reason], _RejectedRecord] = {}
+        for point in np.flatnonzero(rejected).tolist():
             if has_time[point]:
                 value = float(bits[point : point + 1].view(np.float64)[0])
-                error = RefusedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value}")
+                error = RejectedError(Reason.BAD_NUMBER, f"value is NaN or Infinite: {value}")
             else:
                 error = _time_error(int(raw[point]), times_ms[point] <= 0)
-            record = refused_records.setdefault((int(starts[point]), error.reason), _Refused(point, error))
+            record = rejected_records.setdefault(
+                (int(starts[point]), error.reason), _RejectedRecord(point, error)
+            )
             record.points += 1
-        for record in refused_records.values():
-            refusals.add(int(starts[record.point]), int(ends[record.point]), record.error())
+        for record in rejected_records.values():
+            rejections.add(int(starts[record.point]), int(ends[record.point]), record.error())
         skipped = {NOT_FINITE: int(np.count_nonzero(~finite))} if self._skips_nan else {}
-        return Parsed(_with_used_series(batch, good), refusals.rejected(), skipped=skipped)
+        return Parsed(_with_used_series(batch, good), rejections.rejected(), skipped=skipped)
 
     def _take(self) -> None:
         """Turns the points of the collected records into columns."""
@@ -167,12 +169,12 @@ class AvroGatherer:
             for key, source in fields.tag
         ]
         if not isinstance(metric, str) or not metric:
-            raise RefusedError(Reason.BAD_METRIC, f"the metric must be a string, not {shown(metric)!r}")
+            raise RejectedError(Reason.BAD_METRIC, f"the metric must be a string, not {shown(metric)!r}")
         try:
             cache_key = (metric, *tags.items(), *tag_values)
             number = self._keys.get(cache_key)
         except (AttributeError, TypeError):  # no map, or one of lists
-            raise RefusedError(Reason.BAD_TAG, "the tags must be a map of strings") from None
+            raise RejectedError(Reason.BAD_TAG, "the tags must be a map of strings") from None
         if number is None:
             record_tags = [
                 (key, tag_value)
@@ -191,7 +193,7 @@ class AvroGatherer:
             return 0
         if logical not in PER_MILLISECOND:
             units = ", ".join(PER_MILLISECOND)
-            raise RefusedError(
+            raise RejectedError(
                 Reason.BAD_TIMESTAMP,
                 f"the logical type {logical[:40]} of {field} is not an instant: use {units}",
             )
@@ -205,11 +207,11 @@ def _series(metric: str, tags: Iterable[tuple[str, object]]) -> Series:
         metric.encode()
         for key, text in tags:
             if not isinstance(text, str):
-                raise RefusedError(Reason.BAD_TAG, f"the tag {key[:40]} is not a string")
+                raise RejectedError(Reason.BAD_TAG, f"the tag {key[:40]} is not a string")
             (key + text).encode()
             add_tag(named_tags, key, text)
     except UnicodeEncodeError as error:
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!a}"
         ) from error
     return Series.of(metric, named_tags)
@@ -223,44 +225,44 @@ def _tag_text(key: str, value: object) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    raise RefusedError(Reason.BAD_TAG, f"the tag {key[:40]} is neither string, integer nor boolean")
+    raise RejectedError(Reason.BAD_TAG, f"the tag {key[:40]} is neither string, integer nor boolean")
 
 
 def _checked(times: Any, values: Any) -> tuple[list[int], list[int | float]]:
-    """The times and values of a record as lists; refuses other types and different lengths."""
+    """The times and values of a record as lists; rejects other types and different lengths."""
     if not isinstance(times, list) and not isinstance(values, list):
         times, values = [times], [values]
     if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
-        raise RefusedError(Reason.BAD_SYNTAX, "timestamps and values must be arrays of one length")
+        raise RejectedError(Reason.BAD_SYNTAX, "timestamps and values must be arrays of one length")
     if set(map(type, times)) - {int}:
-        raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer (a long)")
+        raise RejectedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer (a long)")
     other_types = set(map(type, values)) - {int, float}
     if other_types:
         reason = Reason.EMPTY_VALUE if other_types == {type(None)} else Reason.BAD_NUMBER
         names = ", ".join(sorted(kind.__name__ for kind in other_types))
-        raise RefusedError(reason, f"a value must be a long or a double, not {names}")
+        raise RejectedError(reason, f"a value must be a long or a double, not {names}")
     return times, values
 
 
-def _time_error(time: int, below_a_ms: bool) -> RefusedError:
+def _time_error(time: int, below_a_ms: bool) -> RejectedError:
     if time <= 0 or below_a_ms:
-        return RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {time}: it must be above 0 ms")
-    return RefusedError(
+        return RejectedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {time}: it must be above 0 ms")
+    return RejectedError(
         Reason.TIMESTAMP_OUT_OF_RANGE, f"bad timestamp {time}: beyond 2106-02-07; is the unit right?"
     )
 
 
-class _Refused:
-    """Points of one record refused for one reason: the first of them, and their number."""
+class _RejectedRecord:
+    """Points of one record rejected for one reason: the first of them, and their number."""
 
-    def __init__(self, point: int, why: RefusedError) -> None:
+    def __init__(self, point: int, why: RejectedError) -> None:
         self.point, self.points = point, 0
         self._why = why
 
-    def error(self) -> RefusedError:
-        """The refusal of all of them."""
+    def error(self) -> RejectedError:
+        """The rejection of all of them."""
         more = f" (and {self.points - 1} more of the record's points)" if self.points > 1 else ""
-        return RefusedError(self._why.reason, self._why.message + more)
+        return RejectedError(self._why.reason, self._why.message + more)
 
 
 def _with_used_series(batch: PointBatch, good: Bools) -> PointBatch:

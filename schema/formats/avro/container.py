@@ -20,18 +20,18 @@ from typing import Any, NamedTuple
 from timebeam.schema.bits.compression import (
     BLOCK_CODECS,
     LARGEST,
-    DamagedError,
+    CorruptDataError,
     TooLargeError,
     TruncatedError,
     snappy,
     unpacked_block,
 )
 from timebeam.schema.bits.protobuf import ProtoError, encoded_varint
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.formats.avro.schema import Schema, read_binary
 
 LARGEST_HEADER = 1 << 20
-"""Bytes of a header; a larger one counts as damage."""
+"""Bytes of a header; a larger one counts as corruption."""
 
 _EARLY = "the Avro object container ends inside its header or a block"
 _MAGIC = b"Obj\x01"
@@ -40,7 +40,7 @@ _LONGEST_LONG = 10
 
 
 class ContainerError(ValueError):
-    """The bytes are not an object container, or it is damaged."""
+    """The bytes are not an object container, or it is corrupt."""
 
 
 class EarlyEndError(ContainerError):
@@ -116,7 +116,7 @@ def read_block(data: bytes, offset: int, sync: bytes) -> Block:
 
     Raises:
       EarlyEndError: the bytes end inside it.
-      ContainerError: it is damaged.
+      ContainerError: it is corrupt.
     """
     count, start = read_long(data, offset)
     size, start = read_long(data, start)
@@ -137,7 +137,7 @@ class Container(NamedTuple):
       header: of the bytes; None if they have none.
       text: the bytes of the uncompressed container.
       read_bytes: number of bytes in the header and the whole blocks.
-      damage: why the bytes after them cannot be read; None if there are none.
+      corruption: why the bytes after them cannot be read; None if there are none.
     """
 
     header: Header | None
@@ -160,9 +160,9 @@ class ContainerCutter:
 
     Attributes:
       header: of the container; None until it has arrived.
-      rest: the bytes not handed on: the beginning of a block, or everything from damage on.
+      rest: the bytes not handed on: the beginning of a block, or everything from corruption on.
       offset: where `rest` begins in the bytes that arrived.
-      damage: why nothing more is handed on; everything before `rest` has been.
+      corruption: why nothing more is handed on; everything before `rest` has been.
     """
 
     def __init__(self, size: int, limit: int | None = None) -> None:
@@ -196,7 +196,7 @@ class ContainerCutter:
                     self.offset = start + position
                     yield from self._flush()
         except EarlyEndError:
-            pass  # the block or header is complete when more bytes arrive, or `finish` calls it damage
+            pass  # the block or header is complete when more bytes arrive, or `finish` calls it corruption
         except ContainerError as error:
             self.damage = error
         self.rest, self.offset = data[position:], start + position
@@ -214,7 +214,7 @@ class ContainerCutter:
 
         Raises:
           EarlyEndError: the bytes end inside it.
-          ContainerError: it is damaged, or too large.
+          ContainerError: it is corrupt, or too large.
         """
         block = read_block(data, offset, header.sync)
         if header.codec == "null":
@@ -247,12 +247,12 @@ def unpack(data: bytes) -> Container:
     """The whole blocks of a container; if compressed, up to `LARGEST` bytes of them."""
     cutter = ContainerCutter(sys.maxsize, LARGEST)
     containers = [*cutter.add(data), *cutter.finish()]
-    damage = cutter.damage
-    if isinstance(damage, TooLargeBlockError):
-        damage = TooLargeBlockError(f"more than {LARGEST} bytes after decompression")
+    corruption = cutter.damage
+    if isinstance(corruption, TooLargeBlockError):
+        corruption = TooLargeBlockError(f"more than {LARGEST} bytes after decompression")
     header_only = cutter.header.plain if cutter.header else b""
     text = containers[0][1] if containers else header_only
-    return Container(cutter.header, text, cutter.offset, damage)
+    return Container(cutter.header, text, cutter.offset, corruption)
 
 
 def _read_bytes(data: bytes, offset: int) -> tuple[bytes, int]:
@@ -267,7 +267,7 @@ def _read_bytes(data: bytes, offset: int) -> tuple[bytes, int]:
 
 
 class AvroRecord(NamedTuple):
-    """A record, or a RefusedError for bytes that are none, and its span in the text of the container."""
+    """A record, or a RejectedError for bytes that are none, and its span in the text of the container."""
 
     value: Any
     start: int
@@ -275,16 +275,16 @@ class AvroRecord(NamedTuple):
 
 
 def read_records(container: Container, schema: Schema) -> Iterator[AvroRecord]:
-    """The records; after a damaged one, the rest of its block is refused.
+    """The records; after a corrupt one, the rest of its block is rejected.
 
-    Reads as many records as the schema allows and refuses all bytes after them as one.
+    Reads as many records as the schema allows and rejects all bytes after them as one.
     """
     most = schema.most
     for block in container.blocks():
         if block.records > most:
             why = f"a container of more than {schema.most} records: send smaller ones"
-            refused = RefusedError(Reason.CORRUPT_FILE, f"{why}; its records before are stored")
-            yield AvroRecord(refused, block.start, len(container.text))
+            rejected = RejectedError(Reason.CORRUPT_FILE, f"{why}; its records before are stored")
+            yield AvroRecord(rejected, block.start, len(container.text))
             return
         most -= block.records
         yield from _read_block(container.text, block, schema)
@@ -308,14 +308,14 @@ def _read_block(text: bytes, block: Block, schema: Schema) -> Iterator[AvroRecor
                 yield AvroRecord(value, start, first + file.tell())
                 start = first + file.tell()
                 records -= 1
-        except RefusedError as error:
+        except RejectedError as error:
             if end < block.end and start > first:
                 continue  # the record may end after these bytes
             why = error.message if end == block.end else too_long(schema)
             break
     if records or start < block.end:
         why = f"damaged block: {why}; its records before are stored, these bytes are not"
-        yield AvroRecord(RefusedError(Reason.CORRUPT_FILE, why), start, block.end)
+        yield AvroRecord(RejectedError(Reason.CORRUPT_FILE, why), start, block.end)
 
 
 def _plain(codec: str, data: bytes, limit: int) -> bytes:
@@ -323,7 +323,7 @@ def _plain(codec: str, data: bytes, limit: int) -> bytes:
 
     Raises:
       TooLargeBlockError: they are larger.
-      ContainerError: they are damaged, or the codec is unknown.
+      ContainerError: they are corrupt, or the codec is unknown.
     """
     if codec not in ("snappy", *BLOCK_CODECS):
         raise ContainerError(f"the codec {codec!r} is not one of null, snappy, {', '.join(BLOCK_CODECS)}")
@@ -331,7 +331,7 @@ def _plain(codec: str, data: bytes, limit: int) -> bytes:
         return _snappy(data, limit) if codec == "snappy" else unpacked_block(codec, data, limit)
     except TooLargeError as error:
         raise TooLargeBlockError(str(error)) from error
-    except (DamagedError, TruncatedError, EarlyEndError, ProtoError, IndexError, OSError) as error:
+    except (CorruptDataError, TruncatedError, EarlyEndError, ProtoError, IndexError, OSError) as error:
         raise ContainerError(f"damaged block: {error}") from error
 
 
@@ -342,7 +342,7 @@ def _snappy(data: bytes, limit: int) -> bytes:
         raise TooLargeError(f"a block of more than {limit} bytes after decompression")
     plain = snappy(data[:-4], limit)
     if zlib.crc32(plain) != int.from_bytes(data[-4:], "big"):
-        raise DamagedError("its checksum is wrong")
+        raise CorruptDataError("its checksum is wrong")
     return plain
 
 

@@ -5,7 +5,7 @@ JSON is read strictly (fastavro does not check its types). Source: Apache Avro 1
 
 The schema of a container is untrusted. With a schema of a few lines a record of a few bytes can take any
 memory: a type that contains itself, types of ten fields ten levels deep, an array of items without bytes.
-Such schemas are refused before a record is read; with any other, the bytes of a record bound its memory.
+Such schemas are rejected before a record is read; with any other, the bytes of a record bound its memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import fastavro
 
 from timebeam.schema.bits.json_text import DuplicateKeyError, distinct
 from timebeam.schema.bits.number_text import integer
-from timebeam.schema.bits.reasons import Reason, RefusedError, shown
+from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 
 DEEPEST = 32
 """Types within types; fastavro reads them by recursion in C without a limit."""
@@ -241,29 +241,29 @@ def read_binary(file: BinaryIO, schema: Schema) -> Any:
     """The next record of a file; bytes of strings that are not UTF-8 become surrogates.
 
     Raises:
-      RefusedError: BAD_SYNTAX.
+      RejectedError: BAD_SYNTAX.
     """
     try:
         record: Any = fastavro.schemaless_reader(file, schema.parsed, handle_unicode_errors="surrogateescape")
         return record[_ANY]
     except Exception as error:  # bad data make fastavro raise any error
-        raise RefusedError(Reason.BAD_SYNTAX, f"no record of the schema: {error!r}"[:180]) from error
+        raise RejectedError(Reason.BAD_SYNTAX, f"no record of the schema: {error!r}"[:180]) from error
 
 
 def read_json(text: bytes, schema: Schema) -> Any:
     """The record in a text in Avro's JSON encoding.
 
     Raises:
-      RefusedError: BAD_ENCODING, BAD_SYNTAX.
+      RejectedError: BAD_ENCODING, BAD_SYNTAX.
     """
     try:
         value = json.loads(text.decode(), object_pairs_hook=distinct, parse_int=integer)
     except UnicodeDecodeError as error:
-        raise RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from error
+        raise RejectedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from error
     except DuplicateKeyError as error:
-        raise RefusedError(Reason.BAD_SYNTAX, "not JSON: duplicate key") from error
+        raise RejectedError(Reason.BAD_SYNTAX, "not JSON: duplicate key") from error
     except (ValueError, RecursionError) as error:
-        raise RefusedError(Reason.BAD_SYNTAX, f"not JSON: {error}") from error
+        raise RejectedError(Reason.BAD_SYNTAX, f"not JSON: {error}") from error
     return _typed(value, schema.parsed["fields"][0]["type"], schema.named)
 
 
@@ -278,7 +278,7 @@ def _typed(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
         fields = {field["name"]: field["type"] for field in schema["fields"]}
         if value.keys() != fields.keys():
             differing = sorted(value.keys() ^ fields.keys())[0]
-            raise RefusedError(
+            raise RejectedError(
                 Reason.BAD_SYNTAX, f"a record lacks the field {differing!r}, or its schema lacks it"
             )
         return {name: _typed(value[name], field, named) for name, field in fields.items()}
@@ -288,7 +288,7 @@ def _typed(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
         return {key: _typed(item, schema["values"], named) for key, item in value.items()}
     if _fits(value, kind):
         return float(value) if kind in ("float", "double") else value
-    raise RefusedError(Reason.BAD_SYNTAX, f"{shown(value)!r} is not a {shown(kind)}")
+    raise RejectedError(Reason.BAD_SYNTAX, f"{shown(value)!r} is not a {shown(kind)}")
 
 
 def _fits(value: Any, kind: str) -> bool:
@@ -315,13 +315,13 @@ def _of_union(value: Any, branches: list[Any], named: Mapping[str, Any]) -> Any:
                 branch if isinstance(branch, str) else branch.get("name", branch["type"])
             ):
                 return _typed(inner, branch, named)
-    raise RefusedError(
+    raise RejectedError(
         Reason.BAD_SYNTAX, f'{shown(value)!r} is not a value of a union: write {{"type": value}}'
     )
 
 
 def _check_depth(schema: Any, depth: int) -> None:
-    """Refuses JSON that is deeper than any accepted schema; raises ValueError if it is."""
+    """Rejects JSON that is deeper than any accepted schema; raises ValueError if it is."""
     if depth < 0:
         raise ValueError(f"types within types, more than {DEEPEST} deep")
     for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():

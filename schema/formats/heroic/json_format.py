@@ -6,8 +6,8 @@
 | Spotify100 v1, v2 | `version` 1.x.y, 2.x.y | consumers of Kafka and Pub/Sub |
 
 One document, or one per line. Plain documents are read by msgspec; all others by `read_document`, the
-reference that tests compare this fast path with. Times are in ms. Refused points of a document become one
-refusal for each reason. Unknown members are ignored, as by Heroic.
+reference that tests compare this fast path with. Times are in ms. Rejected points of a document become one
+rejection for each reason. Unknown members are ignored, as by Heroic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 
 from timebeam.schema.bits.json_text import JsonPairs, check_string, has_strings, members_of, record_spans
 from timebeam.schema.bits.number_text import integer
-from timebeam.schema.bits.reasons import Reason, RefusedError, shown
+from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 from timebeam.schema.core.points import LAST_MILLISECOND, Series
 from timebeam.schema.formats.base import Framing
 from timebeam.schema.formats.heroic.gathering import (
@@ -36,7 +36,7 @@ from timebeam.schema.formats.heroic.gathering import (
     distribution,
     series_of,
 )
-from timebeam.schema.formats.refusals import RefusedPoints
+from timebeam.schema.formats.record_rejections import RejectedPoints
 
 _Texts = dict[str, str] | None
 _Number = int | float
@@ -129,7 +129,7 @@ class HeroicJson(HeroicFormat):
                 names, members, times_ms, values = _read(self._decode(raw))
                 if not has_strings(raw, members + 2 + 2 * len(names[1]) + 2 * len(names[2])):
                     raise _NotPlainError
-            except (_NotPlainError, RefusedError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            except (_NotPlainError, RejectedError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 _read_any(raw, first, last, points)
                 continue
             number = numbers.get(names)
@@ -140,7 +140,7 @@ class HeroicJson(HeroicFormat):
 
 
 def _read(document: _Document) -> _PlainDocument:
-    """The points of a plain document; raises _NotPlainError or RefusedError if the slow path decides."""
+    """The points of a plain document; raises _NotPlainError or RejectedError if the slow path decides."""
     if document.version is None:
         return _read_write(document)
     key, value, host, tags = document.key, document.value, document.host, document.attributes
@@ -172,16 +172,16 @@ def _read_write(document: _Document) -> _PlainDocument:
 
 
 def _read_any(raw: bytes, start: int, end: int, points: HeroicGatherer) -> None:
-    """Gathers the good points of any document, and refuses the others."""
+    """Gathers the good points of any document, and rejects the others."""
     try:
         document = read_document(raw)
-    except RefusedError as error:
-        points.refuse(error, start, end)
+    except RejectedError as error:
+        points.reject(error, start, end)
         return
     if document.times_ms:
         points.add_many(points.number_of(document.series), document.times_ms, document.values, start, end)
     for why in document.refused.of_record("the record's points"):
-        points.refuse(why, start, end)
+        points.reject(why, start, end)
 
 
 def _names(key: str, tags: _Texts, resources: _Texts) -> _Names:
@@ -190,7 +190,7 @@ def _names(key: str, tags: _Texts, resources: _Texts) -> _Names:
 
 
 def _fits(number: HeroicValue) -> bool:
-    """Whether a number fits 64 bits; msgspec refuses doubles that do not."""
+    """Whether a number fits 64 bits; msgspec rejects doubles that do not."""
     return type(number) is not int or -(1 << 63) <= number < 1 << 63
 
 
@@ -198,28 +198,28 @@ _VERSION = re.compile(r"([12])\.[0-9]+\.[0-9]+")
 
 
 class DocumentPoints(NamedTuple):
-    """The good points of a document, and the refusals of its other points."""
+    """The good points of a document, and the rejections of its other points."""
 
     series: Series
     times_ms: list[int]
     values: list[HeroicValue]
-    refused: RefusedPoints
+    refused: RejectedPoints
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_int=integer, parse_constant=lambda _: math.nan)
-"""Reads NaN, and the infinities as NaN: all are refused as values."""
+"""Reads NaN, and the infinities as NaN: all are rejected as values."""
 
 
 def _version_of(text: object) -> int:
     """The major version of a consumer's message: 1 or 2.
 
     Raises:
-      RefusedError: BAD_SYNTAX.
+      RejectedError: BAD_SYNTAX.
     """
     match = _VERSION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         why = f"version {shown(text)!r}: give three numbers, the first one 1 or 2"
-        raise RefusedError(Reason.BAD_SYNTAX, why)
+        raise RejectedError(Reason.BAD_SYNTAX, why)
     return int(match[1])
 
 
@@ -230,21 +230,21 @@ def read_document(raw: bytes) -> DocumentPoints:
     """The points of one document.
 
     Raises:
-      RefusedError: no point of it can be stored.
+      RejectedError: no point of it can be stored.
     """
     try:
         document = _DECODER.decode(raw.decode())
     except UnicodeDecodeError as error:
         why = f"not UTF-8 at byte {error.start} of the record"
-        raise RefusedError(Reason.BAD_ENCODING, why) from error
+        raise RejectedError(Reason.BAD_ENCODING, why) from error
     except (ValueError, RecursionError) as error:
-        raise RefusedError(Reason.BAD_SYNTAX, f"not JSON: {str(error)[:80]}") from error
+        raise RejectedError(Reason.BAD_SYNTAX, f"not JSON: {str(error)[:80]}") from error
     members = members_of(document, "a document")
     if members.get("version") is not None:
         return _consumed(members)
     if "series" in members or "data" in members:
         return _written(members)
-    raise RefusedError(
+    raise RejectedError(
         Reason.BAD_SYNTAX,
         "neither a write (series, data) nor a consumer's message (version, key, time, value)",
     )
@@ -262,19 +262,19 @@ def _consumed(members: dict[str, Any]) -> DocumentPoints:
     time_ms = check_time(members.get("time"))
     value = members.get("value")
     number = _number(value) if major == 1 else _typed_value(value)
-    return DocumentPoints(series, [time_ms], [number], RefusedPoints())
+    return DocumentPoints(series, [time_ms], [number], RejectedPoints())
 
 
 def _typed_value(value: object) -> HeroicValue:
     """The value of version 2: an object with one member; a distribution comes before a double."""
     if value is None:
-        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a doubleValue or a distributionValue")
+        raise RejectedError(Reason.EMPTY_VALUE, "Empty value: give a doubleValue or a distributionValue")
     members = members_of(value, "the value of version 2") if isinstance(value, JsonPairs) else {}
     if members.get("distributionValue") is not None:
         return distribution(members["distributionValue"])
     if "doubleValue" in members:
         return _number(members["doubleValue"])
-    raise RefusedError(Reason.BAD_NUMBER, "a value must have a doubleValue or a distributionValue")
+    raise RejectedError(Reason.BAD_NUMBER, "a value must have a doubleValue or a distributionValue")
 
 
 def _written(members: dict[str, Any]) -> DocumentPoints:
@@ -287,17 +287,17 @@ def _written(members: dict[str, Any]) -> DocumentPoints:
     kind, points = data.get("type"), data.get("data")
     if kind not in ("points", "distributionPoints") and data:
         why = f"Unsupported metric type {shown(kind)!r}: send points or distributionPoints"
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, why)
     if not points:
-        raise RefusedError(Reason.EMPTY_VALUE, "write batch must not be empty: it has no points")
+        raise RejectedError(Reason.EMPTY_VALUE, "write batch must not be empty: it has no points")
     if not isinstance(points, list):
-        raise RefusedError(Reason.BAD_SYNTAX, "the points must be an array")
-    document = DocumentPoints(series, [], [], RefusedPoints())
+        raise RejectedError(Reason.BAD_SYNTAX, "the points must be an array")
+    document = DocumentPoints(series, [], [], RejectedPoints())
     read = _number_point if kind == "points" else _distribution_point
     for point in points:
         try:
             time_ms, value = read(point)
-        except RefusedError as error:
+        except RejectedError as error:
             document.refused.add(error)
         else:
             document.times_ms.append(time_ms)
@@ -312,7 +312,7 @@ def _number(value: object) -> int | float:
 def _number_point(point: object) -> tuple[int, HeroicValue]:
     """(time in ms, value) of an array of two numbers."""
     if not isinstance(point, list) or len(point) != 2:
-        raise RefusedError(Reason.BAD_SYNTAX, f"a point must be [ms, number], not {shown(point)}")
+        raise RejectedError(Reason.BAD_SYNTAX, f"a point must be [ms, number], not {shown(point)}")
     return check_time(point[0], first=0), _number(point[1])
 
 
@@ -326,29 +326,29 @@ def _texts(value: object, subject: str, *, skip_null: bool) -> list[tuple[str, s
     """Tags or resources.
 
     Args:
-      skip_null: drop those with a null value, as consumers do; else they are refused.
+      skip_null: drop those with a null value, as consumers do; else they are rejected.
     """
     if value is None:
         return []
     if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_TAG, f"{subject} must be a JSON object of strings")
+        raise RejectedError(Reason.BAD_TAG, f"{subject} must be a JSON object of strings")
     return list(_pairs((pair for pair in value if not skip_null or pair[1] is not None), subject))
 
 
 def _pairs(pairs: Any, subject: str) -> list[tuple[str, str]]:
-    """Pairs of strings; refuses other values."""
+    """Pairs of strings; rejects other values."""
     string_pairs = []
     for key, text in pairs:
         if not isinstance(text, str):
-            raise RefusedError(Reason.BAD_TAG, f"{subject}: {key[:40]} must be a string, not {shown(text)}")
+            raise RejectedError(Reason.BAD_TAG, f"{subject}: {key[:40]} must be a string, not {shown(text)}")
         string_pairs.append((key, text))
     return string_pairs
 
 
 def _series(metric: object, tags: list[tuple[str, str]], resources: list[tuple[str, str]]) -> Series:
-    """The series of a document; refuses half a surrogate pair, which JSON's escapes can express."""
+    """The series of a document; rejects half a surrogate pair, which JSON's escapes can express."""
     if not isinstance(metric, str):
-        raise RefusedError(Reason.BAD_METRIC, f"the key must be a string, not {shown(metric)}")
+        raise RejectedError(Reason.BAD_METRIC, f"the key must be a string, not {shown(metric)}")
     series = series_of(metric, tags, resources)
     for text in (metric, *itertools.chain.from_iterable(series.tags + series.resources)):
         check_string(text)

@@ -5,10 +5,10 @@
                      map<string, string> resource = 5; Value distribution_type_value = 6; }
     message Value  { oneof value { double double_value = 1; bytes distribution_value = 2; } }
 
-Source: spotify_100.proto of spotify/heroic 9a021a7a (docs/spec/heroic.md §7). A generated reader would refuse
+Source: spotify_100.proto of spotify/heroic 9a021a7a (docs/spec/heroic.md §7). A generated reader would reject
 a whole batch for one bad metric and not tell the position of a metric, so this module reads the bytes
-itself. The payload of a refusal is the metric as in the batch, which is an uncompressed batch of one metric:
-it is read too, so that a dead letter can be replayed.
+itself. The payload of a rejection is the metric as in the batch, which is an uncompressed batch of one
+metric: it is read too, so that a dead letter can be replayed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.compression import snappy
 from timebeam.schema.bits.meter import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import NAN_OPTION, NOT_FINITE, Framing
 from timebeam.schema.formats.heroic.gathering import (
@@ -68,14 +68,14 @@ class HeroicProto(HeroicFormat):
         """The batch in a raw Snappy block, or an uncompressed batch of one metric.
 
         Raises:
-          RefusedError: CORRUPT_MESSAGE.
+          RejectedError: CORRUPT_MESSAGE.
         """
         if _is_one_metric(text):
             return text
         try:
             return snappy(text)
         except (ProtoError, IndexError, OSError) as error:
-            raise RefusedError(Reason.CORRUPT_MESSAGE, f"no raw Snappy block: {error}") from error
+            raise RejectedError(Reason.CORRUPT_MESSAGE, f"no raw Snappy block: {error}") from error
 
     def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:
         numbers: dict[bytes, int] = {}
@@ -87,7 +87,7 @@ class HeroicProto(HeroicFormat):
                 first, position = end_of(text, field, position, end)
             except (ProtoError, IndexError) as error:
                 why = f"damaged batch: {error}; its metrics before are stored"
-                points.refuse(RefusedError(Reason.CORRUPT_MESSAGE, why), start, end)
+                points.reject(RejectedError(Reason.CORRUPT_MESSAGE, why), start, end)
                 return
             if field != _METRIC:
                 continue
@@ -104,8 +104,8 @@ class HeroicProto(HeroicFormat):
                 if number is None:
                     number = numbers[series] = points.number_of(self._series_of(series))
                 points.add(number, time, value, start, position)
-            except RefusedError as error:
-                points.refuse(error, start, position)
+            except RejectedError as error:
+                points.reject(error, start, position)
 
     def _series_of(self, fields: bytes) -> Series:
         """See `_series`; cached."""
@@ -134,7 +134,7 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, HeroicVal
     """(encoded key, tags and resources, time in ms, value) of a metric.
 
     Raises:
-      RefusedError: CORRUPT_MESSAGE, EMPTY_VALUE.
+      RejectedError: CORRUPT_MESSAGE, EMPTY_VALUE.
     """
     series: list[bytes] = []
     time, value = 0, 0.0
@@ -165,12 +165,12 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, HeroicVal
                     has_typed = True
                     typed = _typed_value(text, first, position, typed)
     except (ProtoError, IndexError, struct.error) as error:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
     if position != end:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, "damaged metric: its fields do not end where it ends")
+        raise RejectedError(Reason.CORRUPT_MESSAGE, "damaged metric: its fields do not end where it ends")
     if has_typed:
         if typed is None:
-            raise RefusedError(Reason.EMPTY_VALUE, "Empty value: neither a double nor a distribution is set")
+            raise RejectedError(Reason.EMPTY_VALUE, "Empty value: neither a double nor a distribution is set")
         metric_value: HeroicValue = typed
     else:
         metric_value = value
@@ -197,7 +197,7 @@ def _series(fields: bytes) -> Series:
     """The series of an encoded key, tags and resources.
 
     Raises:
-      RefusedError: CORRUPT_MESSAGE, BAD_ENCODING, DUPLICATE_TAG.
+      RejectedError: CORRUPT_MESSAGE, BAD_ENCODING, DUPLICATE_TAG.
     """
     metric = b""
     maps: dict[int, list[tuple[str, str]]] = {_TAG: [], _RESOURCE: []}
@@ -212,11 +212,11 @@ def _series(fields: bytes) -> Series:
                 maps[field].append(_entry(fields[first:position]))
         return series_of(metric.decode(), maps[_TAG], maps[_RESOURCE])
     except UnicodeDecodeError as error:
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}"
         ) from error
     except (ProtoError, IndexError) as error:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
 
 
 def _entry(entry: bytes) -> tuple[str, str]:

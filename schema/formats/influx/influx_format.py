@@ -19,7 +19,7 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.option import Option, member, values_of
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series
 from timebeam.schema.core.rejections import Joined
@@ -37,7 +37,7 @@ from timebeam.schema.formats.influx.line import (
 )
 from timebeam.schema.formats.influx.long_records import joined_lines
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat, PointColumns
-from timebeam.schema.formats.refusals import RefusedPoints
+from timebeam.schema.formats.record_rejections import RejectedPoints
 
 METRIC = "{measurement}.{field}"
 """The default template for the metric of a field."""
@@ -112,7 +112,7 @@ class MeasurementFormat(LinewiseFormat):
         """
         self._metric = metric_template(metric)
         self._precision, self._booleans = precision or self.precision_option[1], booleans
-        self._resolved: LruCache[tuple[bytes, bytes], Point | RefusedError] = LruCache(remembered)
+        self._resolved: LruCache[tuple[bytes, bytes], Point | RejectedError] = LruCache(remembered)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -177,9 +177,9 @@ class Influx(MeasurementFormat):
         if text or not self._has_arrival:
             try:
                 return parse_time(text, self._precision)
-            except RefusedError as error:
+            except RejectedError as error:
                 more = "" if text else ", or take the publish time of messages: --influx_no_time publish"
-                raise RefusedError(error.reason, error.message + more) from None
+                raise RejectedError(error.reason, error.message + more) from None
         return _UNKNOWN_MS, True
 
     def _cut_to_precision(self, times_ms: Int64s) -> tuple[Int64s, Bools]:
@@ -191,7 +191,7 @@ class Influx(MeasurementFormat):
         return times_ms, np.ones(len(times_ms), np.bool_)
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
-        """One point per good field of a line, then one refusal for each reason to refuse other fields."""
+        """One point per good field of a line, then one rejection for each reason to reject other fields."""
         try:
             line = parse_line(text[start:end].decode())
             if line is None:
@@ -199,24 +199,24 @@ class Influx(MeasurementFormat):
             time_ms, in_ms = self._time_of(line.time)
         except UnicodeDecodeError as error:
             why = f"not UTF-8 at byte {error.start} of the line"
-            yield LineRecord(start, end, RefusedError(Reason.BAD_ENCODING, why))
+            yield LineRecord(start, end, RejectedError(Reason.BAD_ENCODING, why))
             return
-        except RefusedError as error:
+        except RejectedError as error:
             yield LineRecord(start, end, error)
             return
         texts = len(line.measurement) + text_bytes(line.tags.items())
         charge_series(texts, len(line.tags), len(line.fields))
-        refused = RefusedPoints()
+        rejected = RejectedPoints()
         for field, number in line.fields:
             try:
                 value = parse_value(number, self._booleans)
-            except RefusedError as error:
-                refused.add(RefusedError(error.reason, f"field {field[:40]}: {error.message}"))
+            except RejectedError as error:
+                rejected.add(RejectedError(error.reason, f"field {field[:40]}: {error.message}"))
                 continue
             series = Series.of(self._metric_name(line.measurement, field), line.tags)
             yield LineRecord(start, end, Point(series, time_ms, in_ms, value))
-        for refusal in refused.of_record("this line's fields"):
-            yield LineRecord(start, end, refusal)
+        for rejection in rejected.of_record("this line's fields"):
+            yield LineRecord(start, end, rejection)
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         lines = PlainLines.of(text, starts, ends)
@@ -292,7 +292,7 @@ class Influx(MeasurementFormat):
             cached = record.outcome
             if len(line) <= CACHED_BYTES:
                 self._resolved[head, key] = cached
-        return None if isinstance(cached, RefusedError) else cached.series
+        return None if isinstance(cached, RejectedError) else cached.series
 
 
 def metric_template(text: str) -> list[str]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from timebeam.schema.bits import number_text
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.bits.number_text import integer
-from timebeam.schema.bits.reasons import Reason, RefusedError, short
+from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 
 
@@ -51,7 +51,7 @@ _FIRST_BEYOND = [FIRST_MILLISECOND * 1000**n for n in range(len(_BY_MAGNITUDE))]
 def auto_times_ms(times: Int64s) -> tuple[Int64s, Bools, Bools]:
     """(times in ms int64[n], bool[n] in ms and not whole seconds, bool[n] valid), by `Precision.AUTO`.
 
-    An instant in whole seconds is stored in seconds, whatever its unit, so that it has one cell in OpenTSDB's
+    A time in whole seconds is stored in seconds, whatever its unit, so that it has one cell in OpenTSDB's
     layout.
     """
     unit = np.searchsorted(_FIRST_BEYOND, times, "right")
@@ -99,7 +99,7 @@ def parse_line(line: str) -> Line | None:
     ('cpu load', {'host': 'a', 'dc': 'b,c'}, [('user', '1.5'), ('n', '2i')], '1356998400000000000')
 
     Raises:
-      RefusedError: BAD_METRIC, BAD_TAG, DUPLICATE_TAG, BAD_SYNTAX.
+      RejectedError: BAD_METRIC, BAD_TAG, DUPLICATE_TAG, BAD_SYNTAX.
     """
     line = line.removesuffix("\r")
     position = _skip_blanks(line, 0)
@@ -107,7 +107,7 @@ def parse_line(line: str) -> Line | None:
         return None
     end = _end(_BEHIND_MEASUREMENT, line, position)
     if end == position:
-        raise RefusedError(Reason.BAD_METRIC, f"no measurement at {short(line[position:])!r}")
+        raise RejectedError(Reason.BAD_METRIC, f"no measurement at {short(line[position:])!r}")
     measurement = _ESCAPED_IN_MEASUREMENT.sub(r"\1", line[position:end])
     tags: dict[str, str] = {}
     while line[end : end + 1] == ",":
@@ -115,7 +115,7 @@ def parse_line(line: str) -> Line | None:
     position = _skip_blanks(line, end)
     if position == end or position == len(line):
         problem = f"unexpected {short(line[end:])!r}" if position < len(line) else "no fields"
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_SYNTAX, f"{problem}: expected measurement[,tagk=tagv] field=value timestamp"
         )
     fields: list[tuple[str, str]] = []
@@ -125,7 +125,7 @@ def parse_line(line: str) -> Line | None:
             break
         position += 1
     if position < len(line) and line[position] != " ":
-        raise RefusedError(Reason.BAD_SYNTAX, f"unexpected {short(line[position:])!r} after a field")
+        raise RejectedError(Reason.BAD_SYNTAX, f"unexpected {short(line[position:])!r} after a field")
     return Line(measurement, tags, fields, line[position:].strip(" "))
 
 
@@ -136,7 +136,7 @@ def parse_value(text: str, booleans: Booleans) -> int | float:
     [42, 42.0, 1]
 
     Raises:
-      RefusedError: EMPTY_VALUE, BAD_NUMBER (also strings, NaN and, unless they become numbers, booleans),
+      RejectedError: EMPTY_VALUE, BAD_NUMBER (also strings, NaN and, unless they become numbers, booleans),
         NUMBER_OUT_OF_RANGE (beyond a signed 64-bit integer or a double).
     """
     match = _INTEGER.fullmatch(text)
@@ -144,49 +144,49 @@ def parse_value(text: str, booleans: Booleans) -> int | float:
         digits = match[1] or match[2]
         value = integer(digits)
         if not -(1 << 63) <= value < 1 << 63:
-            raise RefusedError(
+            raise RejectedError(
                 Reason.NUMBER_OUT_OF_RANGE, f"{short(text)} needs more than 63 bits and a sign"
             )
         return value
     if _FLOAT.fullmatch(text):
         number = float(text)
         if not math.isfinite(number):
-            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{short(text)} is beyond a 64-bit float")
+            raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"{short(text)} is beyond a 64-bit float")
         return number
     if not text:
-        raise RefusedError(Reason.EMPTY_VALUE, "no value")
+        raise RejectedError(Reason.EMPTY_VALUE, "no value")
     if text in _TRUE or text in _FALSE:
         if booleans is Booleans.NUMBER:
             return int(text in _TRUE)
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_NUMBER, f"{text} is a boolean: --influx_booleans number makes it 1 or 0"
         )
     problem = "is a string" if text.startswith('"') else "is not a number"
-    raise RefusedError(Reason.BAD_NUMBER, f"{short(text)} {problem}")
+    raise RejectedError(Reason.BAD_NUMBER, f"{short(text)} {problem}")
 
 
 def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
     """(time in ms, whether it is stored in ms) of a timestamp; digits below 1 ms are cut off.
 
     Times finer than seconds must not be before `FIRST_MILLISECOND`, 1970-02-19. So a timestamp of this
-    century in another unit than `precision` is refused. See `auto_times_ms` for `Precision.AUTO`.
+    century in another unit than `precision` is rejected. See `auto_times_ms` for `Precision.AUTO`.
 
     Raises:
-      RefusedError: BAD_TIMESTAMP (missing, no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.
+      RejectedError: BAD_TIMESTAMP (missing, no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.
     """
     if not text:
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_TIMESTAMP,
             "no timestamp: the time of arrival would differ at the next delivery; "
             "let the sender add the time",
         )
     if not _TIMESTAMP.fullmatch(text):
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)!r}: give an integer ({precision.value})"
         )
     number = integer(text)
     if number <= 0 or text.startswith("-"):
-        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
+        raise RejectedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
     unit = precision
     if precision is Precision.AUTO:
         unit = _BY_MAGNITUDE[min(bisect.bisect_right(_FIRST_BEYOND, number), len(_BY_MAGNITUDE) - 1)]
@@ -194,7 +194,7 @@ def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
     in_ms = time_ms % 1000 != 0 if precision is Precision.AUTO else unit is not Precision.SECONDS
     if time_ms > LAST_MILLISECOND or (in_ms and time_ms < FIRST_MILLISECOND):
         bounds = "from 1970-02-19 to 2106-02-07" if in_ms else "to 2106-02-07"
-        raise RefusedError(
+        raise RejectedError(
             Reason.TIMESTAMP_OUT_OF_RANGE,
             f"bad timestamp {short(text)}: not {bounds} in {unit.value}; is --influx_precision right?",
         )
@@ -207,7 +207,7 @@ def _tag(line: str, position: int, tags: dict[str, str]) -> int:
     end = _end(_BEHIND_NAME, line, equals + 1)
     key, value = line[position:equals], line[equals + 1 : end]
     if not key or not value or line[equals] != "=" or line[end : end + 1] == "=":
-        raise RefusedError(Reason.BAD_TAG, f"invalid tag at {short(line[position:])!r}: expected tagk=tagv")
+        raise RejectedError(Reason.BAD_TAG, f"invalid tag at {short(line[position:])!r}: expected tagk=tagv")
     add_tag(tags, _name(key), _name(value))
     return end
 
@@ -216,14 +216,14 @@ def _field(line: str, position: int, fields: list[tuple[str, str]]) -> int:
     """Adds the field that begins at `position`; returns where it ends."""
     equals = _end(_BEHIND_NAME, line, position)
     if equals == position or line[equals : equals + 1] != "=":
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_SYNTAX, f"invalid field at {short(line[position:])!r}: expected field=value"
         )
     start = equals + 1
     if line[start : start + 1] == '"':
         end = _string_end(line, start)
         if end < 0:
-            raise RefusedError(Reason.BAD_SYNTAX, f"string without end at {short(line[start:])!r}")
+            raise RejectedError(Reason.BAD_SYNTAX, f"string without end at {short(line[start:])!r}")
     else:
         end = _end(_BEHIND_VALUE, line, start)
     fields.append((_name(line[position:equals]), line[start:end]))

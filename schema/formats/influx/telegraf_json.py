@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from timebeam.schema.bits.meter import charge_series, text_bytes
-from timebeam.schema.bits.reasons import Reason, RefusedError, short, shown
+from timebeam.schema.bits.reasons import Reason, RejectedError, short, shown
 from timebeam.schema.core.option import Option, values_of
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
 from timebeam.schema.formats.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
 from timebeam.schema.formats.influx.line import Booleans, Precision, parse_time
 from timebeam.schema.formats.linewise import LineRecord
-from timebeam.schema.formats.refusals import RefusedPoints
+from timebeam.schema.formats.record_rejections import RejectedPoints
 
 _OPTIONS = (
     METRIC_OPTION,
@@ -55,8 +55,8 @@ class TelegrafJson(MeasurementFormat):
     precision_option = ("telegraf_precision", Precision.SECONDS)
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
-        """A point per good field of each metric of a line, then one refusal per reason for the others."""
-        refused = RefusedPoints()
+        """A point per good field of each metric of a line, then one rejection per reason for the others."""
+        rejected = RejectedPoints()
         try:
             document = msgspec.json.decode(text[start:end])
             batch = (
@@ -65,62 +65,64 @@ class TelegrafJson(MeasurementFormat):
                 else [document]
             )
             if not isinstance(batch, list):
-                raise RefusedError(Reason.BAD_SYNTAX, "metrics must be an array")
+                raise RejectedError(Reason.BAD_SYNTAX, "metrics must be an array")
         except UnicodeDecodeError as error:
-            yield LineRecord(start, end, RefusedError(Reason.BAD_ENCODING, f"not UTF-8: {error}"))
+            yield LineRecord(start, end, RejectedError(Reason.BAD_ENCODING, f"not UTF-8: {error}"))
             return
         except (msgspec.DecodeError, RecursionError) as error:
-            yield LineRecord(start, end, RefusedError(Reason.BAD_SYNTAX, f"not JSON: {error}"))
+            yield LineRecord(start, end, RejectedError(Reason.BAD_SYNTAX, f"not JSON: {error}"))
             return
-        except RefusedError as error:
+        except RejectedError as error:
             yield LineRecord(start, end, error)
             return
         for metric in batch:
             try:
                 for outcome in self._points(metric):
-                    if isinstance(outcome, RefusedError):
-                        refused.add(outcome)
+                    if isinstance(outcome, RejectedError):
+                        rejected.add(outcome)
                     else:
                         yield LineRecord(start, end, outcome)
-            except RefusedError as error:
-                refused.add(error)
-        for refusal in refused.of_record("this line's fields and metrics"):
-            yield LineRecord(start, end, refusal)
+            except RejectedError as error:
+                rejected.add(error)
+        for rejection in rejected.of_record("this line's fields and metrics"):
+            yield LineRecord(start, end, rejection)
 
-    def _points(self, metric: Any) -> Iterator[Point | RefusedError]:
-        """The points of a metric, and the refusals of other fields.
+    def _points(self, metric: Any) -> Iterator[Point | RejectedError]:
+        """The points of a metric, and the rejections of other fields.
 
         Raises:
-          RefusedError: the whole metric is refused; before the first point.
+          RejectedError: the whole metric is rejected; before the first point.
         """
         if not isinstance(metric, dict):
-            raise RefusedError(
+            raise RejectedError(
                 Reason.BAD_SYNTAX, f"a metric must be an object, not {short(shown(metric, 41))!r}"
             )
         name, tags, fields = metric.get("name"), metric.get("tags", {}), metric.get("fields")
         if not isinstance(name, str) or not name:
-            raise RefusedError(Reason.BAD_METRIC, f"name must be a string: {short(shown(name, 41))!r}")
+            raise RejectedError(Reason.BAD_METRIC, f"name must be a string: {short(shown(name, 41))!r}")
         if not isinstance(tags, dict) or not all(isinstance(text, str) for text in tags.values()):
-            raise RefusedError(Reason.BAD_TAG, f"tags must be an object of strings: {short(shown(tags, 41))}")
+            raise RejectedError(
+                Reason.BAD_TAG, f"tags must be an object of strings: {short(shown(tags, 41))}"
+            )
         if not isinstance(fields, dict):
-            raise RefusedError(Reason.BAD_SYNTAX, f"fields must be an object: {short(shown(fields, 41))!r}")
+            raise RejectedError(Reason.BAD_SYNTAX, f"fields must be an object: {short(shown(fields, 41))!r}")
         time = metric.get("timestamp")
         if time is not None and type(time) is not int:
-            raise RefusedError(
+            raise RejectedError(
                 Reason.BAD_TIMESTAMP, f"timestamp must be an integer: {short(shown(time, 41))!r}"
             )
         try:
             time_ms, in_ms = parse_time("" if time is None else str(time), self._precision)
-        except RefusedError as error:
+        except RejectedError as error:
             message = error.message.replace("influx_precision", "telegraf_precision")
-            raise RefusedError(error.reason, message) from None
+            raise RejectedError(error.reason, message) from None
         present = {key: text for key, text in tags.items() if text}
         charge_series(len(name) + text_bytes(present.items()), len(present), len(fields))
         for field, value in fields.items():
             try:
                 number = self._number(value)
-            except RefusedError as error:
-                yield RefusedError(error.reason, f"field {field[:40]}: {error.message}")
+            except RejectedError as error:
+                yield RejectedError(error.reason, f"field {field[:40]}: {error.message}")
                 continue
             yield Point(Series.of(self._metric_name(name, field), present), time_ms, in_ms, number)
 
@@ -128,21 +130,21 @@ class TelegrafJson(MeasurementFormat):
         """The number in a field.
 
         Raises:
-          RefusedError: BAD_NUMBER, NUMBER_OUT_OF_RANGE, EMPTY_VALUE.
+          RejectedError: BAD_NUMBER, NUMBER_OUT_OF_RANGE, EMPTY_VALUE.
         """
         if isinstance(value, bool):
             if self._booleans is Booleans.NUMBER:
                 return int(value)
             why = f"{value} is a boolean: --influx_booleans number makes it 1 or 0"
-            raise RefusedError(Reason.BAD_NUMBER, why)
+            raise RejectedError(Reason.BAD_NUMBER, why)
         if value is None:
-            raise RefusedError(Reason.EMPTY_VALUE, "no value")
+            raise RejectedError(Reason.EMPTY_VALUE, "no value")
         if not isinstance(value, int | float):
-            raise RefusedError(Reason.BAD_NUMBER, f"{short(shown(value, 41))!r} is not a number")
+            raise RejectedError(Reason.BAD_NUMBER, f"{short(shown(value, 41))!r} is not a number")
         if isinstance(value, float) and not math.isfinite(value):
-            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{value} is beyond a 64-bit float")
+            raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"{value} is beyond a 64-bit float")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            raise RefusedError(
+            raise RejectedError(
                 Reason.NUMBER_OUT_OF_RANGE, f"{short(shown(value, 41))} needs more than 64 bits"
             )
         return value

@@ -17,12 +17,12 @@ import msgspec
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.json_text import DECODER, elements, has_strings, record_spans
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.batches import PointBuilder
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.formats.kairosdb.metric import TTL_OPTION, Ttl, read_metric, ttl_option
-from timebeam.schema.formats.refusals import Refusals
+from timebeam.schema.formats.record_rejections import Rejections
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Pair = tuple[Long, Long | float]
@@ -75,12 +75,12 @@ class KairosDbJson(MessageFormat):
         """See `MessageFormat.parse`. Blank lines are skipped."""
         charge_json(message.text)
         points = PointBuilder(message.text, message.arrival_ms, message.source, message.offset)
-        refusals = Refusals(message)
+        rejections = Rejections(message)
         for start, end in record_spans(message.text):
             for number, (first, last) in enumerate(_elements(message.text, start, end)):
                 if not self._plain(message.text[first:last], first, last, points):
-                    self._slow(message.text, number, first, last, points, refusals)
-        return Parsed(points.batch(), refusals.rejected())
+                    self._slow(message.text, number, first, last, points, rejections)
+        return Parsed(points.batch(), rejections.rejected())
 
     def _plain(self, raw: bytes, start: int, end: int, gathered: PointBuilder) -> bool:
         """Gathers a metric object if it is plain; `read_metric` would read the same points."""
@@ -125,28 +125,28 @@ class KairosDbJson(MessageFormat):
         return True
 
     def _slow(
-        self, text: bytes, number: int, start: int, end: int, gathered: PointBuilder, refusals: Refusals
+        self, text: bytes, number: int, start: int, end: int, gathered: PointBuilder, rejections: Rejections
     ) -> None:
-        """Gathers the metric objects in a span one by one, with their refusals.
+        """Gathers the metric objects in a span one by one, with their rejections.
 
         Args:
           number: of the first object in its array, for error messages.
         """
         for i, element in enumerate(elements(text, start, end, trailing_comma=True), number):
             try:
-                if isinstance(element.value, RefusedError):
+                if isinstance(element.value, RejectedError):
                     raise element.value
                 metric = read_metric(element.value, i, self._ttl)
-            except RefusedError as error:
-                refusals.add(element.start, element.end, error)
+            except RejectedError as error:
+                rejections.add(element.start, element.end, error)
                 continue
             charge(2 * len(metric.points) * POINT_BYTES)  # each is an object
             if metric.points:
                 times, values = zip(*metric.points, strict=True)
                 series = gathered.number_of(metric.series)
                 gathered.add_many(series, times, values, element.start, element.end)
-            for refused in metric.refused:
-                refusals.add(element.start, element.end, refused)
+            for rejected in metric.refused:
+                rejections.add(element.start, element.end, rejected)
 
 
 def _elements(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:

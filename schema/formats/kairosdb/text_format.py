@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.schema.bits import number_text
 from timebeam.schema.bits.arrays import Bytes, Int64s
-from timebeam.schema.bits.reasons import Reason, RefusedError, short
+from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
 from timebeam.schema.formats.kairosdb.metric import (
@@ -101,15 +101,15 @@ class KairosDbText(LineFormat):
         words = split_words(line)
         command = words[0] if words else ""
         if command not in _COMMANDS:
-            raise RefusedError(Reason.BAD_SYNTAX, f"{short(command)!r} is not one of put, putm, puts")
+            raise RejectedError(Reason.BAD_SYNTAX, f"{short(command)!r} is not one of put, putm, puts")
         if len(words) < 4:
             why = f"{command} needs a metric, a time and a value, then tags as name=value"
-            raise RefusedError(Reason.BAD_SYNTAX, why)
+            raise RejectedError(Reason.BAD_SYNTAX, why)
         time = strict_long(words[2], Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
         in_ms = command != "put" or time >= FIRST_MILLISECOND
         time_ms = time if in_ms else checked_long(time * 1000, words[2], Reason.TIMESTAMP_OUT_OF_RANGE)
         if not words[1]:
-            raise RefusedError(Reason.BAD_METRIC, "metricName may not be empty.")
+            raise RejectedError(Reason.BAD_METRIC, "metricName may not be empty.")
         value: Any = words[3] if command == "puts" else _number(words[3])
         return Point(Series.of(words[1], self._tags(words[4:])), time_ms, in_ms, value)
 
@@ -120,11 +120,11 @@ class KairosDbText(LineFormat):
             name, value = _tag(word, len(tags))
             if name == _TTL:
                 if not _JAVA_INTEGER.fullmatch(value):
-                    raise RefusedError(Reason.BAD_TAG, f"tag[{_TTL}] must be a number")
+                    raise RejectedError(Reason.BAD_TAG, f"tag[{_TTL}] must be a number")
                 check_ttl(int(value), self._ttl)
             elif name in tags:
                 why = f"Multiple entries with same key: {name}={short(tags[name])} and {name}={short(value)}"
-                raise RefusedError(Reason.DUPLICATE_TAG, why)
+                raise RejectedError(Reason.DUPLICATE_TAG, why)
             else:
                 tags[name] = value
         return tags or _NO_TAGS
@@ -133,24 +133,24 @@ class KairosDbText(LineFormat):
 def _number(text: str) -> int | float:
     """The value of `put` and `putm`: a double if it has a point, else an integer."""
     if not text:
-        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
+        raise RejectedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if "." not in text:
         return strict_long(text, Reason.BAD_NUMBER)
     return double_of(text)
 
 
 def _tag(word: str, number: int) -> tuple[str, str]:
-    """(name, value) of a word; refuses a second `=`, at which KairosDB would cut the value."""
+    """(name, value) of a word; rejects a second `=`, at which KairosDB would cut the value."""
     name, equals, value = word.partition("=")
     if not equals or not value.strip("="):
-        raise RefusedError(Reason.BAD_TAG, f"tag[{number}] must be in the format 'name=value'.")
+        raise RejectedError(Reason.BAD_TAG, f"tag[{number}] must be in the format 'name=value'.")
     if not name:
-        raise RefusedError(Reason.BAD_TAG, f"tag[{number}].name may not be empty.")
+        raise RejectedError(Reason.BAD_TAG, f"tag[{number}].name may not be empty.")
     if value.startswith("="):
-        raise RefusedError(Reason.BAD_TAG, f"tag[{number}].value may not be empty.")
+        raise RejectedError(Reason.BAD_TAG, f"tag[{number}].value may not be empty.")
     if "=" in value:
         why = f"tag[{number}] has a second '=', at which its value would be cut: {short(word)}"
-        raise RefusedError(Reason.BAD_TAG, why)
+        raise RejectedError(Reason.BAD_TAG, why)
     return name, value
 
 

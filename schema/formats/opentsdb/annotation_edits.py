@@ -5,7 +5,7 @@ tsd/AnnotationRpc and meta/Annotation of OpenTSDB 2.4.1 (docs/spec/opentsdb.md Â
 unless the member `method` of an object, or the attribute `method` of its message, is PUT or DELETE. In
 place of `tsuid` an object may have `metric` and `tags`.
 Stricter than a TSD where a TSD changes input silently: decimal and negative times, duplicate keys, other
-values in place of strings, and times beyond a row key are refused. So are deletions by a time range.
+values in place of strings, and times beyond a row key are rejected. So are deletions by a time range.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of, record_spans
 from timebeam.schema.bits.meter import charge_json
-from timebeam.schema.bits.reasons import Reason, RefusedError, shown
+from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 from timebeam.schema.core.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.formats.opentsdb.json_format import tags_of, values
 from timebeam.schema.formats.opentsdb.text_format import parse_time
-from timebeam.schema.formats.refusals import Refusals
+from timebeam.schema.formats.record_rejections import Rejections
 
 _KEYS = frozenset(
     ("tsuid", "metric", "tags", "startTime", "endTime", "description", "notes", "custom", "method")
@@ -45,7 +45,7 @@ class OpenTsdbAnnotations(MessageFormat):
         """See `MessageFormat.parse`; there are no points."""
         attributes = message.envelope.attributes if message.envelope else {}
         method = attributes.get("method", "")
-        refusals = Refusals(message)
+        rejections = Rejections(message)
         edits: list[AnnotationEdit] = []
         text = message.text
         charge_json(text)
@@ -55,12 +55,12 @@ class OpenTsdbAnnotations(MessageFormat):
 
         for start, end in record_spans(text):
             for first, last, outcome in values(text, start, end, read):
-                if isinstance(outcome, RefusedError):
-                    refusals.add(first, last, outcome)
+                if isinstance(outcome, RejectedError):
+                    rejections.add(first, last, outcome)
                 else:
                     origin = text[first:last], message.source, message.offset + first
                     edits.append(AnnotationEdit(*outcome, *origin, message.arrival_ms, message.envelope))
-        return Parsed(PointBatch.of([], message.arrival_ms), refusals.rejected(), edits)
+        return Parsed(PointBatch.of([], message.arrival_ms), rejections.rejected(), edits)
 
 
 class _EditRequest(NamedTuple):
@@ -83,17 +83,17 @@ def _request(value: object, method: str) -> _EditRequest:
       method: of its message; empty for none.
 
     Raises:
-      RefusedError: it is not a request that can be carried out.
+      RejectedError: it is not a request that can be carried out.
     """
     members = members_of(value, "an annotation", _KEYS, skip_null=True)
     http_method = _method(members.get("method", method) or Method.POST.value)
     if "tsuids" in members or members.get("global"):
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_SYNTAX, "no deletion by a time range: send each annotation with method DELETE"
         )
     start = _time(members, "startTime")
     if start is None:
-        raise RefusedError(Reason.BAD_TIMESTAMP, "The start timestamp has not been set: give startTime")
+        raise RejectedError(Reason.BAD_TIMESTAMP, "The start timestamp has not been set: give startTime")
     tsuid, series = _series(members)
     request = _EditRequest(
         http_method,
@@ -114,7 +114,7 @@ def _method(text: object) -> Method:
     try:
         return Method(str(text).upper())
     except ValueError:
-        raise RefusedError(Reason.BAD_SYNTAX, f"method {shown(text)!r}: send POST, PUT or DELETE") from None
+        raise RejectedError(Reason.BAD_SYNTAX, f"method {shown(text)!r}: send POST, PUT or DELETE") from None
 
 
 def _time(members: dict[str, Any], key: str) -> int | None:
@@ -123,11 +123,11 @@ def _time(members: dict[str, Any], key: str) -> int | None:
     if time is None or time == "0":
         return None
     if not isinstance(time, str):
-        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid {key}: give an integer above 0")
+        raise RejectedError(Reason.BAD_TIMESTAMP, f"Invalid {key}: give an integer above 0")
     try:
         time_ms, in_ms = parse_time(time)
-    except RefusedError as error:
-        raise RefusedError(error.reason, f"{key}: {error.message}") from error
+    except RejectedError as error:
+        raise RejectedError(error.reason, f"{key}: {error.message}") from error
     return time_ms if in_ms else time_ms // 1000
 
 
@@ -137,9 +137,9 @@ def _series(members: dict[str, Any]) -> tuple[str, Series | None]:
     if metric is None and "tags" not in members:
         return tsuid, None
     if tsuid:
-        raise RefusedError(Reason.BAD_SYNTAX, "give tsuid, or metric and tags, not both")
+        raise RejectedError(Reason.BAD_SYNTAX, "give tsuid, or metric and tags, not both")
     if metric is None:
-        raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
+        raise RejectedError(Reason.BAD_METRIC, "Metric name was empty")
     return "", Series.of(metric, tags_of(members.get("tags")))
 
 
@@ -149,7 +149,7 @@ def _text(members: dict[str, Any], key: str) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str) or isinstance(text, NumberText):
-        raise RefusedError(Reason.BAD_SYNTAX, f"{key} must be a string")
+        raise RejectedError(Reason.BAD_SYNTAX, f"{key} must be a string")
     check_string(text)
     return text or None
 
@@ -159,15 +159,15 @@ def _custom(value: object) -> Pairs | None:
     if value is None:
         return None
     if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_SYNTAX, "custom must be a JSON object of strings")
+        raise RejectedError(Reason.BAD_SYNTAX, "custom must be a JSON object of strings")
     pairs: dict[str, str] = {}
     for key, text in value:
         if isinstance(text, bool):
             text = "true" if text else "false"
         if not isinstance(text, str):
-            raise RefusedError(Reason.BAD_SYNTAX, f"custom field {key!r} must be a string")
+            raise RejectedError(Reason.BAD_SYNTAX, f"custom field {key!r} must be a string")
         check_string(key)
         check_string(text)
         if pairs.setdefault(key, str(text)) != text:
-            raise RefusedError(Reason.BAD_SYNTAX, f"duplicate custom field {key!r}")
+            raise RejectedError(Reason.BAD_SYNTAX, f"duplicate custom field {key!r}")
     return sorted_custom(list(pairs.items()))

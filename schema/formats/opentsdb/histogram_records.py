@@ -8,7 +8,7 @@
 One object, an array of objects, or one of either per line; also a document over several lines. Source:
 tsd/HistogramDataPointRpc, core/HistogramPojo and core/SimpleHistogram of OpenTSDB 2.4 (docs/spec/opentsdb.md
 §9.4). Stricter than a TSD where a TSD changes input silently: decimal times and counts, duplicate keys and
-buckets, bounds that are no 32-bit floats, and characters that are not base64 are refused.
+buckets, bounds that are no 32-bit floats, and characters that are not base64 are rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from timebeam.schema.bits.json_text import JsonPairs, members_of
 from timebeam.schema.bits.number_text import finite
-from timebeam.schema.bits.reasons import Reason, RefusedError, short
+from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.core.histograms import (
     HISTOGRAM_ID,
     HISTOGRAM_ID_OPTION,
@@ -83,13 +83,13 @@ class OpenTsdbHistogram(LinewiseFormat):
         command, *words = line.rstrip("\r").split(" ")
         if command != "histogram":
             why = f"{short(command)!r} is neither a line that begins with histogram, nor JSON"
-            raise RefusedError(Reason.BAD_SYNTAX, why)
+            raise RejectedError(Reason.BAD_SYNTAX, why)
         if len(words) < 4:
             why = f"not enough arguments (need least 5, got {len(words)}): metric timestamp value tagk=tagv"
-            raise RefusedError(Reason.BAD_SYNTAX if len(words) < 3 else Reason.NO_TAGS, why)
+            raise RejectedError(Reason.BAD_SYNTAX if len(words) < 3 else Reason.NO_TAGS, why)
         metric, time, value, *pairs = words
         if not metric:
-            raise RefusedError(Reason.BAD_METRIC, "empty metric name")
+            raise RejectedError(Reason.BAD_METRIC, "empty metric name")
         time_ms, in_ms = parse_time(time, dotted=True)
         if _LONG.fullmatch(value):
             histogram = self._of_codec(int(value), pairs[0])
@@ -112,17 +112,17 @@ class OpenTsdbHistogram(LinewiseFormat):
             histogram = encode(Histogram(_buckets(counts), under, over), self._id)
         else:
             why = "Histogram buckets cannot be null or empty if 'value' is empty."
-            raise RefusedError(Reason.EMPTY_VALUE, why)
+            raise RejectedError(Reason.EMPTY_VALUE, why)
         return Point(Series.of(metric, tags), time_ms, in_ms, histogram)
 
     def _of_codec(self, codec: int, text: object) -> HistogramBytes:
         """A histogram in base64: that of SimpleHistogram decoded, any other as it is."""
         if not 0 <= codec <= 255:
-            raise RefusedError(Reason.VALUE_NOT_STORABLE, "Invalid type. Must be from 0 to 255.")
+            raise RejectedError(Reason.VALUE_NOT_STORABLE, "Invalid type. Must be from 0 to 255.")
         try:
             content = base64.b64decode(text if isinstance(text, str) else "!", validate=True)
         except (binascii.Error, ValueError) as error:
-            raise RefusedError(Reason.VALUE_NOT_STORABLE, f"the histogram is not base64: {error}") from error
+            raise RejectedError(Reason.VALUE_NOT_STORABLE, f"the histogram is not base64: {error}") from error
         packed = HistogramBytes(bytes([codec]) + content)
         if codec != self._id:
             return packed
@@ -130,7 +130,7 @@ class OpenTsdbHistogram(LinewiseFormat):
             return encode(decode(packed), codec)
         except NotASimpleHistogramError as error:
             why = f"id {codec} is that of SimpleHistogram (--histogram_id), which this is not: {error}"
-            raise RefusedError(Reason.VALUE_NOT_STORABLE, why) from error
+            raise RejectedError(Reason.VALUE_NOT_STORABLE, why) from error
 
 
 def _of_buckets(text: str) -> Histogram:
@@ -140,7 +140,7 @@ def _of_buckets(text: str) -> Histogram:
     for bucket in text.split(":"):
         bounds, equals, count = bucket.partition("=")
         if not equals or "=" in count:
-            raise RefusedError(Reason.VALUE_NOT_STORABLE, f"Improperly formatted bucket: {short(bucket)}")
+            raise RejectedError(Reason.VALUE_NOT_STORABLE, f"Improperly formatted bucket: {short(bucket)}")
         if bounds.lower() in flows:
             flows[bounds.lower()] = _long(count)
         else:
@@ -154,10 +154,10 @@ def _buckets(counts: list[tuple[str, object]]) -> dict[Bounds, int]:
     for text, count in counts:
         low, comma, high = text.partition(",")
         if not comma or "," in high:
-            raise RefusedError(Reason.VALUE_NOT_STORABLE, f"Unable to parse bucket bounds: {short(text)}")
+            raise RejectedError(Reason.VALUE_NOT_STORABLE, f"Unable to parse bucket bounds: {short(text)}")
         bounds = _bound(low), _bound(high)
         if bounds in buckets:
-            raise RefusedError(Reason.VALUE_NOT_STORABLE, f"duplicate bucket: {short(text)}")
+            raise RejectedError(Reason.VALUE_NOT_STORABLE, f"duplicate bucket: {short(text)}")
         buckets[bounds] = _long(count)
     return buckets
 
@@ -166,18 +166,18 @@ def _bound(text: str) -> float:
     """A bound as a 32-bit float; blanks around it are ignored, as by Java."""
     text = text.strip()
     if not _DECIMAL.fullmatch(text):
-        raise RefusedError(
+        raise RejectedError(
             Reason.VALUE_NOT_STORABLE, f"the bound {short(text)!r} of a bucket is not a number"
         )
     with np.errstate(over="ignore"):
         bound = float(np.float32(finite(text)))
     if not np.isfinite(bound):
-        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"the bound {short(text)} is beyond a 32-bit float")
+        raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"the bound {short(text)} is beyond a 32-bit float")
     return bound + 0.0  # -0.0 is 0.0
 
 
 def _long(text: object) -> int:
     """A count or an id: an integer of 64 bits."""
     if not isinstance(text, str) or not _LONG.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, f"{short(str(text))!r} is not a 64-bit integer")
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, f"{short(str(text))!r} is not a 64-bit integer")
     return int(text)

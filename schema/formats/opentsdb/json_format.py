@@ -3,7 +3,7 @@
 Bodies of /api/put: one object, an array of objects, or one of either per line; also an array over several
 lines. Source: core/IncomingDataPoint and tsd/PutDataPointRpc of OpenTSDB 2.4.1 (docs/spec/opentsdb.md
 §9.2). Stricter than a TSD where a TSD changes input silently: decimal timestamps, duplicate keys and
-metrics that are not strings are refused.
+metrics that are not strings are rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from timebeam.schema.bits.json_text import (
     has_strings,
     members_of,
 )
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.formats.base import Framing, Point
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places
@@ -35,21 +35,21 @@ T = TypeVar("T")
 
 def values(
     text: bytes, start: int, end: int, read: Callable[[object], T]
-) -> Iterator[tuple[int, int, T | RefusedError]]:
+) -> Iterator[tuple[int, int, T | RejectedError]]:
     """(start, end, outcome) of the value of a line or document, or of each element of its array.
 
     Args:
       start, end: the span of the line in the text, in bytes.
-      read: makes the outcome of a value; raises RefusedError.
+      read: makes the outcome of a value; raises RejectedError.
     """
     for element in elements(text, start, end):
-        if isinstance(element.value, RefusedError):
+        if isinstance(element.value, RejectedError):
             yield element.start, element.end, element.value
             continue
         try:
             yield element.start, element.end, read(element.value)
-        except RefusedError as error:
-            if not element.in_array:  # refused with the text after it
+        except RejectedError as error:
+            if not element.in_array:  # rejected with the text after it
                 yield element.start, start + len(text[start:end].rstrip(b" \t\r\n")), error
                 return
             yield element.start, element.end, error
@@ -141,7 +141,7 @@ def _objects(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:
         return None
     try:
         line = text[start:end]
-        line.decode()  # a line that is not UTF-8 is refused as a whole
+        line.decode()  # a line that is not UTF-8 is rejected as a whole
         elements = _ARRAY.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
@@ -170,9 +170,9 @@ def _point(value: object) -> Point:
     metric, time_ms, in_ms = metric_and_time(members)
     number = members.get("value")
     if number is None:
-        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
+        raise RejectedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if not isinstance(number, str):
-        raise RefusedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor string")
+        raise RejectedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor string")
     return Point(Series.of(metric, tags_of(members.get("tags"))), time_ms, in_ms, parse_value(number))
 
 
@@ -180,33 +180,33 @@ def metric_and_time(members: Mapping[str, Any]) -> tuple[str, int, bool]:
     """(metric, time in ms, whether it has milliseconds) of a data point or histogram.
 
     Raises:
-      RefusedError: it has none, or wrong ones.
+      RejectedError: it has none, or wrong ones.
     """
     metric = members.get("metric")
     if metric is None or metric == "":
-        raise RefusedError(Reason.BAD_METRIC, "Metric name was empty")
+        raise RejectedError(Reason.BAD_METRIC, "Metric name was empty")
     if not isinstance(metric, str) or isinstance(metric, NumberText):
-        raise RefusedError(Reason.BAD_METRIC, "the metric must be a string")
+        raise RejectedError(Reason.BAD_METRIC, "the metric must be a string")
     check_string(metric)
     time = members.get("timestamp")
     if not isinstance(time, str):
-        raise RefusedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer above 0")
+        raise RejectedError(Reason.BAD_TIMESTAMP, "Invalid timestamp: give an integer above 0")
     return metric, *parse_time(time)
 
 
 def tags_of(value: object) -> dict[str, str]:
     """The tags of a point; numbers and booleans become strings, as with Jackson."""
     if value is None or value == ():
-        raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one")
+        raise RejectedError(Reason.NO_TAGS, "Missing tags: give at least one")
     if not isinstance(value, JsonPairs):
-        raise RefusedError(Reason.BAD_TAG, "the tags must be a JSON object of strings")
+        raise RejectedError(Reason.BAD_TAG, "the tags must be a JSON object of strings")
     tags: dict[str, str] = {}
     for key, text in value:
         check_string(key)
         if isinstance(text, bool):
             text = "true" if text else "false"
         if not isinstance(text, str):
-            raise RefusedError(Reason.BAD_TAG, f"Invalid tag value with key [{key}]: not a string")
+            raise RejectedError(Reason.BAD_TAG, f"Invalid tag value with key [{key}]: not a string")
         check_string(text)
         add_tag(tags, key, str(text))
     return tags

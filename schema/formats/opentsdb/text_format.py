@@ -15,7 +15,7 @@ import numpy as np
 from timebeam.schema.bits import number_text
 from timebeam.schema.bits.arrays import Bytes, Int64s
 from timebeam.schema.bits.number_text import finite, integer
-from timebeam.schema.bits.reasons import Reason, RefusedError, short
+from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.formats.base import Point
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places
@@ -32,23 +32,23 @@ _SECONDS_AND_THOUSANDTHS = re.compile(r"[0-9]{1,10}\.[0-9]{3}")
 def parse_value(text: str) -> int | float:
     """The number in a string: an integer if it has none of `.`, `e`, `E`, else a double.
 
-    Java's `1.5f`, `0x1.8p1` and surrounding blanks, which a TSD accepts in decimals, are refused.
+    Java's `1.5f`, `0x1.8p1` and surrounding blanks, which a TSD accepts in decimals, are rejected.
 
     Raises:
-      RefusedError: EMPTY_VALUE, BAD_NUMBER (also NaN and infinities), NUMBER_OUT_OF_RANGE.
+      RejectedError: EMPTY_VALUE, BAD_NUMBER (also NaN and infinities), NUMBER_OUT_OF_RANGE.
     """
     if not text:
-        raise RefusedError(Reason.EMPTY_VALUE, "Empty value: give a number")
+        raise RejectedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if _INTEGER.fullmatch(text):
         value = integer(text)
         if not -(1 << 63) <= value < 1 << 63:
-            raise RefusedError(
+            raise RejectedError(
                 Reason.NUMBER_OUT_OF_RANGE,
                 f"integer {short(text)} needs more than 64 bits: send it as a decimal, or scale it",
             )
         return value
     if not _DECIMAL.fullmatch(text):
-        raise RefusedError(Reason.BAD_NUMBER, f"Unable to parse value to a number: {short(text)!r}")
+        raise RejectedError(Reason.BAD_NUMBER, f"Unable to parse value to a number: {short(text)!r}")
     return finite(text)
 
 
@@ -64,22 +64,22 @@ def parse_time(text: str, *, dotted: bool = False) -> tuple[int, bool]:
         decimals a TSD stores a wrong time; here it is refused.)
 
     Raises:
-      RefusedError: BAD_TIMESTAMP (no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.
+      RejectedError: BAD_TIMESTAMP (no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.
     """
     if dotted and _SECONDS_AND_THOUSANDTHS.fullmatch(text):
         text = text.replace(".", "")
     if not _INTEGER.fullmatch(text):
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_TIMESTAMP,
             f"Invalid timestamp {short(text)!r}: give seconds or milliseconds since 1970 as an integer",
         )
     number = integer(text)
     if number <= 0:
-        raise RefusedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
+        raise RejectedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {short(text)}: it must be above 0")
     if number < FIRST_MILLISECOND:
         return number * 1000, False
     if number > LAST_MILLISECOND:
-        raise RefusedError(
+        raise RejectedError(
             Reason.TIMESTAMP_OUT_OF_RANGE,
             f"bad timestamp {short(text)}: the last that the row key can hold is {LAST_MILLISECOND} ms",
         )
@@ -120,13 +120,13 @@ def _point(line: str) -> Point:
     if telnet:
         words = words[1:]
     if len(words) < 4:
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_SYNTAX if len(words) < 3 else Reason.NO_TAGS,
             f"not enough arguments (need least 4, got {len(words)}): metric timestamp value tagk=tagv",
         )
     metric, time, number, *pairs = words
     if not metric:
-        raise RefusedError(Reason.BAD_METRIC, "empty metric name")
+        raise RejectedError(Reason.BAD_METRIC, "empty metric name")
     time_ms, in_ms = parse_time(time, dotted=telnet)
     value = parse_value(number)
     return Point(Series.of(metric, tags_of_words(pairs)), time_ms, in_ms, value)
@@ -140,8 +140,8 @@ def tags_of_words(words: Sequence[str]) -> dict[str, str]:
             continue
         key, equals, tag = pair.partition("=")
         if not key or not equals or not tag or "=" in tag:
-            raise RefusedError(Reason.BAD_TAG, f"invalid tag: {pair[:80]}")
+            raise RejectedError(Reason.BAD_TAG, f"invalid tag: {pair[:80]}")
         add_tag(tags, key, tag)
     if not tags:
-        raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one tagk=tagv")
+        raise RejectedError(Reason.NO_TAGS, "Missing tags: give at least one tagk=tagv")
     return tags

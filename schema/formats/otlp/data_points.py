@@ -37,7 +37,7 @@ from timebeam.schema.bits.protobuf import (
     unpacked_varints,
     varint,
 )
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.histograms import (
     SPARSE_BUCKETS,
     SeriesPoint,
@@ -64,8 +64,8 @@ def read_attributes(encoded: bytes) -> dict[str, str]:
     {'host.name': 'web01'}
 
     Raises:
-      ProtoError, UnicodeDecodeError: the bytes are damaged.
-      RefusedError: DUPLICATE_TAG.
+      ProtoError, UnicodeDecodeError: the bytes are corrupt.
+      RejectedError: DUPLICATE_TAG.
     """
     charge_fields(len(encoded))
     tags: dict[str, str] = {}
@@ -134,8 +134,8 @@ def histogram(message: bytes, parts: Sequence[str]) -> Iterator[SeriesPoint]:
     """The values of a `HistogramDataPoint`.
 
     Raises:
-      ProtoError: it is damaged.
-      RefusedError: its buckets make no sense.
+      ProtoError: it is corrupt.
+      RejectedError: its buckets make no sense.
     """
     contents = _contents(message)
     yield from _figures(contents, parts, 11, 12)
@@ -150,8 +150,8 @@ def exponential(message: bytes, parts: Sequence[str]) -> Iterator[SeriesPoint]:
     """The values of an `ExponentialHistogramDataPoint`.
 
     Raises:
-      ProtoError: it is damaged.
-      RefusedError: its buckets make no sense.
+      ProtoError: it is corrupt.
+      RejectedError: its buckets make no sense.
     """
     contents = _contents(message)
     yield from _figures(contents, parts, 12, 13)
@@ -202,7 +202,7 @@ def _count(contents: Contents) -> int:
     """The count of a histogram or summary."""
     count = (_packed(contents, 4, "<Q") or [0])[-1]
     if count >= 1 << 63:
-        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"count {count} needs more than 63 bits")
+        raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"count {count} needs more than 63 bits")
     return int(count)
 
 
@@ -228,7 +228,7 @@ def _buckets(messages: Sequence[bytes]) -> dict[int, int]:
     for packed in contents.get(2, ()):
         counts += unpacked_varints(packed)
         if len(counts) > SPARSE_BUCKETS:
-            raise RefusedError(Reason.VALUE_NOT_STORABLE, f"more than {SPARSE_BUCKETS} buckets")
+            raise RejectedError(Reason.VALUE_NOT_STORABLE, f"more than {SPARSE_BUCKETS} buckets")
     offset = _zigzag(contents[1]) if 1 in contents else 0
     return {offset + number: count for number, count in enumerate(counts) if count}
 

@@ -16,7 +16,7 @@ import msgspec
 
 from timebeam.schema.bits.meter import charge_json
 from timebeam.schema.bits.protobuf import FIXED64, VARINT, encoded_bytes, encoded_varint
-from timebeam.schema.bits.reasons import Reason, RefusedError, shown
+from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 
 _64_BITS = (1 << 64) - 1
 
@@ -28,7 +28,7 @@ def encoded_request(text: bytes) -> bytes:
     """An `ExportMetricsServiceRequest` in JSON, as protobuf.
 
     Raises:
-      RefusedError: CORRUPT_MESSAGE.
+      RejectedError: CORRUPT_MESSAGE.
     """
     charge_json(text)
     try:
@@ -37,7 +37,7 @@ def encoded_request(text: bytes) -> bytes:
             raise ValueError("no object with resourceMetrics")
         return _content("Request", request)
     except (msgspec.DecodeError, RecursionError, ValueError, TypeError, OverflowError) as error:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"no request of OTLP in JSON: {error}") from error
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"no request of OTLP in JSON: {error}") from error
 
 
 def _content(name: str, members: object) -> bytes:

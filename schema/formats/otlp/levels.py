@@ -9,8 +9,8 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.protobuf import BYTES
-from timebeam.schema.bits.reasons import RefusedError
-from timebeam.schema.bits.wire_fields import DamagedMessagesError, Fields, scan
+from timebeam.schema.bits.reasons import RejectedError
+from timebeam.schema.bits.wire_fields import CorruptMessagesError, Fields, scan
 from timebeam.schema.core.rejections import Spans
 
 FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
@@ -26,21 +26,21 @@ class Levels:
       scopes: (number of the resource, bytes of the scope) of each `ScopeMetrics`.
       metrics: the fields of metrics, whose messages are `ScopeMetrics`.
       wholes: the span of each `ResourceMetrics`.
-      kept: the attributes of the resources that were read, by their number, or why they are refused.
+      kept: the attributes of the resources that were read, by their number, or why they are rejected.
     """
 
     resources: Sequence[bytes]
     scopes: Sequence[tuple[int, bytes]]
     metrics: Fields
     wholes: Spans
-    kept: dict[int, dict[str, str] | RefusedError] = dataclasses.field(default_factory=dict)
+    kept: dict[int, dict[str, str] | RejectedError] = dataclasses.field(default_factory=dict)
 
 
 def levels_of(padded: bytes, starts: Int64s, ends: Int64s) -> Levels:
     """The messages above the metrics of requests, from `starts` to `ends` of a text.
 
     Raises:
-      DamagedMessagesError: some are damaged, or no requests.
+      CorruptMessagesError: some are corrupt, or no requests.
     """
     top = scan(padded, starts, ends)
     resource_metrics = top.of(FIRST)
@@ -48,7 +48,7 @@ def levels_of(padded: bytes, starts: Int64s, ends: Int64s) -> Levels:
     is_request[resource_metrics.message] = True
     foreign = ~is_request & (ends > starts)
     if foreign.any():
-        raise DamagedMessagesError(starts[foreign], "no request of OTLP for metrics")
+        raise CorruptMessagesError(starts[foreign], "no request of OTLP for metrics")
     inside = scan(padded, resource_metrics.firsts, resource_metrics.ends)
     resources = [b""] * len(resource_metrics)
     for number, first, end in spans_of(inside.of(FIRST)):

@@ -11,8 +11,8 @@
                       repeated KeyValue attributes = 7; uint32 flags = 8; }
 
 Source: opentelemetry/proto/metrics/v1/metrics.proto, 1.x. The messages of each level are scanned together. A
-series is cached by its resource, scope and metric, and the bytes of its attributes. The payload of a refusal
-is the `ResourceMetrics`, which is a request; it lists the data points in it that are refused.
+series is cached by its resource, scope and metric, and the bytes of its attributes. The payload of a
+rejection is the `ResourceMetrics`, which is a request; it lists the data points in it that are rejected.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_fields, charge_series, text_bytes
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.bits.wire_fields import (
-    DamagedMessagesError,
+    CorruptMessagesError,
     Fields,
     field_bytes,
     fixed64,
@@ -225,7 +225,7 @@ class Otlp(WholeFormat):
             is_delta = kind.has_temporality and int(temporality[each]) == _DELTA
             if kind.has_temporality and not 1 <= int(temporality[each]) <= 2:
                 why = f"metric {names[metric][:200]!r} is neither cumulative nor of deltas"
-                return RefusedError(Reason.VALUE_NOT_STORABLE, why)
+                return RejectedError(Reason.VALUE_NOT_STORABLE, why)
             return self._read_series(
                 levels, resource, scope, names[metric], attributes[number], is_delta=is_delta
             )
@@ -263,10 +263,10 @@ class Otlp(WholeFormat):
           outcomes, times_ms, spans: n of each: the series, the time, and the span of the record.
 
         Raises:
-          DamagedMessagesError: one is no message.
+          CorruptMessagesError: one is no message.
         """
         gatherer = SampleGatherer(self._series, self._histogram_id)
-        damaged: list[int] = []
+        corrupt: list[int] = []
         firsts, ends = points.firsts.tolist(), points.ends.tolist()
         for number in recorded:
             span = int(spans[0][number]), int(spans[1][number])
@@ -274,11 +274,11 @@ class Otlp(WholeFormat):
                 values = read(padded[firsts[number] : ends[number]], self._parts)
                 gatherer.add(outcomes[number], int(times_ms[number]), values, span)
             except ProtoError:
-                damaged.append(span[0])
-            except RefusedError as error:
-                gatherer.refuse(error, span)
-        if damaged:
-            raise DamagedMessagesError(np.array(damaged, np.int64), "a damaged histogram or summary")
+                corrupt.append(span[0])
+            except RejectedError as error:
+                gatherer.reject(error, span)
+        if corrupt:
+            raise CorruptMessagesError(np.array(corrupt, np.int64), "a damaged histogram or summary")
         return gatherer.finish()
 
     def _context_numbers(
@@ -313,17 +313,17 @@ class Otlp(WholeFormat):
         """The series of a resource, by its number, a scope, a metric and encoded attributes."""
         if is_delta and self._delta == "refuse":
             why = f"metric {name[:99]!r} has deltas: let the sender make them cumulative, or --otlp_delta tag"
-            return RefusedError(Reason.VALUE_NOT_STORABLE, why)
+            return RejectedError(Reason.VALUE_NOT_STORABLE, why)
         resources = levels.kept.get(resource)
         if resources is None:
             kept = functools.partial(self._kept_attributes, levels.resources[resource])
-            resources = levels.kept[resource] = _or_refused(kept)
-        own = _or_refused(functools.partial(self._own_names, scope, name, attributes))
-        if isinstance(resources, RefusedError) or isinstance(own, RefusedError):
-            return resources if isinstance(resources, RefusedError) else own  # type: ignore[return-value]
+            resources = levels.kept[resource] = _or_rejected(kept)
+        own = _or_rejected(functools.partial(self._own_names, scope, name, attributes))
+        if isinstance(resources, RejectedError) or isinstance(own, RejectedError):
+            return resources if isinstance(resources, RejectedError) else own  # type: ignore[return-value]
         metric, tags = own
         if not metric:
-            return RefusedError(Reason.BAD_METRIC, "a metric without a name")
+            return RejectedError(Reason.BAD_METRIC, "a metric without a name")
         if is_delta:
             tags[DELTA_TAG[0]] = DELTA_TAG[1]
         texts = text_bytes(itertools.chain(resources.items(), tags.items()))
@@ -351,15 +351,15 @@ class Otlp(WholeFormat):
         }
 
 
-def _or_refused(read: Callable[[], T]) -> T | RefusedError:
-    """What `read` returns, or why its bytes are refused."""
+def _or_rejected(read: Callable[[], T]) -> T | RejectedError:
+    """What `read` returns, or why its bytes are rejected."""
     try:
         return read()
     except (ProtoError, IndexError) as error:
-        return RefusedError(Reason.CORRUPT_MESSAGE, f"damaged attributes: {error}")
+        return RejectedError(Reason.CORRUPT_MESSAGE, f"damaged attributes: {error}")
     except UnicodeDecodeError as error:
-        return RefusedError(Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}")
-    except RefusedError as error:
+        return RejectedError(Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}")
+    except RejectedError as error:
         return error.with_traceback(None)
 
 
@@ -381,6 +381,6 @@ def _numbers(
     empty = (tags == 0) & ~absent
     if empty.any():
         index[empty] = n
-        outcomes = [*outcomes, RefusedError(Reason.EMPTY_VALUE, "a data point without a value")]
+        outcomes = [*outcomes, RejectedError(Reason.EMPTY_VALUE, "a data point without a value")]
     samples = Samples(outcomes, index, times_ms, kinds, bits, *spans)
     return samples.take(np.flatnonzero(~absent)) if absent.any() else samples

@@ -75,7 +75,7 @@ _FILE_WRITTEN: Table = _FILE | {4: [_GROUP]}
 
 
 class FooterError(OSError):
-    """A footer that is damaged, or of a file that is not read."""
+    """A footer that is corrupt, or of a file that is not read."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Footer:
         """A row group.
 
         Raises:
-          FooterError: it is damaged, or has an encrypted column.
+          FooterError: it is corrupt, or has an encrypted column.
         """
         try:
             fields = ThriftReader(self._text, self._fields[4][number]).struct(_GROUP)
@@ -188,16 +188,16 @@ class Footer:
         meta = column.get(3, {})
         lacking = {1, 2, 3, 4, 5, 6, 7, 9} - meta.keys()
         if lacking or meta[1] != leaf.physical or not 0 <= meta[4] <= 7:
-            raise _damaged(leaf, "no type, codec, sizes or place")
+            raise _corrupt(leaf, "no type, codec, sizes or place")
         if any(not 0 <= encoding <= 15 for encoding in meta[2]) or min(meta[5], meta[6], meta[7]) < 0:
-            raise _damaged(leaf, "an encoding or a size that makes no sense")
+            raise _corrupt(leaf, "an encoding or a size that makes no sense")
         if not leaf.repetition and meta[5] != rows:
-            raise _damaged(leaf, f"{meta[5]:,} values in {rows:,} rows")
+            raise _corrupt(leaf, f"{meta[5]:,} values in {rows:,} rows")
         start = meta[9]
         if meta.get(11):  # the dictionary; some writers say 0 for none
             start = min(start, meta[11])
         if meta[5] and not len(MAGIC) <= start <= max(start + meta[7], meta[9]) <= self._end:
-            raise _damaged(leaf, f"{meta[7]:,} bytes from byte {start:,} on, of {self._end:,}")
+            raise _corrupt(leaf, f"{meta[7]:,} bytes from byte {start:,} on, of {self._end:,}")
         return ColumnChunk(leaf, meta, start, self._end)
 
     def only(self, groups: Sequence[RowGroup]) -> bytes:
@@ -213,7 +213,7 @@ class Footer:
         return MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
-def _damaged(leaf: LeafColumn, why: str) -> FooterError:
+def _corrupt(leaf: LeafColumn, why: str) -> FooterError:
     return FooterError(f"damaged footer: its column {leaf.name[:80]!r} has {why}")
 
 
@@ -231,7 +231,7 @@ def read_footer(source: BinaryIO) -> Footer:
     """The footer of a file.
 
     Raises:
-      FooterError: it is damaged, or that of a file that is not read.
+      FooterError: it is corrupt, or that of a file that is not read.
     """
     size = source.seek(0, os.SEEK_END)
     source.seek(max(size - 8, 0))
@@ -267,7 +267,7 @@ def _footer(text: bytes, end: int) -> Footer:
     if min(group_rows, default=0) < 0 or rows not in (0, sum(group_rows)):  # some writers say 0
         raise FooterError(f"damaged footer: {rows:,} rows, {sum(group_rows):,} in its row groups")
     footer = Footer(leaves, group_rows, text, fields, end)
-    if 8 in fields:  # its encryption: one refusal for all row groups
+    if 8 in fields:  # its encryption: one rejection for all row groups
         for number in range(len(group_rows)):
             footer.group(number)
     return footer

@@ -59,7 +59,7 @@ def pages_of(source: BinaryIO, chunks: Iterable[ColumnChunk]) -> list[list[Page]
     """The pages of some columns, by their headers: little more of the file is read.
 
     Raises:
-      OSError: a header is damaged, a column has not as many values as its footer says, or the pages are too
+      OSError: a header is corrupt, a column has not as many values as its footer says, or the pages are too
         many.
     """
     room = _MOST_PAGES
@@ -125,7 +125,7 @@ def value_bytes(source: BinaryIO, chunk: ColumnChunk, pages: Sequence[Page]) -> 
     """The bytes of all values of a column of byte arrays; at most so many, where a dictionary has them.
 
     Raises:
-      OSError, pyarrow.ArrowException: a page is damaged, or has an encoding that is not read.
+      OSError, pyarrow.ArrowException: a page is corrupt, or has an encoding that is not read.
     """
     total = longest = 0
     for page in pages:
@@ -195,7 +195,7 @@ def _prefix_bytes(text: bytes, values: int) -> int:
     They are in blocks of miniblocks, each of numbers of equal width: differences, less the smallest one.
 
     Raises:
-      ThriftError, IndexError: they are damaged.
+      ThriftError, IndexError: they are corrupt.
     """
     reader = ThriftReader(text)
     block, miniblocks, count = reader.varint(), reader.varint(), reader.varint()

@@ -1,7 +1,7 @@
 """Message format `parquet`: rows of Parquet files, as `timebeam export` writes them or with other columns.
 
 A message is a batch of rows as an Arrow IPC stream, which `batch_bytes` makes, or a whole small Parquet file.
-A refusal holds the rows that one reason refuses as an Arrow IPC stream, or the message and their numbers.
+A rejection holds the rows that one reason rejects as an Arrow IPC stream, or the message and their numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.compression import LARGEST
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.option import Option
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Records, Rejected, Stage, grouped, is_listed, records_of
@@ -47,7 +47,7 @@ BATCH_ROWS = 1 << 16
 MOST_ROWS = 1 << 21
 """Rows of a message."""
 
-_SHORT_BYTES = 1 << 14  # of refused rows, which are their payload even if the message is shorter
+_SHORT_BYTES = 1 << 14  # of rejected rows, which are their payload even if the message is shorter
 _QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
 _METRIC_FOLDER = re.compile(r"/metric=([^/]+)/")
 
@@ -63,11 +63,11 @@ class RowOrigins(Origins):
     table: pa.Table = None
     message: bytes = b""
 
-    def refuse(
-        self, points: Int64s, why: Callable[[int], RefusedError], stage: Stage, arrivals_ms: Int64s
+    def reject(
+        self, points: Int64s, why: Callable[[int], RejectedError], stage: Stage, arrivals_ms: Int64s
     ) -> list[Rejected]:
-        """See `Origins.refuse`: one for each reason. The payload is its rows, or the shorter message."""
-        rows, refusals = self.starts[points], []
+        """See `Origins.reject`: one for each reason. The payload is its rows, or the shorter message."""
+        rows, rejections = self.starts[points], []
         none = np.zeros(len(points), np.int64)
         for _, _, error, group in grouped(none, none, None, points, why):
             chosen = rows[group]
@@ -88,8 +88,8 @@ class RowOrigins(Origins):
                 len(group),
                 records,
             )
-            refusals.append(rejected)
-        return refusals
+            rejections.append(rejected)
+        return rejections
 
     def _payload(self, rows: Int64s) -> bytes | None:
         """Some rows without the strings of others; None if the whole message is shorter."""
@@ -184,7 +184,7 @@ class Parquet(MessageFormat):
         """See `MessageFormat.parse_all`; a message is large, so each is a batch."""
         for message in messages:
             parsed = self.parse(message)
-            refused = [
+            is_rejected = [
                 dataclasses.replace(each, arrival_ms=message.arrival_ms, envelope=message.envelope)
                 for each in parsed.rejected
             ]
@@ -192,7 +192,7 @@ class Parquet(MessageFormat):
             if origins is not None:
                 origins = dataclasses.replace(origins, joined=joined_of([message]))
             batch = dataclasses.replace(parsed.batch, origins=origins)
-            yield dataclasses.replace(parsed, batch=batch, rejected=refused)
+            yield dataclasses.replace(parsed, batch=batch, rejected=is_rejected)
 
     def _parse(self, message: Message) -> Parsed:
         none = PointBatch.of([], message.arrival_ms)
@@ -201,7 +201,7 @@ class Parquet(MessageFormat):
         try:
             table = _table_of(message.text)
             return self._parsed(table, message)
-        except RefusedError as error:
+        except RejectedError as error:
             reason, why = error.reason, error.message
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             reason, why = Reason.CORRUPT_MESSAGE, f"not rows of Parquet: {error}"[:180]
@@ -209,10 +209,10 @@ class Parquet(MessageFormat):
         return Parsed(none, [dataclasses.replace(rejected, records=message.records)])
 
     def _parsed(self, table: pa.Table, message: Message) -> Parsed:
-        """The points of the rows, and a refusal for each other row.
+        """The points of the rows, and a rejection for each other row.
 
         Raises:
-          RefusedError: a column is missing, or of a type that holds no such values.
+          RejectedError: a column is missing, or of a type that holds no such values.
         """
         n = len(table)
         fields = self._fields or _exported_fields(table.column_names, message.source)
@@ -233,20 +233,20 @@ class Parquet(MessageFormat):
         )
         arrivals_ms = np.full(n, message.arrival_ms, np.int64)
 
-        def why(row: int) -> RefusedError:
+        def why(row: int) -> RejectedError:
             outcome = outcomes[numbers[row]]
-            if isinstance(outcome, RefusedError):
+            if isinstance(outcome, RejectedError):
                 return outcome
             if not has_time[row]:
-                return RefusedError(Reason.BAD_TIMESTAMP, "no time from 1970-01-01 to 2106-02-07")
+                return RejectedError(Reason.BAD_TIMESTAMP, "no time from 1970-01-01 to 2106-02-07")
             if not has_value[row]:
-                return RefusedError(Reason.EMPTY_VALUE, "the row has no value")
-            return RefusedError(Reason.BAD_NUMBER, "value is NaN or Infinite")
+                return RejectedError(Reason.EMPTY_VALUE, "the row has no value")
+            return RejectedError(Reason.BAD_NUMBER, "value is NaN or Infinite")
 
         is_listed_row = is_listed(rows, message.records) if message.records else np.ones(n, np.bool_)
         not_finite &= is_listed_row
-        refused = ~good & is_listed_row & ~(not_finite if self.skips_nan else np.zeros(n, np.bool_))
-        rejected = origins.refuse(np.flatnonzero(refused), why, Stage.PARSE, arrivals_ms)
+        is_rejected = ~good & is_listed_row & ~(not_finite if self.skips_nan else np.zeros(n, np.bool_))
+        rejected = origins.reject(np.flatnonzero(is_rejected), why, Stage.PARSE, arrivals_ms)
         good &= is_listed_row
         ranks = np.cumsum(is_series) - 1
         batch = PointBatch(
@@ -268,18 +268,18 @@ def _table_of(text: bytes) -> pa.Table:
     """The rows of a message.
 
     Raises:
-      RefusedError: they are too many.
-      pyarrow.ArrowException, OSError: it is damaged.
+      RejectedError: they are too many.
+      pyarrow.ArrowException, OSError: it is corrupt.
     """
     if not text.startswith((MAGIC, ENCRYPTED_MAGIC)):
         return read_stream(text, MOST_ROWS)
     source = io.BytesIO(text)
     footer = read_footer(source)
     if sum(footer.group_rows) > MOST_ROWS:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"a message of more than {MOST_ROWS} rows")
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"a message of more than {MOST_ROWS} rows")
     rows = RowGroups(source, footer, range(len(footer.group_rows)), 4 * LARGEST).table()
     if row_bytes(rows).sum() > LARGEST:
-        raise RefusedError(Reason.CORRUPT_MESSAGE, f"values of more than {LARGEST} bytes in a message")
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"values of more than {LARGEST} bytes in a message")
     return rows
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.meter import charge_series
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.formats.parquet.parquet_columns import KINDS
 from timebeam.schema.formats.record_fields import RecordFields
@@ -38,7 +38,7 @@ def read_stream(text: bytes, most_rows: int) -> pa.Table:
     """The rows of a stream.
 
     Raises:
-      pyarrow.ArrowException, OSError: it is damaged, compressed, or has more rows.
+      pyarrow.ArrowException, OSError: it is corrupt, compressed, or has more rows.
     """
     rows = 0
     messages = pa.ipc.MessageReader.open_stream(text)
@@ -103,11 +103,11 @@ def column_of(table: pa.Table, name: str) -> pa.Array:
     """A column in one piece.
 
     Raises:
-      RefusedError: there is none.
+      RejectedError: there is none.
     """
     if table.column_names.count(name) != 1:
         why = f"the rows have no column {name[:80]!r}: name the columns in --parquet_fields"
-        raise RefusedError(Reason.BAD_SYNTAX, why)
+        raise RejectedError(Reason.BAD_SYNTAX, why)
     column = table[name].combine_chunks()
     return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
 
@@ -116,14 +116,14 @@ def _codes(texts: pa.Array) -> tuple[Int64s, list[str | None]]:
     """(int64[n] numbers of strings, the strings); null is a string of its own.
 
     Raises:
-      RefusedError: it is no column of strings, integers or booleans.
+      RejectedError: it is no column of strings, integers or booleans.
     """
     import pyarrow.compute as pc
 
     kind = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-            raise RefusedError(Reason.BAD_TAG, f"a metric or tag is a string, not {kind}"[:120])
+            raise RejectedError(Reason.BAD_TAG, f"a metric or tag is a string, not {kind}"[:120])
         texts = texts.cast(pa.string())
     if not pa.types.is_dictionary(texts.type):
         texts = texts.dictionary_encode()
@@ -134,14 +134,14 @@ def _codes(texts: pa.Array) -> tuple[Int64s, list[str | None]]:
 
 def series_of_rows(
     table: pa.Table, fields: RecordFields, resources: str
-) -> tuple[Int64s, list[Series | RefusedError]]:
+) -> tuple[Int64s, list[Series | RejectedError]]:
     """(int64[n] number of the series of each row, the series, or why it is refused).
 
     Args:
       resources: the column of Heroic's resources; empty if there is none.
 
     Raises:
-      RefusedError: a column is missing, or of a type that holds no such values; or a row has too many tags.
+      RejectedError: a column is missing, or of a type that holds no such values; or a row has too many tags.
     """
     named = [("", fields.metric), *fields.tag]
     texts = [
@@ -153,7 +153,7 @@ def series_of_rows(
     maps = [_map_codes(column_of(table, name)) for name in (fields.tags, resources) if name]
     columns = [*(codes for codes, _ in texts), *(column for columns, _ in maps for column in columns)]
     rows, numbers = _distinct(columns, len(table))
-    outcomes: list[Series | RefusedError] = []
+    outcomes: list[Series | RejectedError] = []
     for row in rows.tolist():
         metric, *values = (strings[codes[row]] for codes, strings in texts)
         tags = [(key, value) for (key, _), value in zip(fields.tag, values, strict=True) if value is not None]
@@ -169,18 +169,18 @@ def series_of_rows(
 _Pairs = Sequence[tuple[str | None, str | None]]
 
 
-def _one_series(metric: str | None, tags: _Pairs, resources: _Pairs) -> Series | RefusedError:
+def _one_series(metric: str | None, tags: _Pairs, resources: _Pairs) -> Series | RejectedError:
     """The series of a row, or why it is refused."""
     if not metric:
-        return RefusedError(Reason.BAD_METRIC, "the row has no metric")
+        return RejectedError(Reason.BAD_METRIC, "the row has no metric")
     by_key: tuple[dict[str, str], dict[str, str]] = ({}, {})
     try:
         for pairs, texts in zip((tags, resources), by_key, strict=True):
             for key, value in pairs:
                 if not key or value is None:
-                    return RefusedError(Reason.BAD_TAG, "a tag of the row has no key or no value")
+                    return RejectedError(Reason.BAD_TAG, "a tag of the row has no key or no value")
                 add_tag(texts, key, value)
-    except RefusedError as error:
+    except RejectedError as error:
         return error
     return Series.of(metric, *by_key)
 
@@ -189,18 +189,18 @@ def _map_codes(tags: pa.Array) -> tuple[list[Int64s], list[tuple[str | None, str
     """(the number of the first, second, … entry of each row, -1 behind the last; the entries by number).
 
     Raises:
-      RefusedError: it is no column of maps of strings, or a row has too many entries.
+      RejectedError: it is no column of maps of strings, or a row has too many entries.
     """
     if not pa.types.is_map(tags.type):
-        raise RefusedError(Reason.BAD_TAG, f"tags are a map of strings, not {tags.type}"[:120])
+        raise RejectedError(Reason.BAD_TAG, f"tags are a map of strings, not {tags.type}"[:120])
     offsets = tags.offsets.to_numpy().astype(np.int64)
     sizes = np.where(tags.is_null().to_numpy(zero_copy_only=False), 0, np.diff(offsets))
     most = int(sizes.max(initial=0))
     if most > _MOST_TAGS:
-        raise RefusedError(Reason.TOO_MANY_TAGS, f"a row has {most} tags; at most {_MOST_TAGS} are read")
+        raise RejectedError(Reason.TOO_MANY_TAGS, f"a row has {most} tags; at most {_MOST_TAGS} are read")
     if most * len(tags) > _MOST_MAP_CELLS:
         why = f"{len(tags):,} rows with up to {most} tags in a message: send fewer rows together"
-        raise RefusedError(Reason.TOO_MANY_TAGS, why)
+        raise RejectedError(Reason.TOO_MANY_TAGS, why)
     (keys, key_names), (values, value_names) = _codes(tags.keys), _codes(tags.items)
     codes, entries = np.unique(keys * len(value_names) + values, return_inverse=True)
     pairs = [
@@ -235,7 +235,7 @@ def times_of(times: pa.Array) -> tuple[Int64s, Bools, Bools]:
     """(times in ms, whether each is in ms, whether it can be stored); whole seconds of timestamps are in s.
 
     Raises:
-      RefusedError: it is no column of timestamps or integers.
+      RejectedError: it is no column of timestamps or integers.
     """
     has_time = times.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(times.type):
@@ -246,7 +246,7 @@ def times_of(times: pa.Array) -> tuple[Int64s, Bools, Bools]:
         in_ms = numbers >= FIRST_MILLISECOND
         times_ms = np.where(in_ms, numbers, np.clip(numbers, 0, FIRST_MILLISECOND) * 1000)
     else:
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_TIMESTAMP, f"a time is a timestamp or an integer, not {times.type}"[:120]
         )
     return times_ms, in_ms, has_time & (times_ms > 0) & (times_ms <= LAST_MILLISECOND)
@@ -262,14 +262,14 @@ def values_of(values: pa.Array) -> tuple[Any, Int64s, Bools]:
     """(kinds, bits, whether there is a value) of a column of numbers.
 
     Raises:
-      RefusedError: it is no column of numbers.
+      RejectedError: it is no column of numbers.
     """
     kind = values.type
     has_value = values.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind):
         return np.full(len(values), Kind.INTEGER, np.uint8), _integers(values.cast(pa.int64())), has_value
     if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise RefusedError(Reason.BAD_NUMBER, f"a value is a number, not {kind}"[:120])
+        raise RejectedError(Reason.BAD_NUMBER, f"a value is a number, not {kind}"[:120])
     doubles = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
     return np.full(len(values), Kind.FLOAT, np.uint8), doubles.view(np.int64), has_value
 
@@ -278,7 +278,7 @@ def exported_values(table: pa.Table) -> tuple[Any, Int64s, Sequence[bytes], Bool
     """(kinds, bits, payloads, whether there is a value) of the columns of `timebeam export`.
 
     Raises:
-      RefusedError: a column is missing, or of a type that holds no such values.
+      RejectedError: a column is missing, or of a type that holds no such values.
     """
     codes, names = _codes(column_of(table, "kind"))
     kind_of = np.array([KINDS.index(name) if name in KINDS else len(KINDS) for name in names])

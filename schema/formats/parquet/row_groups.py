@@ -43,7 +43,7 @@ class RowGroups:
           most_bytes: most that they may take, as the footer says, as their pages say, and in memory.
 
         Raises:
-          OSError: they are damaged, encrypted or too large.
+          OSError: they are corrupt, encrypted or too large.
           pyarrow.ArrowException: their schema makes no sense.
         """
         if len(numbers) > _MOST_GROUPS:
@@ -78,7 +78,7 @@ class RowGroups:
         """All rows.
 
         Raises:
-          pyarrow.ArrowException, OSError: they are damaged.
+          pyarrow.ArrowException, OSError: they are corrupt.
         """
         # Arrow reads maps of dictionaries of one row group only. After an error its threads would go on.
         numbers = range(len(self._rows))

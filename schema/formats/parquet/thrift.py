@@ -47,7 +47,7 @@ class ThriftReader:
         """The fields of a struct that a table names, those that it has.
 
         Raises:
-          ThriftError: it is damaged, too deep, or has a field of another kind.
+          ThriftError: it is corrupt, too deep, or has a field of another kind.
         """
         values: dict[int, Any] = {}
         field = 0

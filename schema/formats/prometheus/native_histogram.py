@@ -30,7 +30,7 @@ from timebeam.schema.bits.protobuf import (
     signed,
     unpacked_varints,
 )
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.histograms import SPARSE_BUCKETS, SeriesPoint, cumulated, explicit, sparse
 
 _CUSTOM = -53
@@ -54,7 +54,7 @@ class NativeHistogram:
         """Its count, its sum and its cumulated buckets.
 
         Raises:
-          RefusedError: its buckets make no sense.
+          RejectedError: its buckets make no sense.
         """
         count = self._last(1) or self._last(2)
         yield SeriesPoint("_count", None, float(count))
@@ -78,7 +78,7 @@ class NativeHistogram:
         """The counts of buckets by their index, from the fields of these numbers."""
         lengths = sum(length for _, length in self.spans.get(spans, ()))
         if lengths > SPARSE_BUCKETS:
-            raise RefusedError(
+            raise RejectedError(
                 Reason.VALUE_NOT_STORABLE, f"a histogram of more than {SPARSE_BUCKETS} buckets"
             )
         values: Sequence[float] = [float(count) for count in self.numbers.get(counts, ())]
@@ -86,7 +86,7 @@ class NativeHistogram:
             values = list(itertools.accumulate(signed(int(delta)) for delta in self.numbers[deltas]))
         if len(values) != lengths:
             why = f"a histogram with {len(values)} counts of {lengths} buckets"
-            raise RefusedError(Reason.VALUE_NOT_STORABLE, why)
+            raise RejectedError(Reason.VALUE_NOT_STORABLE, why)
         indexes: list[int] = []
         index = 0
         for offset, length in self.spans.get(spans, ()):
@@ -100,7 +100,7 @@ def read_histogram(message: bytes) -> NativeHistogram:
     """The histogram in a message.
 
     Raises:
-      ProtoError: it is damaged.
+      ProtoError: it is corrupt.
     """
     charge_fields(len(message))
     numbers: dict[int, list[int | float]] = {}

@@ -16,9 +16,9 @@ Prometheus 3. Read as the wrong version a message is empty: its fields tell the 
 
 In files each request is behind its length, packed or not.
 
-A series of version 1.0 is a message of one series, so it is the payload of refusals. The series of version
+A series of version 1.0 is a message of one series, so it is the payload of rejections. The series of version
 2.0 refer to the symbols of their message, so the payload is the whole message, with a list of the series that
-are refused.
+are rejected.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from timebeam.schema.bits.compression import compression, snappy, unpack
 from timebeam.schema.bits.meter import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError
 from timebeam.schema.bits.protobuf import fields as fields_of
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.bits.wire_fields import (
-    DamagedMessagesError,
+    CorruptMessagesError,
     Fields,
     field_bytes,
     fixed64,
@@ -109,7 +109,7 @@ class RemoteWrite(WholeFormat):
         try:
             return snappy(text)
         except (ProtoError, IndexError, OSError):
-            return text  # a payload of a refusal, or damaged
+            return text  # a payload of a rejection, or corrupt
 
     def good_points(self, text: bytes) -> int | None:
         """See `MessageFormat.good_points`: of requests of version 1.0 with one sample of known series."""
@@ -132,7 +132,7 @@ class RemoteWrite(WholeFormat):
         foreign = (has[1] == has[2]) & (ends > starts)
         if foreign.any():
             why = "neither a request of remote write 1.0 or 2.0, nor a Snappy block of one"
-            raise DamagedMessagesError(starts[foreign], why)
+            raise CorruptMessagesError(starts[foreign], why)
         skipped["metadata"] += int(np.count_nonzero(top.tags == _METADATA_1))
         groups = []
         if has[1].any():
@@ -172,10 +172,10 @@ class RemoteWrite(WholeFormat):
         refs = fields.of(_LABEL)
         unpacked = fields.message[fields.tags == (1 << 3 | VARINT)]
         if len(unpacked):  # no sender of version 2.0 does so
-            raise DamagedMessagesError(starts[series.message[unpacked]], "labels_refs that are not packed")
-        values, ref_counts, damaged = packed_varints(padded, refs)
-        if damaged.any():
-            raise DamagedMessagesError(starts[series.message[refs.message[damaged]]], "damaged labels_refs")
+            raise CorruptMessagesError(starts[series.message[unpacked]], "labels_refs that are not packed")
+        values, ref_counts, corrupt = packed_varints(padded, refs)
+        if corrupt.any():
+            raise CorruptMessagesError(starts[series.message[refs.message[corrupt]]], "damaged labels_refs")
         owners = np.repeat(refs.message, ref_counts)
         counts = np.bincount(owners, minlength=len(series))
         symbol_counts = np.bincount(symbols.message, minlength=len(starts))
@@ -199,7 +199,7 @@ class RemoteWrite(WholeFormat):
         outcomes = self._series.outcomes(keys, labels)
         for number in np.flatnonzero(wrong).tolist():
             why = "labels_refs of a series: an odd number of them, or one of no symbol"
-            outcomes[number] = RefusedError(Reason.BAD_TAG, why)
+            outcomes[number] = RejectedError(Reason.BAD_TAG, why)
         skipped["metadata"] += int(np.count_nonzero(fields.tags == _METADATA_2))
         return self._read(padded, fields, 2, outcomes, (series.starts, series.ends), skipped)
 
@@ -240,7 +240,7 @@ class RemoteWrite(WholeFormat):
     ) -> Samples:
         """The points of native histograms."""
         gatherer = SampleGatherer(self._series)
-        damaged: list[int] = []
+        corrupt: list[int] = []
         count = stale = 0
         for series, first, end in zip(
             histograms.message.tolist(), histograms.firsts.tolist(), histograms.ends.tolist(), strict=True
@@ -254,11 +254,11 @@ class RemoteWrite(WholeFormat):
                     gatherer.add(outcomes[series], histogram.time_ms, histogram.points(), span)
                     count += 1
             except ProtoError:
-                damaged.append(span[0])
-            except RefusedError as error:
-                gatherer.refuse(error, span)
-        if damaged:
-            raise DamagedMessagesError(np.array(damaged, np.int64), "a damaged histogram")
+                corrupt.append(span[0])
+            except RejectedError as error:
+                gatherer.reject(error, span)
+        if corrupt:
+            raise CorruptMessagesError(np.array(corrupt, np.int64), "a damaged histogram")
         samples = gatherer.finish()
         skipped["stale_markers"] += stale
         taken = len(samples.index) if self.skips_nan else int(np.count_nonzero(samples.are_finite()))
@@ -299,7 +299,7 @@ def _encoded_series(encoded: bytes) -> Outcome:
     try:
         return _series(_labels(encoded))
     except ProtoError as error:
-        return RefusedError(Reason.CORRUPT_MESSAGE, f"a damaged label: {error}")
+        return RejectedError(Reason.CORRUPT_MESSAGE, f"a damaged label: {error}")
 
 
 def _series(labels: list[tuple[bytes, bytes]]) -> Outcome:
@@ -311,16 +311,16 @@ def _series(labels: list[tuple[bytes, bytes]]) -> Outcome:
         for name, value in labels:
             if name == b"__name__":
                 if metric and metric.encode() != value:
-                    return RefusedError(Reason.DUPLICATE_TAG, f"duplicate label __name__: {metric[:200]}")
+                    return RejectedError(Reason.DUPLICATE_TAG, f"duplicate label __name__: {metric[:200]}")
                 metric = value.decode()
             elif value:
                 add_tag(tags, name.decode(), value.decode())
     except UnicodeDecodeError as error:
-        return RefusedError(Reason.BAD_ENCODING, f"a label that is not UTF-8: {error.object[:40]!r}")
-    except RefusedError as error:
+        return RejectedError(Reason.BAD_ENCODING, f"a label that is not UTF-8: {error.object[:40]!r}")
+    except RejectedError as error:
         return error
     if not metric:
-        return RefusedError(
+        return RejectedError(
             Reason.BAD_METRIC, f"no label __name__, which is the metric, in {str(tags)[:200]}"
         )
     return Series.of(metric, tags)

@@ -102,7 +102,7 @@ def versions(layout: TableLayout) -> int:
 
 
 def is_unique(layout: TableLayout) -> bool:
-    """Whether one instant of a series is in one row only."""
+    """Whether one time of a series is in one row only."""
     assert layout.event is not None
     series_fields = {*layout.fields} & {*points_of(layout).tags, layout.event[0]}
     ties = (key_part for key_part in layout.key if key_part.is_tie and not key_part.follows(series_fields))
@@ -113,7 +113,7 @@ def decode_points(layout: TableLayout, rows: Sequence[Selected]) -> DecodedRows:
     """The points of rows of one table, each row with one of its series."""
     cells: list[Cell] = []
     owners: list[int] = []
-    damage: list[tuple[Row, str]] = []
+    corruption: list[tuple[Row, str]] = []
     labels: dict[bytes, str | None] = {}
     key_times = np.zeros(len(rows), np.int64)
     for number, (row, series, _) in enumerate(rows):
@@ -121,7 +121,7 @@ def decode_points(layout: TableLayout, rows: Sequence[Selected]) -> DecodedRows:
         try:
             key_times[number] = _time_of_row(layout, row)
         except ValueError as error:
-            damage.append((row, str(error)))
+            corruption.append((row, str(error)))
             continue
         for cell in row.cells:
             if cell.qualifier not in labels:
@@ -130,9 +130,9 @@ def decode_points(layout: TableLayout, rows: Sequence[Selected]) -> DecodedRows:
                 cells.append(cell)
                 owners.append(number)
     index = np.array(owners, np.int32)
-    batch, damaged_cells = _decode_cells(layout, cells, index, key_times, rows)
-    damage += [(rows[owners[i]].row, text) for i, text in damaged_cells.items()]
-    return DecodedRows(batch, damage, 0)
+    batch, corrupt_cells = _decode_cells(layout, cells, index, key_times, rows)
+    corruption += [(rows[owners[i]].row, text) for i, text in corrupt_cells.items()]
+    return DecodedRows(batch, corruption, 0)
 
 
 def cell_times(layout: TableLayout, row: Row, series: Series) -> Int64s:
@@ -146,10 +146,10 @@ def cell_times(layout: TableLayout, row: Row, series: Series) -> Int64s:
     stamps_ms = np.array([cell.timestamp_ms for cell in row.cells], np.int64)
     numbers = np.flatnonzero(is_point)
     cells = [row.cells[number] for number in numbers.tolist()]
-    point_times_ms, damage = _times(
+    point_times_ms, corruption = _times(
         layout, cells, stamps_ms[numbers], np.full(len(numbers), key_time, np.int64)
     )
-    point_times_ms[list(damage)] = -1
+    point_times_ms[list(corruption)] = -1
     times_ms = np.full(len(row.cells), -1, np.int64)
     times_ms[numbers] = point_times_ms
     return times_ms
@@ -182,7 +182,7 @@ def _decode_cells(
 ) -> tuple[PointBatch, dict[int, str]]:
     """(the points of n cells, those of a row ascending in time; why others cannot be read, by cell)."""
     stamps_ms = np.array([cell.timestamp_ms for cell in cells], np.int64)
-    times_ms, damage = _times(layout, cells, stamps_ms, key_times[owners])
+    times_ms, corruption = _times(layout, cells, stamps_ms, key_times[owners])
     kinds, bits = np.zeros(len(cells), np.uint8), np.zeros(len(cells), np.int64)
     payloads: list[bytes] = []
     by_qualifier = {cell.qualifier: _encoding(layout, cell) for cell in cells}
@@ -193,9 +193,9 @@ def _decode_cells(
         shift = np.where(numbers.kinds > 1, len(payloads), 0)
         kinds[indices], bits[indices] = numbers.kinds, numbers.bits + shift
         payloads += numbers.payloads
-        damage |= {int(indices[i]): text for i, text in numbers.damage.items()}
+        corruption |= {int(indices[i]): text for i, text in numbers.damage.items()}
     good = np.ones(len(cells), np.bool_)
-    good[list(damage)] = False
+    good[list(corruption)] = False
     readable = np.flatnonzero(good)
     order = readable[latest_points(owners[readable], times_ms[readable], stamps_ms[readable])]
     numbers_of: dict[Series, int] = {}
@@ -214,7 +214,7 @@ def _decode_cells(
         None,
         payloads,
     )
-    return batch, damage
+    return batch, corruption
 
 
 def _times(
@@ -222,26 +222,26 @@ def _times(
 ) -> tuple[Int64s, dict[int, str]]:
     """(int64[n] times of cells in ms, why a cell has none by its index)."""
     assert layout.event is not None
-    damage: dict[int, str] = {}
+    corruption: dict[int, str] = {}
     steps = np.zeros(len(cells), np.int64)
     form = layout.time_qualifier
     if form is not None:
-        steps, damage = _steps(layout, form, cells)
+        steps, corruption = _steps(layout, form, cells)
     source = layout.time_source
     if source == "cell":
-        return stamps_ms, damage
+        return stamps_ms, corruption
     times_ms = to_ms(key_times, layout.event[1])
     if source == "steps" and form and layout.time and layout.time.bucket:
         starts_ms = bucket_starts(times_ms, layout.time.bucket, layout.time.zone)
         times_ms = form.times_after(starts_ms, steps, layout.time.zone)
-    return times_ms, damage
+    return times_ms, corruption
 
 
 def _steps(layout: TableLayout, form: TimeQualifier, cells: Sequence[Cell]) -> tuple[Int64s, dict[int, str]]:
     """(int64[n] steps after the start of the bucket, why a qualifier tells none by the index of its cell)."""
     assert layout.time is not None
     assert layout.time.bucket is not None
-    steps, damage = np.zeros(len(cells), np.int64), {}
+    steps, corruption = np.zeros(len(cells), np.int64), {}
     steps_by_qualifier: dict[bytes, int | ValueError] = {}
     for i, cell in enumerate(cells):
         if cell.qualifier not in steps_by_qualifier:
@@ -253,8 +253,8 @@ def _steps(layout: TableLayout, form: TimeQualifier, cells: Sequence[Cell]) -> t
         if isinstance(count, int):
             steps[i] = count
         else:
-            damage[i] = str(count)
-    return steps, damage
+            corruption[i] = str(count)
+    return steps, corruption
 
 
 def _encoding(layout: TableLayout, cell: Cell) -> str:

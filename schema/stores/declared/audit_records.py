@@ -30,25 +30,25 @@ from timebeam.schema.stores.declared.write_records import layout_rows
 
 
 def audit_rows(layout: TableLayout, rows: Sequence[Row]) -> Iterator[Finding]:
-    """What is wrong with rows of a table, at most one finding of damage for each."""
+    """What is wrong with rows of a table, at most one finding of corruption for each."""
     records: list[Record] = []
     owners: list[int] = []
-    damage: dict[int, str] = {}
+    corruption: dict[int, str] = {}
     for number, row in enumerate(rows):
         try:
             row_records = _records(layout, row)
         except ValueError as error:
-            damage[number] = str(error)
+            corruption[number] = str(error)
             continue
         records += row_records
         owners += [number] * len(row_records)
     for number, text in itertools.chain(
-        _unlike(layout, rows, records, owners), _wrong_timestamps(layout, rows, damage)
+        _unlike(layout, rows, records, owners), _wrong_timestamps(layout, rows, corruption)
     ):
-        damage.setdefault(number, text)
+        corruption.setdefault(number, text)
     for number, row in enumerate(rows):
-        if number in damage:
-            yield Finding(Severity.DAMAGE, row.table, row.key, damage[number])
+        if number in corruption:
+            yield Finding(Severity.CORRUPT, row.table, row.key, corruption[number])
         families = sorted({cell.family for cell in row.cells} - {layout.family})
         if families:
             text = f"it has cells of families that are not declared: {', '.join(families)}"
@@ -95,10 +95,10 @@ def _unlike(
         elif records:
             yield owners[0], str(error)
         return
-    written, refusals = layout_rows(checked, batch)
-    for record_number, (_, why) in refusals.by_record.items():
+    written, rejections = layout_rows(checked, batch)
+    for record_number, (_, why) in rejections.by_record.items():
         yield owners[record_number], why
-    good_owners = [owner for i, owner in enumerate(owners) if i not in refusals.by_record]
+    good_owners = [owner for i, owner in enumerate(owners) if i not in rejections.by_record]
     values_by_row: dict[int, dict[bytes, bytes]] = {}
     of_one_reading = _of_one_reading(layout)
     for owner, written_row in zip(good_owners, written, strict=True):
@@ -216,14 +216,14 @@ def _json(text: str) -> msgspec.Raw:
 
 
 def _wrong_timestamps(
-    layout: TableLayout, rows: Sequence[Row], damage: Mapping[int, str]
+    layout: TableLayout, rows: Sequence[Row], corruption: Mapping[int, str]
 ) -> Iterator[tuple[int, str]]:
-    """(number of a row, a timestamp that `cell_time` does not give its cells); damaged rows are left out."""
+    """(number of a row, a timestamp that `cell_time` does not give its cells); corrupt rows are left out."""
     stamps: list[int] = []
     owners: list[int] = []
     key_times: list[int] = []
     for number, row in enumerate(rows):
-        if number in damage:
+        if number in corruption:
             continue
         key_time = keys.fields(layout, row.key)[1]
         cells = [cell for cell in row.cells if cell.family == layout.family]

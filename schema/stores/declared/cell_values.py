@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.stores.declared.columns import Encoding
 
 Value = str | int | float
@@ -32,8 +32,8 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 def encode(
     texts: pa.Array, are_texts: Bools, encoding: Encoding
-) -> tuple[list[bytes | None], list[tuple[int, RefusedError]]]:
-    """(n values, None where absent; what is refused by its number).
+) -> tuple[list[bytes | None], list[tuple[int, RejectedError]]]:
+    """(n values, None where absent; what is rejected by its number).
 
     Args:
       texts: string[n], null where absent.
@@ -42,14 +42,14 @@ def encode(
     if encoding is Encoding.TEXT:
         return _plain(texts, are_texts)
     encoded: list[bytes | None] = []
-    refused: list[tuple[int, RefusedError]] = []
+    rejected: list[tuple[int, RejectedError]] = []
     for i, (text, is_text) in enumerate(zip(texts.to_pylist(), are_texts.tolist(), strict=True)):
         try:
             encoded.append(None if text is None else encode_one(text, is_text, encoding))
-        except RefusedError as error:
-            refused.append((i, error))
+        except RejectedError as error:
+            rejected.append((i, error))
             encoded.append(None)
-    return encoded, refused
+    return encoded, rejected
 
 
 def encode_one(text: str, is_text: bool, encoding: Encoding) -> bytes:
@@ -61,31 +61,31 @@ def encode_one(text: str, is_text: bool, encoding: Encoding) -> bytes:
     ('3fc00000', b'"a"')
 
     Raises:
-      RefusedError: the encoding cannot hold it.
+      RejectedError: the encoding cannot hold it.
     """
     if encoding is Encoding.JSON:
         return json.dumps(text, ensure_ascii=False).encode() if is_text else text.encode()
     if not is_text and text[:1] in "[{":
-        raise RefusedError(
+        raise RejectedError(
             Reason.VALUE_NOT_STORABLE, f'an array or object needs encoding = "json", not {encoding.value}'
         )
     if encoding is Encoding.TEXT:
         return text.encode()
     if encoding is Encoding.I64BE:
         if not _INTEGER.fullmatch(text):
-            raise RefusedError(Reason.BAD_NUMBER, f"{_short(text)} is not a whole number")
+            raise RejectedError(Reason.BAD_NUMBER, f"{_short(text)} is not a whole number")
         number = int(text) if len(text) <= 20 else 1 << 63
         if not -(1 << 63) <= number < 1 << 63:
-            raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{_short(text)} does not fit 64 bits")
+            raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"{_short(text)} does not fit 64 bits")
         return number.to_bytes(8, "big", signed=True)
     if not _NUMBER.fullmatch(text):
-        raise RefusedError(Reason.BAD_NUMBER, f"{_short(text)} is not a number")
+        raise RejectedError(Reason.BAD_NUMBER, f"{_short(text)} is not a number")
     try:
         packed = struct.pack(">d" if encoding is Encoding.F64BE else ">f", float(text))
     except OverflowError:
         packed = b""
     if not packed or math.isinf(float(text)):
-        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{_short(text)} is beyond {encoding.value}")
+        raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"{_short(text)} is beyond {encoding.value}")
     return packed
 
 
@@ -113,7 +113,7 @@ class Numbers(NamedTuple):
       kinds: uint8[n], a `Kind` each: INTEGER, FLOAT, or TEXT for what is not a number.
       bits: int64[n], integers, the bits of floats, or indexes into `payloads`.
       payloads: the texts.
-      damage: why a value cannot be read, by its index.
+      corruption: why a value cannot be read, by its index.
     """
 
     kinds: Bytes
@@ -130,7 +130,7 @@ def numbers(stored: Sequence[bytes], encoding: Encoding) -> Numbers:
     kinds = np.full(len(stored), Kind.FLOAT, np.uint8)
     bits = np.zeros(len(stored), np.int64)
     payloads: list[bytes] = []
-    damage: dict[int, str] = {}
+    corruption: dict[int, str] = {}
     usual = np.zeros(len(stored), np.bool_)
     if encoding in (Encoding.TEXT, Encoding.JSON):
         raw = pa.array(stored, pa.binary())
@@ -146,15 +146,15 @@ def numbers(stored: Sequence[bytes], encoding: Encoding) -> Numbers:
         try:
             value = decode(stored[i], encoding)
             number = finite_number(value) if isinstance(value, str) else value
-        except RefusedError:
+        except RejectedError:
             kinds[i], bits[i] = Kind.TEXT, len(payloads)
             payloads.append(_text_payload(str(value), encoding))
         except ValueError as error:
-            damage[i] = str(error)
+            corruption[i] = str(error)
         else:
             kinds[i] = Kind.INTEGER if isinstance(number, int) else Kind.FLOAT
             bits[i] = number if isinstance(number, int) else np.float64(number).view(np.int64)
-    return Numbers(kinds, bits, payloads, damage)
+    return Numbers(kinds, bits, payloads, corruption)
 
 
 def _text_payload(text: str, encoding: Encoding) -> bytes:
@@ -184,13 +184,13 @@ def finite_number(value: Value) -> int | float:
     """A value as a number that can be added; of text, decimal digits of ASCII, with or without sign.
 
     Raises:
-      RefusedError: it is not one, or is beyond the floats.
+      RejectedError: it is not one, or is beyond the floats.
     """
     number: int | float
     if not isinstance(value, str):
         number = value
     elif not _DECIMAL.fullmatch(value):
-        raise RefusedError(Reason.BAD_NUMBER, f"{_short(value)} is not a number")
+        raise RejectedError(Reason.BAD_NUMBER, f"{_short(value)} is not a number")
     else:
         is_whole = value.lstrip("+-").isdigit() and len(value) <= 20
         number = int(value) if is_whole else float(value)
@@ -198,25 +198,25 @@ def finite_number(value: Value) -> int | float:
         return number
     number = float(number)
     if not math.isfinite(number):
-        raise RefusedError(Reason.NUMBER_OUT_OF_RANGE, f"{_short(str(value))} is NaN or infinite")
+        raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"{_short(str(value))} is NaN or infinite")
     return number
 
 
-def _plain(texts: pa.Array, are_texts: Bools) -> tuple[list[bytes | None], list[tuple[int, RefusedError]]]:
-    """Texts as they are; only arrays and objects are refused."""
+def _plain(texts: pa.Array, are_texts: Bools) -> tuple[list[bytes | None], list[tuple[int, RejectedError]]]:
+    """Texts as they are; only arrays and objects are rejected."""
 
     import pyarrow.compute as pc
 
-    refused: list[tuple[int, RefusedError]] = []
+    rejected: list[tuple[int, RejectedError]] = []
     stored: list[bytes | None] = texts.cast(pa.binary()).to_pylist()
     if not are_texts.all():
         nested = pc.fill_null(pc.match_substring_regex(texts, r"^[\[{]"), False)
         for i in np.flatnonzero(nested.to_numpy(zero_copy_only=False) & ~are_texts).tolist():
             try:
                 encode_one(texts[i].as_py(), False, Encoding.TEXT)
-            except RefusedError as error:
-                refused.append((i, error))
-    return stored, refused
+            except RejectedError as error:
+                rejected.append((i, error))
+    return stored, rejected
 
 
 def _short(text: str) -> str:

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.bits.times import DAY_MS, HOUR_S, Span, first_instant, local_ms, span_of, whole_days
+from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.bits.times import DAY_MS, HOUR_S, Span, first_time, local_ms, span_of, whole_days
 from timebeam.schema.stores.declared.parts.key_part import KeyFields
 from timebeam.schema.stores.declared.parts.time_texts import fixed
 from timebeam.schema.stores.declared.sections import Location, Number, Options, read
@@ -73,7 +73,7 @@ class MapColumns:
           fixed_qualifiers: qualifiers of other columns.
 
         Raises:
-          RefusedError: it is not an object of as many levels as the template has, or an entry's name would
+          RejectedError: it is not an object of as many levels as the template has, or an entry's name would
             not be found again in its qualifier.
         """
         levels = len(self.literals) - 1
@@ -86,20 +86,20 @@ class MapColumns:
                 json_text.check_keys(text)
         except (msgspec.DecodeError, json_text.DuplicateKeyError) as error:
             problem = f"{self.field} must be an object of {levels} levels"
-            raise RefusedError(Reason.BAD_SYNTAX, f"{problem}: {error}") from None
+            raise RejectedError(Reason.BAD_SYNTAX, f"{problem}: {error}") from None
         for names, raw in _leaves(levels_read, levels):
             value, is_text = json_text.scalar(raw)
             if value is None:
                 continue
             qualifier = "".join(a + b for a, b in zip(self.literals, [*names, ""], strict=True)).encode()
             if self.entry_names(qualifier) != tuple(names):
-                raise RefusedError(
+                raise RejectedError(
                     Reason.NAME_NOT_STORABLE,
                     f"{self.field}: the names {' and '.join(map(repr, names))} are not those that "
                     f"{qualifier.decode()!r} is split into at the first {self.literals[1]!r}",
                 )
             if qualifier in fixed_qualifiers:
-                raise RefusedError(
+                raise RejectedError(
                     Reason.NAME_NOT_STORABLE,
                     f"{self.field}: {qualifier.decode()!r} is another column's qualifier",
                 )
@@ -188,7 +188,7 @@ class TimeQualifier:
         """int64[n]: the times in ms that are so many steps after the start of a bucket."""
         if self.step.ms % DAY_MS == 0:
             midnights = local_ms(starts_ms, zone) // DAY_MS * DAY_MS
-            return first_instant(midnights + steps * self.step.ms, zone)
+            return first_time(midnights + steps * self.step.ms, zone)
         return starts_ms + steps * self.step.ms
 
     def steps_of(self, qualifier: bytes) -> int:
@@ -283,7 +283,7 @@ class _StepOptions(Options, frozen=True):
 class ColumnOptions(Options, frozen=True, forbid_unknown_fields=False):
     """The section `columns` of a layout.
 
-    Other options were never refused, and may be in stored declarations.
+    Other options were never rejected, and may be in stored declarations.
     """
 
     family: str

@@ -33,8 +33,8 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
-from timebeam.schema.bits.times import bucket_starts, day_range, first_instant, sample_starts
+from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.bits.times import bucket_starts, day_range, first_time, sample_starts
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Row
@@ -121,7 +121,7 @@ def day_piece(source: TableLayout, day: datetime.date) -> bytes:
     assert time is not None
     midnight = datetime.datetime(day.year, day.month, day.day, tzinfo=datetime.UTC)
     local = np.array([int(midnight.timestamp()) * 1000], np.int64)
-    numbers, good = time.numbers(from_ms(first_instant(local, time.zone), time.unit))
+    numbers, good = time.numbers(from_ms(first_time(local, time.zone), time.unit))
     if not good[0]:
         raise ValueError(f"the day {day} does not fit the key of {source.table}")
     piece: bytes = time.bytes_of(numbers)[0].as_py()
@@ -255,14 +255,14 @@ def values_of(
     """The numbers of a row of the source, each at the start of its interval; its kept fields are tags.
 
     Returns:
-      No batch if the row has none; refusals of values that are not numbers.
+      No batch if the row has none; rejections of values that are not numbers.
     """
     assert source.event is not None
     name, unit = source.event
     try:
         records = decode(source, row)
     except ValueError as error:
-        return None, [_refused(row, Reason.CORRUPT_FILE, str(error))]
+        return None, [_rejected(row, Reason.CORRUPT_FILE, str(error))]
     series = _group(rollup, records[0])
     timed_values: list[tuple[int, int | float]] = []
     rejected = []
@@ -272,8 +272,8 @@ def values_of(
             continue
         try:
             number = finite_number(value)  # type: ignore[arg-type]  # no map: see `problems`
-        except RefusedError as error:
-            rejected.append(_refused(row, error.reason, f"{rollup.value}: {error.message}"))
+        except RejectedError as error:
+            rejected.append(_rejected(row, error.reason, f"{rollup.value}: {error.message}"))
             continue
         timed_values.append((time, number))  # type: ignore[arg-type]  # times are int
     if not timed_values:
@@ -291,7 +291,7 @@ def _group(rollup: DeclaredRollup, record: Record) -> Series:
     return Series.of(rollup.target.name, tags)
 
 
-def _refused(row: Row, reason: Reason, message: str) -> Rejected:
+def _rejected(row: Row, reason: Reason, message: str) -> Rejected:
     where = f"row of table {row.table}"
     return Rejected(row.key, reason, message, Stage.READ, where)
 
@@ -322,8 +322,8 @@ def rollup_rows(rollup: DeclaredRollup, buckets: Buckets) -> tuple[list[Row], li
     batch = RecordBatch(
         fields, buckets.starts_ms, quoted={n: np.zeros(len(index), np.bool_) for n in AGGREGATORS}
     )
-    rows, refusals = layout_rows(rollup.target, batch)
-    rejected = [batch.refuse(i, *why) for i, why in sorted(refusals.by_record.items())]
+    rows, rejections = layout_rows(rollup.target, batch)
+    rejected = [batch.reject(i, *why) for i, why in sorted(rejections.by_record.items())]
     return rows, rejected
 
 

@@ -14,7 +14,7 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.stores.declared.model import TableLayout
-from timebeam.schema.stores.declared.parts.key_part import KeyPart, RecordRefusals, Renderer
+from timebeam.schema.stores.declared.parts.key_part import KeyPart, RecordRejections, Renderer
 from timebeam.schema.stores.declared.parts.time_part import after, one_from_ms
 from timebeam.schema.stores.declared.records import RecordBatch
 
@@ -22,28 +22,32 @@ Range = tuple[bytes, bytes]
 """Half-open [start, end) of row keys; an empty end is that of the table."""
 
 
-def keys_of(layout: TableLayout, batch: RecordBatch, times: Int64s, refusals: RecordRefusals) -> list[bytes]:
+def keys_of(
+    layout: TableLayout, batch: RecordBatch, times: Int64s, rejections: RecordRejections
+) -> list[bytes]:
     """The row key of each record; anything where it is refused.
 
     Args:
       times: int64[n], the event time in the unit of the layout's event; 0 where it has none.
     """
     if not layout.allow_overwrite:
-        _refuse_joined(layout, batch, refusals)
-    joined = _renderer(layout, batch, times, refusals).joined(layout.key)
+        _reject_joined(layout, batch, rejections)
+    joined = _renderer(layout, batch, times, rejections).joined(layout.key)
     if isinstance(joined, pa.Scalar):  # of constants alone
         return [joined.as_py()] * len(batch)
     keys: list[bytes] = joined.to_pylist()
     return keys
 
 
-def _renderer(layout: TableLayout, batch: RecordBatch, times: Int64s, refusals: RecordRefusals) -> Renderer:
+def _renderer(
+    layout: TableLayout, batch: RecordBatch, times: Int64s, rejections: RecordRejections
+) -> Renderer:
     unit = layout.event[1] if layout.event else "ms"
-    return Renderer(layout.key, layout.separator, batch, times, unit, refusals)
+    return Renderer(layout.key, layout.separator, batch, times, unit, rejections)
 
 
-def _refuse_joined(layout: TableLayout, batch: RecordBatch, refusals: RecordRefusals) -> None:
-    """Refuses texts with a separator where it is all that separates fields of any length in a hash."""
+def _reject_joined(layout: TableLayout, batch: RecordBatch, rejections: RecordRejections) -> None:
+    """Rejects texts with a separator where it is all that separates fields of any length in a hash."""
     import pyarrow.compute as pc
 
     separator = layout.separator.decode()
@@ -53,7 +57,7 @@ def _refuse_joined(layout: TableLayout, batch: RecordBatch, refusals: RecordRefu
             matches = pc.fill_null(pc.match_substring(batch.texts(field.label), separator), False)
             for record in np.flatnonzero(matches.to_numpy(zero_copy_only=False)).tolist():
                 message = f"{field.label} contains the separator {separator!r}, which ends it in the hash"
-                refusals.add(record, Reason.SERIES_NOT_STORABLE, message)
+                rejections.add(record, Reason.SERIES_NOT_STORABLE, message)
 
 
 def names(layout: TableLayout) -> frozenset[str]:
@@ -133,7 +137,7 @@ def ranges(
     [(b'0000987654#1426489200000', b'0000987654#1426489200010')]
 
     Args:
-      fixed: fields and their values; of the time field an instant in its unit.
+      fixed: fields and their values; of the time field a time in its unit.
       interval: its start and its end in ms, which is not in it; None for all times.
 
     Raises:
@@ -157,10 +161,10 @@ def _epochs(layout: TableLayout) -> Iterator[tuple[int | None, int | None, int]]
     if salt is None or not salt.since:
         yield None, None, salt.buckets if salt else 1
         return
-    instants = [None, *(instant for instant, _ in salt.since)]
+    times = [None, *(time for time, _ in salt.since)]
     counts = [salt.buckets, *(count for _, count in salt.since)]
-    for i, (instant, count) in enumerate(zip(instants, counts, strict=True)):
-        yield instant, instants[i + 1] if i + 1 < len(instants) else None, count
+    for i, (time, count) in enumerate(zip(times, counts, strict=True)):
+        yield time, times[i + 1] if i + 1 < len(times) else None, count
 
 
 def _epoch_ranges(
@@ -246,8 +250,8 @@ def _renderer_of(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: 
     return _renderer(layout, batch, event, _Strict(layout.table))
 
 
-class _Strict(RecordRefusals):
-    """RecordRefusals that are errors at once."""
+class _Strict(RecordRejections):
+    """RecordRejections that are errors at once."""
 
     def add(self, record: int, reason: object, message: str) -> None:
         """Raises ValueError."""
@@ -257,7 +261,7 @@ class _Strict(RecordRefusals):
 def _must_be_used(
     layout: TableLayout, fixed: Mapping[str, str | int], used: set[str], stop: KeyPart | None = None
 ) -> None:
-    """Refuses fixed fields that are not at the front of the key."""
+    """Rejects fixed fields that are not at the front of the key."""
     unused = sorted(fixed.keys() - used)
     if unused:
         why = (

@@ -164,9 +164,9 @@ class DeclaredTables(ReadableStore):
         """See `ReadableStore.restore`: the row itself, if the declaration would write it."""
         for layout in self.declaration.all_layouts:
             if layout.table == row.table:
-                damage = [finding.text for finding in audit_rows(layout, [row])]
-                if damage:
-                    raise ValueError(damage[0])
+                corruption = [finding.text for finding in audit_rows(layout, [row])]
+                if corruption:
+                    raise ValueError(corruption[0])
                 return Restored(PointBatch.of([], 0), row)
         raise ValueError(f"{self.declaration.file_name} declares no table {row.table}")
 
@@ -249,10 +249,10 @@ def _audit_day(layout: TableLayout, day: datetime.date, rows: Iterable[Row]) -> 
     for batch in batched(rows, _AUDITED_ROWS):
         findings = list(audit_rows(layout, batch))
         yield from findings
-        damaged = {finding.key for finding in findings if finding.severity is Severity.DAMAGE}
+        corrupt = {finding.key for finding in findings if finding.severity is Severity.CORRUPT}
         for row in batch:
-            if row.key not in damaged and not is_of_day(layout, row.key, time_bytes):
-                yield Finding(Severity.DAMAGE, row.table, row.key, f"it is not a row of {day}")
+            if row.key not in corrupt and not is_of_day(layout, row.key, time_bytes):
+                yield Finding(Severity.CORRUPT, row.table, row.key, f"it is not a row of {day}")
 
 
 def _newest(cells: Sequence[Cell], versions: int) -> list[Cell]:
@@ -333,7 +333,7 @@ def _selected(
     try:
         texts = as_points.fields_of_row(layout, row)
     except ValueError as error:
-        yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+        yield Finding(Severity.CORRUPT, row.table, row.key, str(error))
         return
     cells_by_label: dict[str, list[Cell]] = {}
     for cell in row.cells:
@@ -351,7 +351,7 @@ def _selected(
 
 
 def _before_ties(layout: TableLayout, key: bytes) -> bytes:
-    """The bytes of a key before the part that keeps records of one instant apart; the key without one."""
+    """The bytes of a key before the part that keeps records of one time apart; the key without one."""
     if as_points.is_unique(layout):
         return key
     try:

@@ -79,7 +79,7 @@ class PointFields:
 
 
 class Estimate(Options, frozen=True):
-    """What the loader computes sizes with; longer values are not refused.
+    """What the loader computes sizes with; longer values are not rejected.
 
     Attributes:
       interval: time between two records of one series, as `15m`; None if not known.

@@ -176,7 +176,7 @@ class ReadPlan:
       ranges: of row keys, ascending and disjoint.
       key_pattern: RE2 that every such key matches; None if the ranges say it all.
       served: the fields and the time that the ranges select by; empty if they are the whole table.
-      refused: why values that are asked for can be in no row; such values are in no range.
+      rejected: why values that are asked for can be in no row; such values are in no range.
     """
 
     ranges: Sequence[keys.Range]
@@ -202,24 +202,24 @@ def plan(
         interval = (max(start_ms or 0, 0), LAST_MS + 1 if end_ms is None else end_ms)
         if interval[0] >= interval[1]:
             return ReadPlan((), None, frozenset())
-        values = {**values, **_instant(layout, interval)}
+        values = {**values, **_time(layout, interval)}
     fields, is_timed = _prefix(layout, values, interval is not None)
     key_ranges: list[keys.Range] = []
-    refused: dict[str, None] = {}
+    rejected: dict[str, None] = {}
     for combination in itertools.product(*(values[name] for name in fields)):
         fixed = dict(zip(fields, combination, strict=True))
         try:
             key_ranges += keys.ranges(layout, fixed, interval if is_timed else None)
         except ValueError as error:
-            refused[str(error)] = None
+            rejected[str(error)] = None
     served = frozenset(fields)
     if is_timed and layout.time is not None:
         served |= {layout.time.name}
     pattern = _key_pattern(layout, values, served)
-    return ReadPlan(keys.merged(key_ranges), pattern, served, tuple(refused))
+    return ReadPlan(keys.merged(key_ranges), pattern, served, tuple(rejected))
 
 
-def _instant(layout: TableLayout, interval: tuple[int, int]) -> dict[str, Sequence[str]]:
+def _time(layout: TableLayout, interval: tuple[int, int]) -> dict[str, Sequence[str]]:
     """The event time, if the interval holds a single one: then it is a value like any other."""
     if layout.event is None:
         return {}

@@ -19,12 +19,12 @@ import pyarrow as pa
 from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.meter import POINT_BYTES, NoRoomError, charge, metered
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rejections import Joined, Origins, Rejected, Stage
 from timebeam.schema.formats.avro.container import read_records, unpack
 from timebeam.schema.formats.avro.schema import Schema
 from timebeam.schema.formats.base import Message
-from timebeam.schema.formats.refusals import Refusals
+from timebeam.schema.formats.record_rejections import Rejections
 
 _WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 
@@ -107,11 +107,11 @@ class RecordBatch:
         present = {name: value for name, value in values.items() if value is not None}
         return json.dumps(present, ensure_ascii=False).encode()
 
-    def refuse(self, record: int, reason: Reason, message: str) -> Rejected:
-        """The refusal of one record by a layout."""
+    def reject(self, record: int, reason: Reason, message: str) -> Rejected:
+        """The rejection of one record by a layout."""
         if self.origins:
-            why, number = RefusedError(reason, message), np.array([record])
-            (rejected,) = self.origins.refuse(number, lambda _: why, Stage.ENCODE, self.arrivals_ms)
+            why, number = RejectedError(reason, message), np.array([record])
+            (rejected,) = self.origins.reject(number, lambda _: why, Stage.ENCODE, self.arrivals_ms)
             return rejected
         arrival_ms = int(self.arrivals_ms[record])
         return Rejected(self.payload(record), reason, message, Stage.ENCODE, arrival_ms=arrival_ms)
@@ -123,7 +123,7 @@ def _int64(text: str | None) -> int | None:
 
 
 Read = tuple[RecordBatch, list[Rejected]]
-"""The good records of a message, and its refused ones."""
+"""The good records of a message, and its rejected ones."""
 
 _MOST_CELLS = 1 << 24  # records times fields of a block; those of a record that are absent are cells too
 _MOST_FIELDS = 10_000
@@ -132,12 +132,12 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_json(message: Message, joined: Joined | None = None) -> Read:
-    """JSON lines: an object each; null is absent. A key that is repeated refuses its line.
+    """JSON lines: an object each; null is absent. A key that is repeated rejects its line.
 
     The text of a number is as it was written; arrays and objects are kept as JSON text.
 
     Args:
-      joined: as of `Refusals`.
+      joined: as of `Rejections`.
     """
     spans = _lines(message.text)
     try:
@@ -174,7 +174,7 @@ def read_csv(message: Message, header: Sequence[str] | None = None) -> Read:
     def members(line: bytes) -> dict[str, str | None]:
         row = _csv_row(line)
         if len(row) != len(names):
-            raise RefusedError(Reason.BAD_SYNTAX, f"{len(row)} values where the header has {len(names)}")
+            raise RejectedError(Reason.BAD_SYNTAX, f"{len(row)} values where the header has {len(names)}")
         return {name: value or None for name, value in zip(names, row, strict=True)}
 
     return _each(message, spans, members)
@@ -193,10 +193,10 @@ def csv_header(line: bytes) -> list[str]:
 
 
 def read_avro(message: Message) -> Read:
-    """An Avro object container; records of any schema. Of a refused record the payload is its bytes.
+    """An Avro object container; records of any schema. Of a rejected record the payload is its bytes.
 
-    Bytes have no text and refuse their record; arrays, maps and records are kept as JSON text. What
-    is behind damage is refused as one piece, and so are records behind those for which there is room.
+    Bytes have no text and reject their record; arrays, maps and records are kept as JSON text. What
+    is behind corruption is rejected as one piece, and so are records behind those for which there is room.
     """
     with metered():
         return _read_avro(message)
@@ -205,33 +205,33 @@ def read_avro(message: Message) -> Read:
 def _read_avro(message: Message) -> Read:
     """As `read_avro`; charges each record."""
     container = unpack(message.text)
-    refusals = Refusals(dataclasses.replace(message, text=container.text), separator=b"")
-    damaged: list[Rejected] = []
+    rejections = Rejections(dataclasses.replace(message, text=container.text), separator=b"")
+    corrupt: list[Rejected] = []
     fields: list[dict[str, Any]] = []
     if container.damage:
         why = f"{container.damage}: the records before are stored, these bytes are not"
-        damaged.append(_damaged(message, container.read_bytes, why))
+        corrupt.append(_corrupt(message, container.read_bytes, why))
     try:
         schema = Schema.of(container.header.schema, logical_types=True) if container.header else None
     except ValueError as error:
-        return _batch(message, [], []), [_damaged(message, 0, f"the schema of the container: {error}"[:180])]
+        return _batch(message, [], []), [_corrupt(message, 0, f"the schema of the container: {error}"[:180])]
     for record in read_records(container, schema) if schema else ():
         try:
-            if isinstance(record.value, RefusedError):
+            if isinstance(record.value, RejectedError):
                 raise record.value
             if not isinstance(record.value, dict):
-                raise RefusedError(Reason.BAD_SYNTAX, "the schema must be that of a record")
+                raise RejectedError(Reason.BAD_SYNTAX, "the schema must be that of a record")
             charge((1 + len(record.value)) * POINT_BYTES)
             fields.append({name: _avro_text(name, value) for name, value in record.value.items()})
         except NoRoomError as error:
-            refusals.add(record.start, record.end, RefusedError(Reason.CORRUPT_FILE, str(error)))
-        except RefusedError as error:
-            refusals.add(record.start, record.end, error)
-    return _batch(message, [], fields), [*damaged, *refusals.rejected()]
+            rejections.add(record.start, record.end, RejectedError(Reason.CORRUPT_FILE, str(error)))
+        except RejectedError as error:
+            rejections.add(record.start, record.end, error)
+    return _batch(message, [], fields), [*corrupt, *rejections.rejected()]
 
 
-def _damaged(message: Message, start: int, why: str) -> Rejected:
-    """The refusal of the bytes from `start` on."""
+def _corrupt(message: Message, start: int, why: str) -> Rejected:
+    """The rejection of the bytes from `start` on."""
     return Rejected(
         message.text[start:], Reason.CORRUPT_FILE, why, Stage.READ, message.source, message.offset + start
     )
@@ -266,9 +266,9 @@ def _json_members(line: bytes) -> dict[str, msgspec.Raw]:
         json_text.check_keys(line.decode())
         msgspec.json.decode(line)  # with every escape
     except UnicodeDecodeError as error:
-        raise RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from None
+        raise RejectedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from None
     except (ValueError, RecursionError) as error:
-        raise RefusedError(Reason.BAD_SYNTAX, f"no JSON object of fields: {error}") from None
+        raise RejectedError(Reason.BAD_SYNTAX, f"no JSON object of fields: {error}") from None
     return members
 
 
@@ -276,11 +276,11 @@ def _csv_row(line: bytes) -> list[str]:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        raise RefusedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from None
+        raise RejectedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from None
     try:
         (row,) = csv.reader([text], strict=True)
     except (csv.Error, ValueError) as error:
-        raise RefusedError(Reason.BAD_SYNTAX, f"no line of CSV: {error}") from None
+        raise RejectedError(Reason.BAD_SYNTAX, f"no line of CSV: {error}") from None
     return row
 
 
@@ -289,14 +289,14 @@ def _avro_text(name: str, value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):
-        raise RefusedError(Reason.VALUE_NOT_STORABLE, f"{name}: bytes have no text")
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, f"{name}: bytes have no text")
     if isinstance(value, (bool, int, list, dict)):
         return msgspec.Raw(msgspec.json.encode(value))
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise RefusedError(Reason.BAD_NUMBER, f"{name}: {value} is not a number")
+            raise RejectedError(Reason.BAD_NUMBER, f"{name}: {value} is not a number")
         return msgspec.Raw(repr(value).encode())
-    raise RefusedError(
+    raise RejectedError(
         Reason.VALUE_NOT_STORABLE, f"{name}: {type(value).__name__} has no text: use a long or string"
     )
 
@@ -307,9 +307,9 @@ def _each(
     members: Callable[[bytes], dict[str, Any]],
     joined: Joined | None = None,
 ) -> Read:
-    """Reads line by line; refuses single lines."""
+    """Reads line by line; rejects single lines."""
     good, sound_spans = [], []
-    refusals = Refusals(message, joined)
+    rejections = Rejections(message, joined)
     names: set[str] = set()
     most = _most_fields(len(spans))
     for start, end in spans:
@@ -318,13 +318,13 @@ def _each(
             more = record.keys() - names
             if len(names) + len(more) > most:
                 why = f"more than {most} different fields in a block of {len(spans)} records"
-                raise RefusedError(Reason.BAD_SYNTAX, why)
+                raise RejectedError(Reason.BAD_SYNTAX, why)
             names |= more
             good.append(record)
             sound_spans.append((start, end))
-        except RefusedError as error:
-            refusals.add(start, end, error)
-    return _batch(message, sound_spans, good), list(refusals.rejected())
+        except RejectedError as error:
+            rejections.add(start, end, error)
+    return _batch(message, sound_spans, good), list(rejections.rejected())
 
 
 def _most_fields(records: int) -> int:

@@ -1,6 +1,6 @@
 """Sections of a declaration: read by msgspec into the options of their kind, each complaint with its path.
 
-A kind of section is a subclass of `Options`: names, types and defaults of its options. What msgspec refuses
+A kind of section is a subclass of `Options`: names, types and defaults of its options. What msgspec rejects
 becomes a `ProblemError` with the dotted path, what is wrong, and what to write instead.
 """
 

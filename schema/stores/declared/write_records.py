@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -23,7 +23,7 @@ from timebeam.schema.stores.declared import cell_values
 from timebeam.schema.stores.declared.columns import Column, Encoding, MapColumns, SeriesColumn, TimeQualifier
 from timebeam.schema.stores.declared.keys import keys_of
 from timebeam.schema.stores.declared.model import CellTime, Declaration, TableLayout
-from timebeam.schema.stores.declared.parts.key_part import RecordRefusals
+from timebeam.schema.stores.declared.parts.key_part import RecordRejections
 from timebeam.schema.stores.declared.parts.time_part import last, to_ms
 from timebeam.schema.stores.declared.records import RecordBatch
 
@@ -33,7 +33,7 @@ Cells = list[tuple[Cell, ...]]
 _LAST_REVISION = (1 << 40) - 1
 
 
-def events(layout: TableLayout, batch: RecordBatch, refusals: RecordRefusals) -> Int64s:
+def events(layout: TableLayout, batch: RecordBatch, rejections: RecordRejections) -> Int64s:
     """int64[n]: event times in the unit of the layout's event; 0 where there is none."""
     if layout.event is None:
         return np.zeros(len(batch), np.int64)
@@ -44,28 +44,30 @@ def events(layout: TableLayout, batch: RecordBatch, refusals: RecordRefusals) ->
         problem = (
             "is missing" if text is None else f"{text[:80]!r} is not a whole number of {unit} since 1970"
         )
-        refusals.add(i, Reason.BAD_TIMESTAMP, f"{name} {problem}")
+        rejections.add(i, Reason.BAD_TIMESTAMP, f"{name} {problem}")
     outside = (numbers < 0) | (numbers > last(unit))
     for i in np.flatnonzero(outside).tolist():
         message = f"{name} {numbers[i]} is before 1970 or after the year 9999: is the unit {unit}?"
-        refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
+        rejections.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
     return np.where(outside, 0, numbers)
 
 
-def cells(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: RecordRefusals) -> Cells:
+def cells(layout: TableLayout, batch: RecordBatch, event: Int64s, rejections: RecordRejections) -> Cells:
     """The cells of each record; none where it has no value for any column."""
-    stamps = _timestamps(layout, batch, event, refusals).tolist()
-    columns = [_column(layout, column, batch, stamps, refusals) for column in layout.columns]
+    stamps = _timestamps(layout, batch, event, rejections).tolist()
+    columns = [_column(layout, column, batch, stamps, rejections) for column in layout.columns]
     if layout.map is not None:
-        columns.append(_map(layout, layout.map, batch, stamps, refusals))
+        columns.append(_map(layout, layout.map, batch, stamps, rejections))
     if layout.series is not None:
-        columns.append(_series(layout, layout.series, batch, event, stamps, refusals))
+        columns.append(_series(layout, layout.series, batch, event, stamps, rejections))
     if len(columns) == 1:
         return columns[0]
     return [sum(column_cells, ()) for column_cells in zip(*columns, strict=True)]
 
 
-def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals: RecordRefusals) -> Int64s:
+def _timestamps(
+    layout: TableLayout, batch: RecordBatch, event: Int64s, rejections: RecordRejections
+) -> Int64s:
     """int64[n]: the timestamps of cells in ms."""
     if layout.cell_time is CellTime.ARRIVAL:
         return batch.arrivals_ms
@@ -76,7 +78,7 @@ def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals
         numbers, good = batch.integers(layout.revision)
         good &= (numbers >= 0) & (numbers <= _LAST_REVISION)
         for i in np.flatnonzero(~good).tolist():
-            refusals.add(
+            rejections.add(
                 i, Reason.BAD_NUMBER, f"{layout.revision} is not a revision number: give 0, 1, 2 ..."
             )
         event_ms = event_ms + np.where(good, numbers, 0)
@@ -84,21 +86,21 @@ def _timestamps(layout: TableLayout, batch: RecordBatch, event: Int64s, refusals
 
 
 def _stored(
-    batch: RecordBatch, field: str, encoding: Encoding, refusals: RecordRefusals
+    batch: RecordBatch, field: str, encoding: Encoding, rejections: RecordRejections
 ) -> list[bytes | None]:
-    """The stored values of a field, None where absent or refused."""
-    stored, refused = cell_values.encode(batch.texts(field), batch.are_texts(field), encoding)
-    for i, error in refused:
-        refusals.add(i, error.reason, f"{field}: {error.message}")
+    """The stored values of a field, None where absent or rejected."""
+    stored, rejected = cell_values.encode(batch.texts(field), batch.are_texts(field), encoding)
+    for i, error in rejected:
+        rejections.add(i, error.reason, f"{field}: {error.message}")
     return stored
 
 
 def _column(
-    layout: TableLayout, column: Column, batch: RecordBatch, stamps: list[int], refusals: RecordRefusals
+    layout: TableLayout, column: Column, batch: RecordBatch, stamps: list[int], rejections: RecordRejections
 ) -> Cells:
     if column.field not in batch.fields:
         return [()] * len(batch)
-    stored = _stored(batch, column.field, column.encoding, refusals)
+    stored = _stored(batch, column.field, column.encoding, rejections)
     return _cells_of(layout.family, repeat(column.qualifier), stamps, stored)
 
 
@@ -113,7 +115,11 @@ def _cells_of(
 
 
 def _map(
-    layout: TableLayout, columns: MapColumns, batch: RecordBatch, stamps: list[int], refusals: RecordRefusals
+    layout: TableLayout,
+    columns: MapColumns,
+    batch: RecordBatch,
+    stamps: list[int],
+    rejections: RecordRejections,
 ) -> Cells:
     fixed_qualifiers = {column.qualifier for column in layout.columns}
     family, rows = layout.family, []
@@ -124,8 +130,8 @@ def _map(
                 for qualifier, value, is_text in columns.entries(text, fixed_qualifiers):
                     stored = cell_values.encode_one(value, is_text, columns.encoding)
                     qualifiers_of_record.append(Cell(family, qualifier, stamp, stored))
-            except RefusedError as error:
-                refusals.add(i, error.reason, error.message)
+            except RejectedError as error:
+                rejections.add(i, error.reason, error.message)
         rows.append(tuple(qualifiers_of_record))
     return rows
 
@@ -136,13 +142,13 @@ def _series(
     batch: RecordBatch,
     event: Int64s,
     stamps: list[int],
-    refusals: RecordRefusals,
+    rejections: RecordRejections,
 ) -> Cells:
-    stored = _stored(batch, column.field, column.encoding, refusals)
+    stored = _stored(batch, column.field, column.encoding, rejections)
     if isinstance(column.qualifier, TimeQualifier):
-        names = _time_names(layout, column.qualifier, event, stored, refusals)
+        names = _time_names(layout, column.qualifier, event, stored, rejections)
     else:
-        names = _field_names(layout, column.qualifier, batch, stored, refusals)
+        names = _field_names(layout, column.qualifier, batch, stored, rejections)
     return _cells_of(layout.family, names, stamps, stored)
 
 
@@ -151,7 +157,7 @@ def _time_names(
     form: TimeQualifier,
     event: Int64s,
     stored: list[bytes | None],
-    refusals: RecordRefusals,
+    rejections: RecordRejections,
 ) -> list[bytes]:
     """The qualifiers of readings; of a record without a reading any."""
     time = layout.time
@@ -162,7 +168,7 @@ def _time_names(
     has_reading = np.array([value is not None for value in stored], np.bool_)
     for i in np.flatnonzero(~good & has_reading).tolist():
         message = f"{time.name} {event[i]} is too late in its bucket for a qualifier {form.form}"
-        refusals.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
+        rejections.add(i, Reason.TIMESTAMP_OUT_OF_RANGE, message)
     return names
 
 
@@ -171,7 +177,7 @@ def _field_names(
     field: str,
     batch: RecordBatch,
     stored: list[bytes | None],
-    refusals: RecordRefusals,
+    rejections: RecordRejections,
 ) -> list[bytes]:
     """The qualifiers of readings; of a record without a reading any."""
     fixed_qualifiers = {column.qualifier for column in layout.columns}
@@ -182,16 +188,16 @@ def _field_names(
             problem = (
                 "is another column's qualifier" if name else "is missing or empty, and it is the qualifier"
             )
-            refusals.add(i, Reason.SERIES_NOT_STORABLE, f"{field} {(text or '')[:80]!r} {problem}")
+            rejections.add(i, Reason.SERIES_NOT_STORABLE, f"{field} {(text or '')[:80]!r} {problem}")
         names.append(name)
     return names
 
 
 def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[Rejected]]:
-    """The row mutations of a batch, table by table, and the records that a table refused.
+    """The row mutations of a batch, table by table, and the records that a table rejected.
 
-    A record makes at most one mutation in each table. One that a table refuses is written to the
-    others, and refused once, with the first reason.
+    A record makes at most one mutation in each table. One that a table rejects is written to the
+    others, and rejected once, with the first reason.
 
     >>> from timebeam.schema.stores.declared.records import read_json
     >>> from timebeam.schema.stores.declared.language.loader import load
@@ -207,12 +213,12 @@ def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[
     ...     "quote.toml",
     ... )
     >>> line = b'{"EXCHANGE":"NYSE","BID":600.60,"QUOTETIME":1426535612156}'
-    >>> (row,), refused = rows(declaration, read_json(Message(line, arrival_ms=0))[0])
+    >>> (row,), rejected = rows(declaration, read_json(Message(line, arrival_ms=0))[0])
     >>> row.key, [(cell.family, cell.qualifier, cell.timestamp_ms, cell.value) for cell in row.cells]
     (b'NYSE  #1426535612156', [('MD', b'BID', 1426535612156, b'600.60')])
     """
     written: list[Row] = []
-    refused: dict[int, tuple[Reason, str]] = {}
+    rejected: dict[int, tuple[Reason, str]] = {}
     is_stored = np.zeros(len(batch), np.bool_)
     for layout in declaration.layouts:
         is_present = batch.present(layout.when) if layout.when else np.ones(len(batch), np.bool_)
@@ -221,30 +227,30 @@ def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[
         if len(chosen) == 0:
             continue
         matching = batch if len(chosen) == len(batch) else batch.take(chosen)
-        layout_rows_found, refusals = layout_rows(layout, matching)
+        layout_rows_found, rejections = layout_rows(layout, matching)
         written += layout_rows_found
-        for i, why in refusals.by_record.items():
-            refused.setdefault(int(chosen[i]), why)
+        for i, why in rejections.by_record.items():
+            rejected.setdefault(int(chosen[i]), why)
     for i in np.flatnonzero(~is_stored).tolist():
         names = ", ".join(sorted({layout.when for layout in declaration.layouts if layout.when}))
-        refused[i] = (Reason.EMPTY_VALUE, f"no table takes the record: it has none of the fields {names}")
-    return written, [batch.refuse(i, *refused[i]) for i in sorted(refused)]
+        rejected[i] = (Reason.EMPTY_VALUE, f"no table takes the record: it has none of the fields {names}")
+    return written, [batch.reject(i, *rejected[i]) for i in sorted(rejected)]
 
 
-def layout_rows(layout: TableLayout, batch: RecordBatch) -> tuple[list[Row], RecordRefusals]:
-    """The rows of one table, one for each record that it does not refuse."""
-    refusals = RecordRefusals(layout.table)
-    event = events(layout, batch, refusals)
-    keys = keys_of(layout, batch, event, refusals)
-    cells_by_record = cells(layout, batch, event, refusals)
+def layout_rows(layout: TableLayout, batch: RecordBatch) -> tuple[list[Row], RecordRejections]:
+    """The rows of one table, one for each record that it does not reject."""
+    rejections = RecordRejections(layout.table)
+    event = events(layout, batch, rejections)
+    keys = keys_of(layout, batch, event, rejections)
+    cells_by_record = cells(layout, batch, event, rejections)
     if () in cells_by_record:
         for i, record_cells in enumerate(cells_by_record):
             if not record_cells:
-                refusals.add(i, Reason.EMPTY_VALUE, "the record has none of the fields of its columns")
-    if refusals.by_record:
-        good_records = [i for i in range(len(batch)) if i not in refusals.by_record]
+                rejections.add(i, Reason.EMPTY_VALUE, "the record has none of the fields of its columns")
+    if rejections.by_record:
+        good_records = [i for i in range(len(batch)) if i not in rejections.by_record]
         keys, cells_by_record = [keys[i] for i in good_records], [cells_by_record[i] for i in good_records]
-    return list(map(Row, repeat(layout.table), keys, cells_by_record)), refusals
+    return list(map(Row, repeat(layout.table), keys, cells_by_record)), rejections
 
 
 METRIC, TIMESTAMP, VALUE = "metric", "timestamp", "value"
@@ -254,22 +260,22 @@ METRIC, TIMESTAMP, VALUE = "metric", "timestamp", "value"
 def of_points(declaration: Declaration, batch: PointBatch) -> tuple[RecordBatch, list[Rejected]]:
     """The records of points: fields `metric`, `timestamp` (ms), `value`, and each tag key by its name.
 
-    Refused are points of series that a table cannot tell from others, since the metric or a tag
+    Rejected are points of series that a table cannot tell from others, since the metric or a tag
     stands neither in its key nor in a qualifier (unless it says allow_overwrite), and opaque values.
     """
-    reasons = [_refuse_series(declaration, series) for series in batch.series]
+    reasons = [_reject_series(declaration, series) for series in batch.series]
     bad_series = np.array([reason is not None for reason in reasons], np.bool_)
     bad = batch.kinds >= Kind.OPAQUE
     if bad_series.any():
         bad |= bad_series[batch.index]
 
-    def why(point: int) -> RefusedError:
+    def why(point: int) -> RejectedError:
         message = reasons[batch.index[point]]
         if message:
-            return RefusedError(Reason.SERIES_NOT_STORABLE, message)
-        return RefusedError(Reason.VALUE_NOT_STORABLE, "bytes and histograms have no text to store")
+            return RejectedError(Reason.SERIES_NOT_STORABLE, message)
+        return RejectedError(Reason.VALUE_NOT_STORABLE, "bytes and histograms have no text to store")
 
-    rejected = batch.refuse(np.flatnonzero(bad), why, Stage.ENCODE)
+    rejected = batch.reject(np.flatnonzero(bad), why, Stage.ENCODE)
     if rejected:
         batch = batch.take(np.flatnonzero(~bad))
     index = pa.array(batch.index)
@@ -302,7 +308,7 @@ def _values(batch: PointBatch) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _refuse_series(declaration: Declaration, series: Series) -> str | None:
+def _reject_series(declaration: Declaration, series: Series) -> str | None:
     """Why the points of a series cannot be records, or None."""
     keys = {key for key, _ in series.tags}
     if series.resources:

@@ -25,7 +25,7 @@ _SHOWN = 16  # bytes of a bad qualifier in a message
 
 
 def decode_row(row: Row, series: Series, form: KeyForm) -> DecodedRows:
-    """The points of a row; a double and a distribution of one instant are two points.
+    """The points of a row; a double and a distribution of one time are two points.
 
     Cells of other families (Heroic's `events`) are counted in `skipped`.
 
@@ -34,24 +34,24 @@ def decode_row(row: Row, series: Series, form: KeyForm) -> DecodedRows:
     """
     base_ms = form.parse(row.key).base_ms
     doubles, distributions, skipped = [], [], 0
-    damage = []
+    corruption = []
     for cell in row.cells:
         if cell.family == POINTS:
             if len(cell.qualifier) != form.qualifier_bytes:
-                damage.append(_bad_qualifier(cell))
+                corruption.append(_bad_qualifier(cell))
             elif len(cell.value) != 8:
-                damage.append(f"column {cell.qualifier.hex()}: a double of {len(cell.value)} bytes")
+                corruption.append(f"column {cell.qualifier.hex()}: a double of {len(cell.value)} bytes")
             else:
                 doubles.append(cell)
         elif cell.family != DISTRIBUTIONS:
             skipped += 1
         elif len(cell.qualifier) != form.qualifier_bytes:
-            damage.append(_bad_qualifier(cell))
+            corruption.append(_bad_qualifier(cell))
         else:
             distributions.append(cell)
     point_cells = doubles + distributions
     offsets = form.offsets(b"".join([cell.qualifier for cell in point_cells]))
-    damage += [_bad_qualifier(point_cells[i]) for i in np.flatnonzero(offsets < 0).tolist()]
+    corruption += [_bad_qualifier(point_cells[i]) for i in np.flatnonzero(offsets < 0).tolist()]
     n = len(doubles)
     bits = np.arange(-n, len(distributions), dtype=np.int64)
     bits[:n] = np.frombuffer(b"".join([cell.value for cell in doubles]), ">i8")
@@ -69,7 +69,7 @@ def decode_row(row: Row, series: Series, form: KeyForm) -> DecodedRows:
     )
     order = np.argsort(offsets, kind="stable")
     batch = batch.take(order[offsets[order] >= 0])
-    return DecodedRows(batch, [(row, text) for text in damage], skipped)
+    return DecodedRows(batch, [(row, text) for text in corruption], skipped)
 
 
 def cell_times(cells: Sequence[Cell], base_ms: int, form: KeyForm) -> Int64s:
@@ -103,7 +103,7 @@ class SeriesTable:
     Attributes:
       series: the entries of the rows of series, by key.
       index_keys: the keys of metric and tag rows.
-      damaged: (row key, why it cannot be read).
+      corrupt: (row key, why it cannot be read).
     """
 
     series: dict[bytes, SeriesEntry]
@@ -136,14 +136,14 @@ class SeriesTable:
     def findings(self, name: str) -> Iterator[Finding]:
         """Rows that cannot be read, that are missing, or that lead to no series."""
         for key, message in self.damaged:
-            yield Finding(Severity.DAMAGE, name, key, message)
+            yield Finding(Severity.CORRUPT, name, key, message)
         needed: set[bytes] = set()
         for key, entry in self.series.items():
             for row in series_table.index_rows(name, entry.series, entry.first_ms):
                 needed.add(row.key)
                 if row.key not in self.index_keys and row.key != key:
                     message = f"missing: queries may not find {entry.series}"
-                    yield Finding(Severity.DAMAGE, name, row.key, message)
+                    yield Finding(Severity.CORRUPT, name, row.key, message)
         for key in sorted(self.index_keys - needed):
             yield Finding(Severity.NOTE, name, key, "no series row belongs to it" + _UNFINISHED)
 
@@ -165,18 +165,18 @@ def data_findings(
             row_key = form.parse(row.key)
             series = names.series_of(row_key)
         except ValueError as error:
-            yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+            yield Finding(Severity.CORRUPT, row.table, row.key, str(error))
             continue
         unseen.discard(series)
         entry = table.series[keys[series]] if series in keys else None
-        for message in _row_damage(row, row_key, series, entry, form):
-            yield Finding(Severity.DAMAGE, row.table, row.key, message)
+        for message in _row_corruption(row, row_key, series, entry, form):
+            yield Finding(Severity.CORRUPT, row.table, row.key, message)
     for series in unseen:
         message = f"{series} has no row of points" + _UNFINISHED
         yield Finding(Severity.NOTE, name, keys[series], message)
 
 
-def _row_damage(
+def _row_corruption(
     row: Row, row_key: HeroicRowKey, series: Series, entry: SeriesEntry | None, form: KeyForm
 ) -> Iterator[str]:
     """What is wrong with a row of this series."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import cell_fragments
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -88,22 +88,22 @@ def storable(batch: PointBatch) -> tuple[Bools, Bools]:
 
 
 def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
-    """(the points that the layout can hold, the refusals of the others)."""
+    """(the points that the layout can hold, the rejections of the others)."""
     has_time, has_value = storable(batch)
     is_storable = has_time & has_value
     if is_storable.all():
         return batch, []
 
-    def why(point: int) -> RefusedError:
+    def why(point: int) -> RejectedError:
         if not has_time[point]:
             message = f"time {batch.times_ms[point]} ms: Heroic reads times before 1970 back as other times"
-            return RefusedError(Reason.TIMESTAMP_OUT_OF_RANGE, message)
+            return RejectedError(Reason.TIMESTAMP_OUT_OF_RANGE, message)
         message = "a string or histogram: Heroic stores doubles and distributions"
         if batch.kinds[point] == Kind.INTEGER:
             message = f"the integer {batch.bits[point]} is not a double: send a decimal, which may be rounded"
-        return RefusedError(Reason.VALUE_NOT_STORABLE, message)
+        return RejectedError(Reason.VALUE_NOT_STORABLE, message)
 
-    rejected = batch.refuse(np.flatnonzero(~is_storable), why, Stage.ENCODE)
+    rejected = batch.reject(np.flatnonzero(~is_storable), why, Stage.ENCODE)
     return batch.take(np.flatnonzero(is_storable)), rejected
 
 

@@ -20,7 +20,7 @@ from timebeam.schema.archive.archive_rows import remove_points as remove_archive
 from timebeam.schema.archive.keys import ArchiveKey
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.point_cells import RowKind, decode_together, hours_of, restored_points
@@ -60,7 +60,7 @@ class HeroicRollupNames:
         tags = dict(series.tags)
         for key in (ROLLUP, STAT):
             if key in tags:
-                raise RefusedError(
+                raise RejectedError(
                     Reason.SERIES_NOT_STORABLE, f"tag {key}={tags[key]}: rollups need this tag key"
                 )
         return series._replace(tags=tuple(sorted({**tags, ROLLUP: interval, STAT: aggregator}.items())))
@@ -134,22 +134,22 @@ class Heroic(Archivable):
             *self.archive_view.tables(),
         )
 
-    def refuse(self, series: Series) -> RefusedError | None:
+    def reject(self, series: Series) -> RejectedError | None:
         try:
             key = self.series_key(series, {})
         except UnicodeEncodeError as error:
             message = f"half a surrogate pair cannot be stored: {error.object[:80]!a}"
-            return RefusedError(Reason.NAME_NOT_STORABLE, message)
+            return RejectedError(Reason.NAME_NOT_STORABLE, message)
         size = len(self.form.row_key(key, LAST_BASE_MS))
         if size >= KEY_LIMIT:
             message = (
                 f"row key of {size} bytes: Heroic drops points with {KEY_LIMIT} or more; use shorter names"
             )
-            return RefusedError(Reason.SERIES_NOT_STORABLE, message)
+            return RejectedError(Reason.SERIES_NOT_STORABLE, message)
         size = series_table.longest_key(series)
         if size > KEY_BYTES:
             message = f"key of {size} bytes in the series table, Bigtable takes {KEY_BYTES}"
-            return RefusedError(Reason.SERIES_NOT_STORABLE, message + ": use shorter names")
+            return RejectedError(Reason.SERIES_NOT_STORABLE, message + ": use shorter names")
         return None
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
@@ -198,12 +198,12 @@ class Heroic(Archivable):
         try:
             series = names.series_of(self.form.parse(self.form.row_key(key.series, 0)))
         except ValueError as error:
-            yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+            yield Finding(Severity.CORRUPT, row.table, row.key, str(error))
             return
         archived.add(series)
         if series_table.series_row(series) not in table.series:
             text = f"{series} is not in the series table: queries do not find it"
-            yield Finding(Severity.DAMAGE, row.table, row.key, text)
+            yield Finding(Severity.CORRUPT, row.table, row.key, text)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         form = self.form

@@ -75,7 +75,7 @@ def select(
             try:
                 yield Selected(row, names.series_of(form.parse(row.key)))
             except ValueError as error:
-                yield Finding(Severity.DAMAGE, data, row.key, str(error))
+                yield Finding(Severity.CORRUPT, data, row.key, str(error))
 
 
 def find_bases(
@@ -97,7 +97,7 @@ def find_bases(
     """
     for entry in series_table.find(table, selection, reader):
         if isinstance(entry, tuple):
-            yield Finding(Severity.DAMAGE, table, entry[0].key, str(entry[1]))
+            yield Finding(Severity.CORRUPT, table, entry[0].key, str(entry[1]))
             continue
         head = names.add(entry.series)
         first, last = bases.get(head, (entry.first_ms, entry.last_ms))

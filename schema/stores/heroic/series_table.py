@@ -164,7 +164,7 @@ def read_series(row: Row) -> SeriesEntry:
     """The entry in the row of a series.
 
     Raises:
-      ValueError: cells are missing or damaged, or the key is that of another series.
+      ValueError: cells are missing or corrupt, or the key is that of another series.
     """
     cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == FAMILY}
     try:

@@ -47,7 +47,7 @@ def decode_row(spec: RowSpec, row: Row, series: Series) -> DecodedRows:
         return DecodedRows(PointBatch.of([], 0), [(row, str(error))], 0)
     point_cells = [cell for cell in row.cells if _FAMILIES.fullmatch(cell.family)]
     cells = [cell for cell in point_cells if len(cell.qualifier) == 4]
-    damage = [
+    corruption = [
         f"column {cell.qualifier[:16].hex()}: not 4 bytes" for cell in point_cells if len(cell.qualifier) != 4
     ]
     columns = np.frombuffer(b"".join([cell.qualifier for cell in cells]), ">u4").astype(np.int64)
@@ -59,7 +59,7 @@ def decode_row(spec: RowSpec, row: Row, series: Series) -> DecodedRows:
     elif spec is not RowSpec.LEGACY and untyped:
         is_foreign[:] = True
     bits, kinds, payloads, is_good = _read(row_key.data_type, cells, columns)
-    damage += _row_damage(cells, is_foreign, is_good, spec)
+    corruption += _row_corruption(cells, is_foreign, is_good, spec)
     timestamps = np.fromiter((cell.timestamp_ms for cell in cells), np.int64, len(cells))
     chosen = np.flatnonzero(is_good & ~is_foreign)
     one_series = np.zeros(len(chosen), np.int64)
@@ -76,7 +76,7 @@ def decode_row(spec: RowSpec, row: Row, series: Series) -> DecodedRows:
         None,
         payloads,
     )
-    return DecodedRows(batch, [(row, text) for text in damage], len(row.cells) - len(point_cells))
+    return DecodedRows(batch, [(row, text) for text in corruption], len(row.cells) - len(point_cells))
 
 
 def cell_times(row: Row, spec: RowSpec) -> Int64s:
@@ -165,20 +165,20 @@ def _untyped(cells: Sequence[Cell], flagged: Bools) -> ReadValues:
     return bits, kinds, [], is_good
 
 
-def _row_damage(cells: Sequence[Cell], foreign: Bools, good: Bools, spec: RowSpec) -> list[str]:
+def _row_corruption(cells: Sequence[Cell], foreign: Bools, good: Bools, spec: RowSpec) -> list[str]:
     """What could not be read, in words."""
-    damage = []
+    corruption = []
     foreign_cells = np.flatnonzero(foreign).tolist()
     if foreign_cells:
         first = cells[foreign_cells[0]].qualifier.hex()
         message = f"column {first} (and {len(foreign_cells) - 1} more) does not fit row spec {spec.value}"
-        damage.append(message + ": is row_spec that of the store?")
+        corruption.append(message + ": is row_spec that of the store?")
     for i in np.flatnonzero(~good & ~foreign).tolist():
         cell = cells[i]
-        damage.append(
+        corruption.append(
             f"column {cell.qualifier.hex()}: {cell.value[:16].hex()} is not a value of the row's type"
         )
-    return damage
+    return corruption
 
 
 def findings(
@@ -198,17 +198,17 @@ def findings(
         try:
             key = parse_key(row.key)
         except ValueError as error:
-            yield _damage(row, str(error))
+            yield _corruption(row, str(error))
             continue
         if entry is None:
-            yield _damage(row, f"not in {tables.row_keys}: queries do not find it")
+            yield _corruption(row, f"not in {tables.row_keys}: queries do not find it")
         if key.row_ms < 0:
             yield Finding(Severity.NOTE, row.table, row.key, "times before 1970: queries do not find them")
         elif key.row_ms % spec.width_ms:
-            yield _damage(row, f"row time {key.row_ms} does not fit row spec {spec.value}")
+            yield _corruption(row, f"row time {key.row_ms} does not fit row spec {spec.value}")
         yield from names.missing(key, row, tables.strings)
         for _, message in decode_row(spec, row, key.series).damage:
-            yield _damage(row, message)
+            yield _corruption(row, message)
 
 
 class _IndexedNames:
@@ -231,7 +231,7 @@ class _IndexedNames:
             if text.encode() in indexed:
                 continue
             indexed.add(text.encode())
-            severity = Severity.DAMAGE if kind == select.METRICS else Severity.NOTE
+            severity = Severity.CORRUPT if kind == select.METRICS else Severity.NOTE
             yield Finding(severity, row.table, row.key, f"{text!r} is not in {strings} under {kind.decode()}")
 
 
@@ -256,7 +256,7 @@ def _of_lone_entry(entry: Row, archived: Set[SeriesKey]) -> Iterator[Finding]:
     try:
         parse_key(entry.key)
     except ValueError as error:
-        yield _damage(entry, str(error))
+        yield _corruption(entry, str(error))
         return
     if keys.series_key_of(entry.key) in archived:
         return
@@ -268,5 +268,5 @@ def _of_lone_entry(entry: Row, archived: Set[SeriesKey]) -> Iterator[Finding]:
     )
 
 
-def _damage(row: Row, text: str) -> Finding:
-    return Finding(Severity.DAMAGE, row.table, row.key, text)
+def _corruption(row: Row, text: str) -> Finding:
+    return Finding(Severity.CORRUPT, row.table, row.key, text)

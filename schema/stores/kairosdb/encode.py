@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import cell_fragments
 from timebeam.schema.core.batches import run_starts
 from timebeam.schema.core.points import PointBatch, SeriesKey
@@ -40,7 +40,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
       table: name of the data table.
     """
     good = storable(batch)
-    rejected = batch.refuse(np.flatnonzero(~good), functools.partial(_why, batch), Stage.ENCODE)
+    rejected = batch.reject(np.flatnonzero(~good), functools.partial(_why, batch), Stage.ENCODE)
     if rejected:
         batch = batch.take(np.flatnonzero(good))
     if len(batch) == 0:
@@ -94,7 +94,7 @@ def _fits(text: bytes) -> bool:
     )
 
 
-def _why(batch: PointBatch, point: int) -> RefusedError:
+def _why(batch: PointBatch, point: int) -> RejectedError:
     """Why a point cannot be stored."""
     time_ms, kind = int(batch.times_ms[point]), batch.kinds[point]
     if time_ms < 0:
@@ -111,11 +111,11 @@ def _why(batch: PointBatch, point: int) -> RefusedError:
         reason = Reason.VALUE_NOT_STORABLE
     else:
         reason, message = Reason.VALUE_NOT_STORABLE, "KairosDB stores longs, doubles and strings"
-    return RefusedError(reason, message)
+    return RejectedError(reason, message)
 
 
 def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[Int64s, Int64s]:
-    """As `slots.sorted_rows`, by row (series, row time, kind); of an instant only the last of all kinds.
+    """As `slots.sorted_rows`, by row (series, row time, kind); of a time only the last of all kinds.
 
     Cells of two kinds are in two rows, where no reader could tell which of one arrival came later.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import rows
 from timebeam.schema.core.option import Option, OptionKind, values_of
 from timebeam.schema.core.points import Series, SeriesKey
@@ -184,28 +184,28 @@ _TYPE_PARTS = tuple(b"\0" + len(name).to_bytes(1, "big") + name for _, name in s
 """The bytes between row time and tags of each kind, by its number."""
 
 
-def refuse_series(series: Series) -> RefusedError | None:
+def reject_series(series: Series) -> RejectedError | None:
     """Why a series has no row key that reads back as itself, or None."""
     if series.resources:
-        return RefusedError(Reason.SERIES_NOT_STORABLE, "KairosDB has no resources, only tags")
+        return RejectedError(Reason.SERIES_NOT_STORABLE, "KairosDB has no resources, only tags")
     if not series.metric or "\0" in series.metric:
         why = "may not contain NUL" if series.metric else "may not be empty"
-        return RefusedError(Reason.BAD_METRIC, f"metric name: {why}")
+        return RejectedError(Reason.BAD_METRIC, f"metric name: {why}")
     if not series.tags:
-        return RefusedError(Reason.NO_TAGS, "tags count must be greater than or equal to 1.")
+        return RejectedError(Reason.NO_TAGS, "tags count must be greater than or equal to 1.")
     for number, (name, value) in enumerate(series.tags):
         if not name:
-            return RefusedError(Reason.BAD_TAG, f"tag[{number}].name may not be empty.")
+            return RejectedError(Reason.BAD_TAG, f"tag[{number}].name may not be empty.")
         if not value:
-            return RefusedError(Reason.BAD_TAG, f"tag[{name[:80]}].value may not be empty.")
+            return RejectedError(Reason.BAD_TAG, f"tag[{name[:80]}].value may not be empty.")
     try:
         key = series_key(series)
     except UnicodeEncodeError as error:
-        return RefusedError(Reason.BAD_ENCODING, f"half a surrogate pair: {error.object[:80]!a}")
+        return RejectedError(Reason.BAD_ENCODING, f"half a surrogate pair: {error.object[:80]!a}")
     size = len(key.head) + _TIME_BYTES + 2 + _LONGEST_TYPE + len(key.tail)
     if size > KEY_BYTES:
         why = f"row key of {size} bytes; Bigtable takes at most {KEY_BYTES}: shorten the names"
-        return RefusedError(Reason.OVER_BIGTABLE_LIMIT, why)
+        return RejectedError(Reason.OVER_BIGTABLE_LIMIT, why)
     return None
 
 

@@ -20,7 +20,7 @@ from timebeam.schema.archive.archive_rows import remove_points as remove_archive
 from timebeam.schema.archive.keys import ArchiveKey
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.point_cells import decode_together, hours_of, restored_points
@@ -58,7 +58,7 @@ class KairosDbRollupNames:
         tags = dict(series.tags)
         if SAVED_FROM in tags:
             why = f"tag {SAVED_FROM}={tags[SAVED_FROM]}: rollups need this tag key"
-            raise RefusedError(Reason.SERIES_NOT_STORABLE, why)
+            raise RejectedError(Reason.SERIES_NOT_STORABLE, why)
         tags[SAVED_FROM] = series.metric
         return Series.of(f"{series.metric}.{interval}.{aggregator}", tags)
 
@@ -139,8 +139,8 @@ class KairosDb(Archivable):
             *self.archive_view.tables(),
         )
 
-    def refuse(self, series: Series) -> RefusedError | None:
-        return keys.refuse_series(series)
+    def reject(self, series: Series) -> RejectedError | None:
+        return keys.reject_series(series)
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
         """See `Store.series_key`; between head and tail come row time and type."""
@@ -227,4 +227,4 @@ def _archive_findings(archived_series: set[SeriesKey], row: Row, key: ArchiveKey
     try:
         parse_key(keys.row_key(key.series, 0, Kind.INTEGER))
     except ValueError as error:
-        yield Finding(Severity.DAMAGE, row.table, row.key, str(error))
+        yield Finding(Severity.CORRUPT, row.table, row.key, str(error))

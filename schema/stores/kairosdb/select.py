@@ -124,7 +124,7 @@ def selected_rows(
         try:
             row_key = keys.parse_key(row.key)
         except ValueError as error:
-            yield Finding(Severity.DAMAGE, tables.row_keys, row.key, str(error))
+            yield Finding(Severity.CORRUPT, tables.row_keys, row.key, str(error))
             continue
         is_selected = first_ms <= row_key.row_ms <= last_ms and takes(row_key.series)
         if is_selected:
@@ -207,7 +207,7 @@ def _rows(
             try:
                 row_key = keys.parse_key(row.key)
             except ValueError as error:
-                yield Finding(Severity.DAMAGE, data, row.key, str(error))
+                yield Finding(Severity.CORRUPT, data, row.key, str(error))
                 continue
             if takes(row_key.series):
                 yield Selected(row, row_key.series)
@@ -262,9 +262,9 @@ class KairosDbIndex(SeriesIndex):
             is_valid &= all(cell.qualifier for cell in row.cells)
         else:
             series, entry = self.entry_of(row.key)
-            refusal = keys.refuse_series(series)
-            if refusal is not None:
-                raise refusal
+            rejection = keys.reject_series(series)
+            if rejection is not None:
+                raise rejection
             row_ms = keys.parse_key(row.key).row_ms
             if not 0 <= row_ms <= keys.LAST_MS or row_ms % self._spec.width_ms:
                 raise ValueError(f"row time {row_ms} does not fit row spec {self._spec.value}")

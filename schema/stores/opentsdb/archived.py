@@ -66,9 +66,9 @@ class OpenTsdbArchive(ArchiveView[_SomeMetrics]):
         store, options = self._store, self._options
         if isinstance(selection, Selection):
             wanted = select.resolve(store, selection, reader)
-            names = select.resolver(store, reader, selection, refuse_lost=not wanted.metrics)
+            names = select.resolver(store, reader, selection, reject_lost=not wanted.metrics)
         else:
-            wanted, names = Wanted(selection), select.resolver(store, reader, None, refuse_lost=False)
+            wanted, names = Wanted(selection), select.resolver(store, reader, None, reject_lost=False)
         if wanted.metrics:
             yield from self._of_metrics(_SomeMetrics(wanted, reader), period, names)
             return

@@ -40,18 +40,18 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
         try:
             key_fields = parse_key(options, row.key)
         except ValueError as error:
-            yield _damage(row.table, row.key, str(error))
+            yield _corruption(row.table, row.key, str(error))
             continue
         if key_fields.base_s % SPAN_S:
-            yield _damage(row.table, row.key, f"base time {key_fields.base_s} is not a whole hour")
+            yield _corruption(row.table, row.key, f"base time {key_fields.base_s} is not a whole hour")
         yield from _series_findings(row, key_fields, maps, options)
         if is_sound:
             continue
         for message in read_row(row.cells).damage:
-            yield _damage(row.table, row.key, message)
+            yield _corruption(row.table, row.key, message)
         for annotation in read_annotations(options, row):
             if annotation.note is None:
-                yield _damage(row.table, row.key, annotation.damage)
+                yield _corruption(row.table, row.key, annotation.damage)
         yield from histograms.add(row)
     yield from histograms.findings()
 
@@ -73,10 +73,10 @@ def _series_findings(
     bucket = salt(options, key_fields.metric, key_fields.tail)
     if key_fields.salt != bucket:
         message = f"salt {key_fields.salt.hex()} is not that of the series, {bucket.hex()}"
-        yield _damage(row.table, row.key, f"{message}: another number of salt buckets?")
+        yield _corruption(row.table, row.key, f"{message}: another number of salt buckets?")
     for kind, uid in key_fields.uids:
         if (kind, uid) not in maps.names:
-            yield _damage(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
+            yield _corruption(row.table, row.key, f"UID {uid.hex()} of kind {kind} has no name")
 
 
 def _looked_through(rows: Iterable[Row]) -> Iterator[tuple[Row, bool]]:
@@ -99,14 +99,14 @@ def _global_findings(row: Row, options: OpenTsdbOptions) -> Iterator[Finding]:
     """What is wrong with a row of global annotations."""
     base_s = int.from_bytes(row.key[-4:], "big")
     if base_s % SPAN_S:
-        yield _damage(row.table, row.key, f"base time {base_s} is not a whole hour")
+        yield _corruption(row.table, row.key, f"base time {base_s} is not a whole hour")
     for annotation in read_annotations(options, row):
         if annotation.note is None:
-            yield _damage(row.table, row.key, annotation.damage)
+            yield _corruption(row.table, row.key, annotation.damage)
     other_columns = sum(not is_annotation(cell.qualifier) for cell in row.cells)
     if other_columns:
         text = f"a row of global annotations with {other_columns} columns that are none"
-        yield _damage(row.table, row.key, text)
+        yield _corruption(row.table, row.key, text)
 
 
 class _HistogramCounts:
@@ -118,7 +118,7 @@ class _HistogramCounts:
         self._first: Row | None = None
 
     def add(self, row: Row) -> Iterator[Finding]:
-        """Counts the histograms of a row; an empty one is damage."""
+        """Counts the histograms of a row; an empty one is corruption."""
         values = [cell for cell in row.cells if is_histogram(cell.qualifier)]
         self._rows += bool(values)
         for cell in values:
@@ -127,7 +127,7 @@ class _HistogramCounts:
                 self._ids[cell.value[0]] += 1
             else:
                 text = f"histogram {cell.qualifier.hex()}: empty, so without the id of a codec"
-                yield _damage(row.table, row.key, text)
+                yield _corruption(row.table, row.key, text)
 
     def findings(self) -> Iterator[Finding]:
         """One note on all histograms."""
@@ -137,5 +137,5 @@ class _HistogramCounts:
             yield Finding(Severity.NOTE, self._first.table, self._first.key, text)
 
 
-def _damage(table: str, key: bytes, text: str) -> Finding:
-    return Finding(Severity.DAMAGE, table, key, text)
+def _corruption(table: str, key: bytes, text: str) -> Finding:
+    return Finding(Severity.CORRUPT, table, key, text)

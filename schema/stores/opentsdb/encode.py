@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import cell_fragments
 from timebeam.schema.core.batches import run_starts
 from timebeam.schema.core.points import PointBatch, SeriesKey
@@ -37,7 +37,7 @@ def encode(
     >>> points = [(Series.of("m", {"host": "a"}), 1356998460_000, False, value) for value in (1, 127)]
     >>> key = SeriesKey(bytes.fromhex("000004"), bytes.fromhex("000001000001"))
     >>> options, batch = OpenTsdbOptions(), PointBatch.of(points, arrival_ms=9000)
-    >>> (row,) = encode(batch, [key], "tsdb", options).fragments  # of one instant the later point
+    >>> (row,) = encode(batch, [key], "tsdb", options).fragments  # of one time the later point
     >>> (cell,) = cell_columns(SlotPoints.of([[row.packed]]), Packing.POINTS).cells(0)
     >>> row.key.hex(), cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
     ('00000450e22700000001000001', '03c0', 9000, '7f')
@@ -54,9 +54,9 @@ def encode(
     offsets = batch.times_ms - hours * _SPAN_MS
     elements = _elements(batch, offsets, options.decimals)
     slots = elements.codes.astype(np.int64)
-    instants, bits = offsets, _OFFSET_BITS
-    if options.is_event_time:  # keep all values of an instant whose columns differ: reading chooses
-        instants, bits = (
+    times, bits = offsets, _OFFSET_BITS
+    if options.is_event_time:  # keep all values of a time whose columns differ: reading chooses
+        times, bits = (
             (offsets << 5) | (batch.in_ms.astype(np.int64) << 4) | (slots & 0xF),
             _OFFSET_BITS + 5,
         )
@@ -69,10 +69,10 @@ def encode(
             np.int64
         )
         slots = np.where(is_histogram, qualifiers | cell_fragments.HIGH, slots)
-        instants = np.where(is_histogram, (offsets << 1) | batch.in_ms | (1 << bits + 1), instants)
+        times = np.where(is_histogram, (offsets << 1) | batch.in_ms | (1 << bits + 1), times)
         bits += 2
     rows = _row_numbers(batch, hours)
-    order = _sorted_columns(_columns_of(rows, batch.arrivals_ms), instants, bits)
+    order = _sorted_columns(_columns_of(rows, batch.arrivals_ms), times, bits)
     rows = rows[order]
     bounds = np.append(run_starts(rows), len(rows))
     values = el.value_bytes(elements.take(order))
@@ -104,7 +104,7 @@ def _with_payloads(
 
 
 def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
-    """(the points that the layout can hold, the refusals of the others)."""
+    """(the points that the layout can hold, the rejections of the others)."""
     bad_time = (batch.times_ms < 0) | (batch.times_ms > _LAST_MS)
     bad_value = (batch.kinds == Kind.FLOAT) & ~np.isfinite(batch.bits.view(np.float64))
     no_number = (batch.kinds > Kind.FLOAT) & (batch.kinds != Kind.HISTOGRAM)
@@ -112,14 +112,14 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     if not bad.any():
         return batch, []
 
-    def why(point: int) -> RefusedError:
+    def why(point: int) -> RejectedError:
         if bad_time[point]:
-            return RefusedError(Reason.TIMESTAMP_OUT_OF_RANGE, "base times are unsigned 32-bit seconds")
+            return RejectedError(Reason.TIMESTAMP_OUT_OF_RANGE, "base times are unsigned 32-bit seconds")
         if no_number[point]:
-            return RefusedError(Reason.VALUE_NOT_STORABLE, "OpenTSDB stores numbers and histograms only")
-        return RefusedError(Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite")
+            return RejectedError(Reason.VALUE_NOT_STORABLE, "OpenTSDB stores numbers and histograms only")
+        return RejectedError(Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite")
 
-    return batch.take(np.flatnonzero(~bad)), batch.refuse(np.flatnonzero(bad), why, Stage.ENCODE)
+    return batch.take(np.flatnonzero(~bad)), batch.reject(np.flatnonzero(bad), why, Stage.ENCODE)
 
 
 def _row_numbers(batch: PointBatch, hours: Int64s) -> Int64s:

@@ -42,7 +42,7 @@ class OpenTsdbCellTime(enum.StrEnum):
     """What the timestamps of cells are."""
 
     ARRIVAL = "arrival"
-    """The arrival of the point: the newest cell wins an instant."""
+    """The arrival of the point: the newest cell wins a time."""
     EVENT = "event"
     """The time of the point (tsd.storage.use_otsdb_timestamp): the greatest or smallest value wins."""
 
@@ -67,12 +67,12 @@ class OpenTsdbOptions:
       max_tags: tags that a written series may have: tsd.storage.max_tags, see `MAX_TAGS`.
       decimals: see `Decimals`.
       cell_time: see `OpenTsdbCellTime`.
-      use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of an instant wins,
+      use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of a time wins,
         else the smallest.
       names: see `Names`.
       archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
       marked_since: a UTC day: all writers mark the hours of points from it on; empty if some do not.
-      overflow: what happens to series of more than `max_tags` tags; None: they are refused.
+      overflow: what happens to series of more than `max_tags` tags; None: they are rejected.
     """
 
     table_prefix: str = ""

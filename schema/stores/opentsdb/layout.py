@@ -15,7 +15,7 @@ from timebeam.schema.archive.archive_rows import remove_points as remove_archive
 from timebeam.schema.archive.keys import parse_key as parse_archive_key
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Floats
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
@@ -147,8 +147,8 @@ class OpenTsdb(Archivable):
     def uids(self) -> UidSpec:
         return UidSpec(self.uid_table, {kind: self.options.uid_width(kind) for kind in uid_table.KINDS})
 
-    def refuse(self, series: Series) -> RefusedError | None:
-        return uid_table.refuse_series(self._reduced(series), self.options.max_tags, self.options.names)
+    def reject(self, series: Series) -> RejectedError | None:
+        return uid_table.reject_series(self._reduced(series), self.options.max_tags, self.options.names)
 
     def _reduced(self, series: Series) -> Series:
         """The series as it is stored; see `Overflow`."""
@@ -206,7 +206,7 @@ class OpenTsdb(Archivable):
         )
 
     def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
-        """A row that removes its instants from existing cells of the row that are not newer than its own."""
+        """A row that removes its times from existing cells of the row that are not newer than its own."""
         return rewrite_row.replacing_row(row, existing, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:

@@ -70,7 +70,7 @@ class TsMeta:
         """The stored bytes (TSMeta.getStorageJSON).
 
         Raises:
-          RefusedError: a string has half a surrogate pair.
+          RejectedError: a string has half a surrogate pair.
         """
         return java_text.to_bytes(
             (
@@ -93,7 +93,7 @@ class TsMeta:
         """Reads the cell in the row of a TSUID, members in any order.
 
         Raises:
-          ValueError: it is damaged, or belongs to another series.
+          ValueError: it is corrupt, or belongs to another series.
         """
         members = java_text.StoredJson(raw)
         text = members.text("tsuid")
@@ -168,7 +168,7 @@ class UidMeta:
         """The stored bytes (UIDMeta.getStorageJSON).
 
         Raises:
-          RefusedError: a string has half a surrogate pair.
+          RejectedError: a string has half a surrogate pair.
         """
         return java_text.to_bytes(
             (
@@ -186,7 +186,7 @@ class UidMeta:
         """Reads the cell of a kind, members in any order.
 
         Raises:
-          ValueError: it is damaged, or belongs to another kind.
+          ValueError: it is corrupt, or belongs to another kind.
         """
         members = java_text.StoredJson(raw)
         name = members.text("type")
@@ -277,7 +277,7 @@ def _listed(
 
 
 def _with_meta(row: Row, series: Series) -> Listed:
-    """A series with the metadata of its row; raises ValueError if a cell is damaged."""
+    """A series with the metadata of its row; raises ValueError if a cell is corrupt."""
     cells = {cell.qualifier: cell.value for cell in row.cells if cell.family == FAMILY}
     document, counter = cells.get(DOCUMENT), cells.get(COUNTER)
     created_s = None if document is None else TsMeta.from_bytes(row.key, document).created

@@ -210,7 +210,7 @@ class DecodedRollups:
       starts_s: int64[n], the starts of their intervals.
       kinds, bits: as in `PointBatch`.
       timestamps_ms: int64[n], of the cells.
-      damage: what could not be read, in words.
+      corruption: what could not be read, in words.
     """
 
     ids: Int64s
@@ -231,15 +231,15 @@ def decode_rollups(
     """
     valid_ids, most = frozenset(aggregation_ids.values()), interval.row_intervals
     good: list[tuple[int, bytes, int, bytes, bytes]] = []  # timestamp, qualifier, id, offset and flags, value
-    damage = []
+    corruption = []
     for cell in cells:
         qualifier = cell.qualifier
         number = (
             qualifier[0] if len(qualifier) == ROLLUP_BYTES else _id_of_name(qualifier[:-2], aggregation_ids)
         )
-        why = _damage(cell, number, valid_ids, most)
+        why = _corruption(cell, number, valid_ids, most)
         if why:
-            damage.append(f"column {qualifier[:16].hex()}: {why}")
+            corruption.append(f"column {qualifier[:16].hex()}: {why}")
         else:
             good.append((cell.timestamp_ms, qualifier, number, qualifier[-2:], cell.value))
     good.sort()
@@ -259,7 +259,7 @@ def decode_rollups(
     bits, kinds, _ = codes.take(order[last]).values()
     timestamps = np.array([cell_fields[0] for cell_fields in good], np.int64)[order[last]]
     starts = base_s + offsets[last] * interval.seconds
-    return DecodedRollups(ids[last], starts, kinds, bits, timestamps, damage)
+    return DecodedRollups(ids[last], starts, kinds, bits, timestamps, corruption)
 
 
 def _id_of_name(prefix: bytes, aggregation_ids: Mapping[str, int]) -> int:
@@ -269,7 +269,7 @@ def _id_of_name(prefix: bytes, aggregation_ids: Mapping[str, int]) -> int:
     return aggregation_ids.get(prefix[:-1].decode("iso-8859-1").lower(), -1)
 
 
-def _damage(cell: Cell, number: int, valid_ids: frozenset[int], row_intervals: int) -> str:
+def _corruption(cell: Cell, number: int, valid_ids: frozenset[int], row_intervals: int) -> str:
     """Why a cell is not a rollup; empty if it is one."""
     if number not in valid_ids:
         return "no aggregator of the configuration has this id or name"

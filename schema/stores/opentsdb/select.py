@@ -75,7 +75,7 @@ def series_of(options: OpenTsdbOptions, uids: str, row: Row, reader: Reader) -> 
       ValueError: the key is not one of a data row, or a UID has no name.
     """
     tsuid = keys.tsuid_of_key(options, row.key)[0]
-    names = SeriesResolver(options, uids, reader, refuse_lost=True)
+    names = SeriesResolver(options, uids, reader, reject_lost=True)
     (selected,) = names.selected([(row, tsuid, None)])
     if isinstance(selected, Finding):
         raise ValueError(selected.text)
@@ -105,7 +105,7 @@ def select(
     """
     options, period = layout.options, (selection.start_ms, selection.end_ms)
     wanted = resolve(layout, selection, reader)
-    names = resolver(layout, reader, selection, refuse_lost=selection.metric is None)
+    names = resolver(layout, reader, selection, reject_lost=selection.metric is None)
     rows = scan(options, table, wanted, keys.bases(*period) if bases_s is None else bases_s, layout.leading)
     in_period = data_rows(options, dataclasses.replace(rows, columns=columns), period, reader)
     yield from with_series(layout, in_period, wanted, names)
@@ -122,17 +122,17 @@ def select_metrics(
     """
     wanted = Wanted(metrics)
     rows = scan(layout.options, layout.data_table, wanted, keys.bases(*period), layout.leading)
-    names = resolver(layout, reader, None, refuse_lost=False)
+    names = resolver(layout, reader, None, reject_lost=False)
     yield from with_series(layout, data_rows(layout.options, rows, period, reader), wanted, names)
 
 
 def resolver(
-    layout: OpenTsdb, reader: Reader, selection: Selection | None, *, refuse_lost: bool
+    layout: OpenTsdb, reader: Reader, selection: Selection | None, *, reject_lost: bool
 ) -> SeriesResolver:
     """What finds the series of rows; see `SeriesResolver`."""
-    refuse_ambiguous = None if selection is None else selection.refuse_ambiguous
+    reject_ambiguous = None if selection is None else selection.reject_ambiguous
     return SeriesResolver(
-        layout.options, layout.uid_table, reader, refuse_lost=refuse_lost, refuse_ambiguous=refuse_ambiguous
+        layout.options, layout.uid_table, reader, reject_lost=reject_lost, reject_ambiguous=reject_ambiguous
     )
 
 

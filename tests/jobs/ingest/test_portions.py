@@ -123,14 +123,14 @@ def test_an_instant_is_in_one_column(
     flags = ("--format=opentsdb-json", f"--bigtable_writer={writer}", "--auto_create_metrics")
     with small_portions():
         ingest(tmp_path, *store.flags, *flags, "--input", *paths)
-    instants: collections.Counter[tuple[bytes, int]] = collections.Counter()
+    times: collections.Counter[tuple[bytes, int]] = collections.Counter()
     for row in store.rows():
         for cell in row.cells:
             for code in split_qualifiers(cell.qualifier).tolist():
                 offset_ms = (code & 0x0FFFFFC0) >> 6 if code >= 0xF0000000 else (code >> 4) * 1000
-                instants[row.key, offset_ms] += 1
-    assert len(instants) > 300
-    assert set(instants.values()) == {1}
+                times[row.key, offset_ms] += 1
+    assert len(times) > 300
+    assert set(times.values()) == {1}
 
 
 def test_in_the_order_of_time_no_row_is_read(

@@ -15,7 +15,7 @@ from tests.support.points import BASE_S
 from tests.support.processes.streams import letters, stream
 from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.series.series_limits import MetricLimit, SeriesLimits, counts_table
 from timebeam.transforms.bigtable.create_tables import create_tables
@@ -173,17 +173,17 @@ def test_workers_count_together(bigtable: tuple[str, str], prefix: str) -> None:
     limiter = SeriesLimiter(store.target, store.layout, limits, table, with_meta=False, dry_run=False)
     states = [LimitState(1000), LimitState(1000)]
 
-    def refusals(worker: int, numbers: range) -> dict[Series, RefusedError]:
+    def rejections(worker: int, numbers: range) -> dict[Series, RejectedError]:
         series = [Series.of("m", {"user": f"u{number}"}) for number in numbers]
-        return limiter.refusals(states[worker], dict.fromkeys(series), batch_of(series))
+        return limiter.rejections(states[worker], dict.fromkeys(series), batch_of(series))
 
-    assert not refusals(0, range(20))
-    assert not refusals(1, range(20, 30))
-    assert not refusals(1, range(10, 20))  # twice in the sum, once in the union
+    assert not rejections(0, range(20))
+    assert not rejections(1, range(20, 30))
+    assert not rejections(1, range(10, 20))  # twice in the sum, once in the union
     for state in states:
         limiter.merge(state)
         state.merged_s = -1000.0  # so that it looks again before it decides
-    refused = refusals(0, range(30, 31)) | refusals(1, range(31, 32))
+    refused = rejections(0, range(30, 31)) | rejections(1, range(31, 32))
     assert [error.reason for error in refused.values()] == [Reason.SERIES_LIMIT] * 2
     assert "it has 30 series; tag key user has 30 values" in next(iter(refused.values())).message
     assert not any(state.changed for state in states)

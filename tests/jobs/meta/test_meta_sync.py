@@ -65,8 +65,8 @@ def plain_sync(store: Store, work: Workload) -> list[MetaCell]:
 
 
 def points_of(work: Workload) -> dict[SeriesName, int]:
-    instants = {(point.series, point.time_ms) for point in work.points}
-    return {one: sum(series == one for series, _ in instants) for one, _ in instants}
+    times = {(point.series, point.time_ms) for point in work.points}
+    return {one: sum(series == one for series, _ in times) for one, _ in times}
 
 
 @pytest.mark.parametrize("options", long_after(2, OPTIONS))

@@ -293,7 +293,7 @@ def test_copies_and_replays_carry_escaped_names(
 ) -> None:
     source = AnyStore.create(bigtable, prefix, "opentsdb")
     ingest(source, "prometheus-remote-write", [Published(snappy(ENCODERS[1](SERIES)), T)], tmp_path)
-    sink, refusing = (AnyStore.create(bigtable, f"{prefix}{name}", "opentsdb") for name in ("b-", "c-"))
+    sink, rejecting = (AnyStore.create(bigtable, f"{prefix}{name}", "opentsdb") for name in ("b-", "c-"))
 
     def copy(store: AnyStore, *flags: str) -> Ran:
         return timebeam(
@@ -312,9 +312,9 @@ def test_copies_and_replays_carry_escaped_names(
     assert queried(sink, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
     listed = timebeam("suggest", "metrics", "", *sink.flags, "--names=escape", "--output=json")
     assert sorted(json.loads(listed.out)) == sorted(labels["__name__"] for labels, _ in SERIES)
-    assert copy(refusing, "--to_names=refuse").code == 1
+    assert copy(rejecting, "--to_names=refuse").code == 1
     letters = sorted(tmp_path.glob("copied*"))[-1]
-    assert refusing.cells() == set()
+    assert rejecting.cells() == set()
     # What was refused there can be replayed to tables that become escaped so.
     third = AnyStore.create(bigtable, f"{prefix}d-", "opentsdb")
     replay = ("replay", letters, "--format=opentsdb-json", "--auto_create_metrics", "--names=escape")

@@ -26,7 +26,7 @@ from tests.support.stored import Store
 from timebeam.schema.core.points import Series
 from timebeam.schema.query.choose_rollups import overlapping
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.changed_hours import day_key, hours_note, read_days, touched_table
+from timebeam.transforms.rollup.changed_hours import changed_hours_table, day_key, hours_note, read_days
 from timebeam.transforms.rollup.hour_leases import LeaseRow, claim, release
 
 END = DAY + 24 * HOUR - 1
@@ -74,7 +74,7 @@ def test_marked_and_leased_hours_are_read_from_points(store: Store, config: Path
     assert from_points(store, config) == parts
     assert from_points(store, config, "--aggregator=none", "--downsample=1d-sum") == ["28T00 to 29T00"]
     follow(store, config)
-    table, key = touched_table(store.layout).name, day_key(b"\0\0\1", DAY)
+    table, key = changed_hours_table(store.layout).name, day_key(b"\0\0\1", DAY)
     assert from_points(store, config) == []
     note = hours_note([DAY + 2 * HOUR, DAY + 3 * HOUR])
     (lease,) = claim(store.target, table, [LeaseRow(key, None, ())], -1, {key: note})

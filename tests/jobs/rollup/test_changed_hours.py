@@ -37,12 +37,12 @@ from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.read.table_reader import scan_table
 from timebeam.transforms.rollup import changed_hours
 from timebeam.transforms.rollup.changed_hours import (
-    HourMark,
-    TouchedMarker,
-    clear_marks,
-    read_marks,
-    touched_ranges,
-    touched_table,
+    ChangedHour,
+    ChangedHoursWriter,
+    changed_hours_table,
+    changed_ranges,
+    clear_hours,
+    read_changed_hours,
 )
 from timebeam.transforms.rollup.hour_leases import DEAD_MS
 
@@ -80,8 +80,8 @@ def send_late(store: Store, folder: Path, points: Points, age: int, *more: str) 
     ingest(folder, *store.flags, *flags, "--input", path)
 
 
-def marks(store: Store) -> list[HourMark]:
-    return list(read_marks(store.target, store.layout))
+def marks(store: Store) -> list[ChangedHour]:
+    return list(read_changed_hours(store.target, store.layout))
 
 
 def hours_of(points: Points) -> set[int]:
@@ -158,11 +158,11 @@ def test_a_mark_that_changed_meanwhile_stays(store: Store, config: Path, tmp_pat
     send_late(store, tmp_path, {key: 1 for key in sorted(points)[:3] if not key[1] % 1000} or points, 2)
     old = marks(store)
     send_late(store, tmp_path, {key: 2 for key in sorted(points)[:3] if not key[1] % 1000} or points, 3)
-    clear_marks(store.target, store.layout, old)
+    clear_hours(store.target, store.layout, old)
     assert {(mark.metric, mark.start_s) for mark in marks(store)} == {
         (mark.metric, mark.start_s) for mark in old
     }
-    clear_marks(store.target, store.layout, marks(store))
+    clear_hours(store.target, store.layout, marks(store))
     assert marks(store) == []
 
 
@@ -186,7 +186,7 @@ def test_every_writer_marks_before_and_after(
 
     def clear() -> None:
         cleared.append(marks(store))
-        clear_marks(store.target, store.layout, cleared[-1])
+        clear_hours(store.target, store.layout, cleared[-1])
 
     def plan(call: Call) -> Do | None:
         table = call.request[2 : 2 + call.request[1]].decode()
@@ -216,22 +216,22 @@ def test_a_mark_of_a_writer_whose_clock_is_behind_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two writers mark one hour; the second one's clock is a day behind, and stands still."""
-    marker, hour = TouchedMarker(store.layout), [(b"\0\0\1", DAY)]
-    marker.mark(store.target, hour, stored=True)
+    hours_writer, hour = ChangedHoursWriter(store.layout), [(b"\0\0\1", DAY)]
+    hours_writer.mark(store.target, hour, stored=True)
     read = marks(store)
-    behind = changed_hours._MarkWriter()
+    behind = changed_hours._HourWriter()
     monkeypatch.setattr(changed_hours, "_WRITER", behind)
     monkeypatch.setattr(changed_hours, "time", types.SimpleNamespace(time=lambda: 1_600_000_000.0))
-    marker.mark(store.target, hour, stored=True)
-    clear_marks(store.target, store.layout, read)
+    hours_writer.mark(store.target, hour, stored=True)
+    clear_hours(store.target, store.layout, read)
     (mark,) = marks(store)
     column = behind.column(DAY)
     assert mark.times_ms == ((column, 1_600_000_000_000),)
-    marker.mark(store.target, hour, stored=True)
-    clear_marks(store.target, store.layout, [mark])
+    hours_writer.mark(store.target, hour, stored=True)
+    clear_hours(store.target, store.layout, [mark])
     (mark,) = marks(store)
     assert mark.times_ms == ((column, 1_600_000_000_001),)
-    clear_marks(store.target, store.layout, [mark])
+    clear_hours(store.target, store.layout, [mark])
     assert marks(store) == []
 
 
@@ -244,7 +244,7 @@ def test_a_mark_of_a_writer_whose_clock_is_behind_stays(
 )
 def test_rows_from_before_the_first_release_are_refused(store: Store, config: Path, row: Row) -> None:
     """Such a row was named by an hour: read as the row of a day, it would mark other hours."""
-    table = touched_table(store.layout).name
+    table = changed_hours_table(store.layout).name
     write_all(store.target, table, [row._replace(table=table)])
     ran = rollup(store, config, "--touched")
     assert (ran.code, ran.out) == (1, "")
@@ -338,8 +338,8 @@ def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
     ),
 )
 def test_ranges_have_all_intervals_of_the_hours_and_each_mark_once(found, lengths):
-    given_marks = [HourMark(metric, DAY + hour * HOUR, ()) for metric, hour in found]
-    ranges = touched_ranges(given_marks, lengths)
+    given_marks = [ChangedHour(metric, DAY + hour * HOUR, ()) for metric, hour in found]
+    ranges = changed_ranges(given_marks, lengths)
     assert {mark for one in ranges for mark in one.marks} == set(given_marks)
     assert sum(len(one.marks) for one in ranges) == len(given_marks)
     assert all(before.end_s <= after.start_s for before, after in itertools.pairwise(ranges))
@@ -358,16 +358,16 @@ def test_ranges_have_all_intervals_of_the_hours_and_each_mark_once(found, length
 
 def test_a_mark_is_open_while_a_request_of_its_hour_is_under_way(store: Store) -> None:
     """Two requests of one process overlap; a follower may delete the mark when both are stored."""
-    marker, hour, other = TouchedMarker(store.layout), (b"\0\0\1", DAY), (b"\0\0\1", DAY + HOUR)
+    hours_writer, hour, other = ChangedHoursWriter(store.layout), (b"\0\0\1", DAY), (b"\0\0\1", DAY + HOUR)
 
     def still_open() -> list[bool]:
         return [bool(mark.open) and not mark.settled(0).times_ms for mark in marks(store)]
 
-    marker.mark(store.target, [hour, other], stored=False)
+    hours_writer.mark(store.target, [hour, other], stored=False)
     assert still_open() == [True, True]
-    marker.mark(store.target, [hour], stored=False)
-    marker.mark(store.target, [hour, other], stored=True)
+    hours_writer.mark(store.target, [hour], stored=False)
+    hours_writer.mark(store.target, [hour, other], stored=True)
     assert still_open() == [True, False]
     assert all(mark.settled(mark.times_ms[0][1] + DEAD_MS) == mark for mark in marks(store))
-    marker.mark(store.target, [hour], stored=True)
+    hours_writer.mark(store.target, [hour], stored=True)
     assert still_open() == [False, False]

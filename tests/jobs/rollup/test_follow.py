@@ -38,13 +38,13 @@ from timebeam.schema.core.rows import Deletion
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.write import marked
+from timebeam.transforms.ingest.write import hours_written
 from timebeam.transforms.opentsdb import merge_uids as merge_module
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup import changed_hours as touched_module
 from timebeam.transforms.rollup import hour_leases as lease_module
-from timebeam.transforms.rollup.changed_hours import TouchedMarker, read_days
+from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter, read_days
 from timebeam.transforms.rollup.hour_leases import DEAD_MS
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
 
@@ -205,7 +205,7 @@ def test_a_merge_of_names_carries_marks_to_the_other_metric(
     send(store, tmp_path, {(m, DAY): 1, (m, DAY + HOUR): 2, (n, DAY + 2 * HOUR): 3})
     follow(store, config)
     row = next(row for row in store.rows() if row.key.startswith(METRIC + DAY.to_bytes(4, "big")))
-    with marked(store.target, TouchedMarker(store.layout), [row]):
+    with hours_written(store.target, ChangedHoursWriter(store.layout), [row]):
         write_all(store.target, row.table, [row._replace(cells=[], deleted=deletions(row.cells))])
     merge = ("names", "merge", "metrics", "m", "n", *store.flags, "--rollup_config", config, "--yes")
     ran = timebeam(*merge)
@@ -224,13 +224,13 @@ def test_a_merge_of_names_that_takes_hours_keeps_its_marks(
     send(store, tmp_path, {(m, DAY): 1, (m, DAY + HOUR): 2, (n, DAY + 72 * HOUR): 3})
     follow(store, config)
     row = next(row for row in store.rows() if row.key.startswith(METRIC + DAY.to_bytes(4, "big")))
-    with marked(store.target, TouchedMarker(store.layout), [row]):
+    with hours_written(store.target, ChangedHoursWriter(store.layout), [row]):
         write_all(store.target, row.table, [row._replace(cells=[], deleted=deletions(row.cells))])
     ago_s, read_rows, tables = 7200, merge_module.read_rows, set[str]()
     for module in (touched_module, merge_module):
         clock = types.SimpleNamespace(time=lambda: time.time() - ago_s, monotonic=lambda: time.time() - ago_s)
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(touched_module, "_WRITER", touched_module._MarkWriter())
+    monkeypatch.setattr(touched_module, "_WRITER", touched_module._HourWriter())
 
     def slow(target: Any, table: str, keys: Any) -> Any:
         nonlocal ago_s
@@ -276,7 +276,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in (lease_module, touched_module):
         monkeypatch.setattr(module, "time", types.SimpleNamespace(time=clock.time))
-    monkeypatch.setattr(touched_module, "_WRITER", touched_module._MarkWriter())
+    monkeypatch.setattr(touched_module, "_WRITER", touched_module._HourWriter())
     return clock
 
 
@@ -289,7 +289,7 @@ class Model:
 
     def __init__(self, store: Store, config: Path, clock: Clock, seed: int) -> None:
         self.store, self.clock, self.rng = store, clock, random.Random(seed)
-        self.writers = [touched_module._MarkWriter() for _ in range(2)]
+        self.writers = [touched_module._HourWriter() for _ in range(2)]
         self.points: dict[tuple[bytes, int], int] = {}
         self.hours: dict[tuple[bytes, int], int] = {}
         self.days: dict[bytes, dict[int, int]] = {}
@@ -301,20 +301,20 @@ class Model:
     def writer(self) -> Iterator[None]:
         """Changes a point, in one of two processes."""
         changed = {(self.rng.choice((METRIC, OTHER)), DAY + self.rng.choice(HOURS) * HOUR)}
-        marker, column = TouchedMarker(self.store.layout), self.rng.choice(self.writers)
+        hours_writer, column = ChangedHoursWriter(self.store.layout), self.rng.choice(self.writers)
         for step in range(3):
             if step == 1:
                 self.points.update(dict.fromkeys(changed, self.rng.randrange(10**9)))
             else:
                 touched_module._WRITER, before = column, touched_module._WRITER
-                marker.mark(self.store.target, changed, stored=step == 2)
+                hours_writer.mark(self.store.target, changed, stored=step == 2)
                 touched_module._WRITER = before
             yield
 
     def follower(self) -> Iterator[None]:
         """One round."""
         rounds = Rounds(self.rollup, QUIET_S * 1000, LEASE_S, 1000)
-        column = touched_module._MarkWriter()
+        column = touched_module._HourWriter()
         now_ms = int(self.clock.time() * 1000)
         due = rounds.due(now_ms)
         yield
@@ -394,7 +394,7 @@ def run_model(store: Store, config: Path, clock: Clock, seed: int) -> int:
         clock.now_s += 2 * HOUR
         for _ in model.follower():
             model.check()
-    assert list(scan_table(store.target, touched_module.touched_table(store.layout).name)) == []
+    assert list(scan_table(store.target, touched_module.changed_hours_table(store.layout).name)) == []
     model.check()
     return used
 
@@ -415,7 +415,7 @@ def test_no_order_of_steps_shows_a_stale_rollup(
 def test_a_day_with_refused_rows_waits_longer_each_time(store: Store, config: Path, clock: Clock) -> None:
     rounds = Rounds(Model(store, config, clock, 1).rollup, 0, LEASE_S, 1000)
     for metric in (METRIC, OTHER):
-        TouchedMarker(store.layout).mark(store.target, [(metric, DAY)], stored=True)
+        ChangedHoursWriter(store.layout).mark(store.target, [(metric, DAY)], stored=True)
 
     def taken() -> list[bytes]:
         now_ms = clock.now_s * 1000
@@ -440,12 +440,12 @@ def model(store: Store, config: Path, clock: Clock) -> Model:
 def stale(model: Model) -> Iterator[None]:
     """A follower that stalls before it writes 1; another one has rolled up the correction 2 meanwhile."""
     store, clock = model.store, model.clock
-    marker, hour = TouchedMarker(store.layout), STALE_HOUR
+    hours_writer, hour = ChangedHoursWriter(store.layout), STALE_HOUR
 
     def put(value: int) -> None:
-        marker.mark(store.target, [hour], stored=False)
+        hours_writer.mark(store.target, [hour], stored=False)
         model.points[hour] = value
-        marker.mark(store.target, [hour], stored=True)
+        hours_writer.mark(store.target, [hour], stored=True)
         clock.now_s += QUIET_S + 1
 
     put(1)
@@ -496,10 +496,10 @@ def test_a_follower_that_is_killed_after_a_stale_write(model: Model) -> None:
 def test_a_follower_that_is_killed_with_a_lease_of_hours_without_marks(model: Model) -> None:
     """Another one has rolled up what it read the marks of; its lease does not stay in the table."""
     store, clock = model.store, model.clock
-    marker = TouchedMarker(store.layout)
-    marker.mark(store.target, [STALE_HOUR], stored=False)
+    hours_writer = ChangedHoursWriter(store.layout)
+    hours_writer.mark(store.target, [STALE_HOUR], stored=False)
     model.points[STALE_HOUR] = 1
-    marker.mark(store.target, [STALE_HOUR], stored=True)
+    hours_writer.mark(store.target, [STALE_HOUR], stored=True)
     clock.now_s += QUIET_S + 1
     killed = model.follower()
     next(killed)  # it has read the marks

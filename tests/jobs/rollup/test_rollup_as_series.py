@@ -16,7 +16,7 @@ from tests.support.plain.rollup_day import WRITES, Points, points_of
 from tests.support.plain.rollup_series import HOUR, Place
 from tests.support.processes.killed import run_and_kill
 from timebeam.schema.core.points import Series
-from timebeam.transforms.rollup.changed_hours import read_marks
+from timebeam.transforms.rollup.changed_hours import read_changed_hours
 
 DAY = 1_772_236_800  # 2026-02-28
 
@@ -137,14 +137,14 @@ def test_all_marks_stay_if_bigtable_refuses_a_row(place: Place, emulator: str) -
     places = [(Series.of(metric, {"host": "a"}), DAY * 1000) for metric in ("sys.a", "sys.b")]
     place.send(dict.fromkeys(places, 1.0), 1, "--mark_touched")
     layout = place.layout("")
-    marks = list(read_marks(place.target, layout))
+    marks = list(read_changed_hours(place.target, layout))
     fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: b"sys.a.1h.sum\0" in key)
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
         ran = place.rollup("--touched")
     assert json.loads(ran.out)["refused"].keys() == {"write-refused"}
-    assert (len(marks), list(read_marks(place.target, layout))) == (2, marks)
+    assert (len(marks), list(read_changed_hours(place.target, layout))) == (2, marks)
     assert place.rollup("--touched").code == 0
-    assert not list(read_marks(place.target, layout))
+    assert not list(read_changed_hours(place.target, layout))
 
 
 @kairosdb
@@ -161,11 +161,11 @@ def test_touched_hours(place: Place) -> None:
     points = storable(points_of(rng, DAY, 4) | points_of(rng, DAY - 24 * HOUR, 4), place.name)
     place.send(points, 1, "--mark_touched")
     target, layout = place.target, place.layout("")
-    marked = {(mark.metric.decode(), mark.start_s) for mark in read_marks(target, layout)}
+    marked = {(mark.metric.decode(), mark.start_s) for mark in read_changed_hours(target, layout)}
     assert marked == {(series.metric, at // 1000 // HOUR * HOUR) for series, at in points}
     assert place.rollup("--touched").code == 0
     place.check(points)
-    assert list(read_marks(target, layout)) == []
+    assert list(read_changed_hours(target, layout)) == []
     first = place.dump()
     late = storable(
         {key: 3 for key in sorted(points) if key[0].metric == "sys.m1" and key[1] % 7 == 0}, place.name
@@ -183,7 +183,7 @@ def test_touched_hours(place: Place) -> None:
     # KairosDB keeps an integer and a decimal of one instant in two rows: the corrections may be read twice.
     assert len(of_metric) <= read <= len(of_metric) + len(late)
     place.check(points)
-    assert list(read_marks(target, layout)) == []
+    assert list(read_changed_hours(target, layout)) == []
     assert "no late points" in place.rollup("--touched").err
 
 

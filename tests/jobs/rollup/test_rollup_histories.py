@@ -27,7 +27,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.keys import row_key
 from timebeam.transforms.read.table_reader import scan_table
-from timebeam.transforms.rollup.changed_hours import TouchedMarker, read_marks
+from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter, read_changed_hours
 
 HOUR, DAY = 3600, 86_400
 FIRST_DAYS = {  # clocks change in some of these histories, months end in others
@@ -257,10 +257,10 @@ class History:
         """Changes that are marked: every hour of which a complete interval is there."""
         changes = self.change(first_s, now_s)
         layout, target = self.store.layout, self.store.target
-        marker = TouchedMarker(layout)
-        marker.mark(target, marker.hours(self.write(changes)), stored=True)
+        hours_writer = ChangedHoursWriter(layout)
+        hours_writer.mark(target, hours_writer.hours(self.write(changes)), stored=True)
         uids = {name.text: uid for name, uid in self.uids.items() if name.kind == "metrics"}
-        marks = {(mark.metric, mark.start_s) for mark in read_marks(target, layout)}
+        marks = {(mark.metric, mark.start_s) for mark in read_changed_hours(target, layout)}
         for series, at in changes:
             over = [
                 name
@@ -274,10 +274,10 @@ class History:
         """A run of what was marked: of the marked hours all that is over is made of the points there are."""
         layout, target = self.store.layout, self.store.target
         metrics = {uid: name.text for name, uid in self.uids.items() if name.kind == "metrics"}
-        marks = [mark for mark in read_marks(target, layout) if mark.start_s + HOUR <= now_s]
+        marks = [mark for mark in read_changed_hours(target, layout) if mark.start_s + HOUR <= now_s]
         fresh = set(self._over(((metrics[mark.metric], mark.start_s) for mark in marks), now_s))
         self.run(now_s, "--touched")
-        assert all(mark.start_s + HOUR > now_s for mark in read_marks(target, layout))
+        assert all(mark.start_s + HOUR > now_s for mark in read_changed_hours(target, layout))
         stored = self.stored()
         assert self.foreign.items() <= stored.items()
         for where in sorted({*self.columns, *fresh, *self._meeting(marks, metrics, now_s)}):

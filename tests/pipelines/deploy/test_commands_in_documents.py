@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.house.parsers import refusal
+from tests.support.house.parsers import rejection
 from timebeam.pipelines.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,12 +60,12 @@ def test_commands_of_documents(path: Path) -> None:
     wrong = []
     for command in commands(path.read_text("utf-8")):
         found = words(command)
-        why = refusal(found) if found else None
+        why = rejection(found) if found else None
         if why:
             wrong.append(f"{command}\n  {why.strip().splitlines()[-1]}")
     for command in mentions(path.read_text("utf-8")):
         found = words(command.partition("[")[0])
-        why = refusal(found) if found else None
+        why = rejection(found) if found else None
         if why and not any(text in why for text in _LEFT_OUT):
             wrong.append(f"{command}\n  {why.strip().splitlines()[-1]}")
     assert not wrong, "\n" + "\n".join(wrong)
@@ -83,7 +83,7 @@ def test_there_are_commands_in_the_documents() -> None:
         "tables",
         "check",
     }
-    assert all(refusal([name, "--help"]) is None for name in COMMANDS)
+    assert all(rejection([name, "--help"]) is None for name in COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_there_are_commands_in_the_documents() -> None:
 def test_a_wrong_command_is_found(line: str) -> None:
     found = words(line)
     assert found is not None
-    assert refusal(found)
+    assert rejection(found)
 
 
 def test_commands_of_cron_systemd_and_kubernetes() -> None:
@@ -120,4 +120,4 @@ def test_commands_of_cron_systemd_and_kubernetes() -> None:
     found.append([*container["command"][1:], *container["args"]])
     assert [one[0] for one in found] == ["rollup", "check", "delete", "rollup", "rollup", "rollup"]
     for one in found:
-        assert refusal(one) is None, one
+        assert rejection(one) is None, one

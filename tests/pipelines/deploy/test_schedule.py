@@ -15,7 +15,7 @@ import yaml
 from google.cloud import dataflow_v1beta3
 from google.protobuf import json_format
 
-from tests.support.house.parsers import refusal
+from tests.support.house.parsers import rejection
 from timebeam.pipelines.deploy.infrastructure import files
 from timebeam.pipelines.deploy.templates import template_parameters
 from timebeam.schema.rollup.config_json import parse_config
@@ -54,7 +54,7 @@ def test_the_body_has_what_the_template_needs_and_the_same_every_night() -> None
     parameters = BODY["launchParameter"]["parameters"]
     accepted(parameters)
     assert not {"day", "start", "end"} & set(parameters)
-    assert refusal(["rollup", *(f"--{name}={value}" for name, value in parameters.items())]) is None
+    assert rejection(["rollup", *(f"--{name}={value}" for name, value in parameters.items())]) is None
 
 
 def kubernetes(kind: str) -> dict[str, Any]:

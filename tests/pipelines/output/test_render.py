@@ -168,10 +168,10 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypat
     path = tmp_path / "chart.html"
     path.write_text("old")
 
-    def refuse(source, target):
+    def reject(source, target):
         raise OSError("disk full")
 
-    monkeypatch.setattr("os.replace", refuse)
+    monkeypatch.setattr("os.replace", reject)
     with pytest.raises(OSError, match="disk full"):
         render(CHARTS["one"], str(path), "")
     assert path.read_text() == "old"

@@ -10,7 +10,7 @@ import pytest
 
 from timebeam.pipelines.sizing.estimate import COSTS, NODES, Costs, Sizes, SizingPlan, plan, row_writes
 from timebeam.pipelines.sizing.measure import START_MS, Case, SizingLoad, Values, measure, row_span
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores import STORES
@@ -169,7 +169,7 @@ def _warned(name: str, load: SizingLoad) -> tuple[str, ...]:
 
 
 def test_a_load_that_the_layout_cannot_hold_is_refused() -> None:
-    with pytest.raises(RefusedError, match="Too many tags"):
+    with pytest.raises(RejectedError, match="Too many tags"):
         plan(layout("opentsdb"), dataclasses.replace(LOAD, tags=31), SSD)
     with pytest.raises(ValueError, match="metrics are more than"):
         dataclasses.replace(LOAD, metrics=2_000_000)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from timebeam.schema.bits import protobuf, wire_fields
 from timebeam.schema.bits.meter import VALUE_BYTES, MemoryMeter, NoRoomError, metered
 from timebeam.schema.bits.protobuf import encoded_bytes, encoded_varint
-from timebeam.schema.bits.wire_fields import PADDING, DamagedMessagesError, scan, varints
+from timebeam.schema.bits.wire_fields import PADDING, CorruptMessagesError, scan, varints
 
 longs = st.integers(0, (1 << 64) - 1)
 numbers = st.integers(1, 40) | st.sampled_from([200, 1 << 20])
@@ -34,7 +34,7 @@ def read(messages: list[bytes], together: int) -> object:
         patch.setattr(wire_fields, "_TOGETHER", together)
         try:
             found = scan(text + PADDING, starts, starts + lengths)
-        except DamagedMessagesError as error:
+        except CorruptMessagesError as error:
             return error.positions.tolist()
     spans = zip(
         found.message.tolist(), found.tags.tolist(), found.starts, found.firsts, found.ends, strict=True

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from tests.support.refusals import refused_point
+from tests.support.rejections import refused_point
 from timebeam.schema.bits.arrays import Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Rejected, Stage
 
@@ -83,7 +83,7 @@ def test_take_selects_points_and_their_origins() -> None:
 
 
 def test_a_refusal_says_why() -> None:
-    error = RefusedError(Reason.NO_TAGS, "Missing tags")
+    error = RejectedError(Reason.NO_TAGS, "Missing tags")
     assert (error.reason, error.message, str(error)) == (Reason.NO_TAGS, "Missing tags", "Missing tags")
     assert isinstance(error, ValueError)
 

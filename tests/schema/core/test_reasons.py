@@ -48,7 +48,7 @@ LONG = Series.of("m" * 4096, {"host": "a"})
 
 
 def test_keys_over_the_limit_of_bigtable_are_refused() -> None:
-    error = KairosDb().refuse(LONG)
+    error = KairosDb().reject(LONG)
     assert error is not None
     assert error.reason is Reason.OVER_BIGTABLE_LIMIT
 
@@ -62,7 +62,7 @@ def test_messages_that_are_no_message_are_refused() -> None:
 def test_each_reason_for_points_of_other_systems_is_given(reason: Reason) -> None:
     series, value = ODD_POINTS[reason]
     batch = PointBatch.of([(series, 1_356_998_400_000, False, value)], 1)
-    error = OpenTsdb().refuse(series)
+    error = OpenTsdb().reject(series)
     encoded = OpenTsdb().encode(batch, [SeriesKey(b"", b"")]) if error is None else None
     given = [rejected.reason for rejected in encoded.rejected] if encoded else [error.reason]
     assert given == [reason]
@@ -73,7 +73,7 @@ def test_each_reason_is_given(reason: Reason) -> None:
     form, text = ("avro", CONTAINERS[reason]) if reason in CONTAINERS else ("opentsdb-text", LINES[reason])
     parsed = FORMATS[form]().parse(Message(text, 1))
     given = [rejected.reason for rejected in parsed.rejected]
-    given += [error.reason for series in parsed.batch.series if (error := OpenTsdb().refuse(series))]
+    given += [error.reason for series in parsed.batch.series if (error := OpenTsdb().reject(series))]
     assert given == [reason]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.inputs.avro_bytes import container, integer, long, point, tag_map, text
-from tests.support.refusals import refused_point
+from tests.support.rejections import refused_point
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Stage
@@ -38,7 +38,7 @@ def points(parsed: Parsed) -> list[tuple[Series, int, int | float]]:
     return list(parsed.batch.points())
 
 
-def refusals(parsed: Parsed) -> list[tuple[bytes, Reason, int]]:
+def rejections(parsed: Parsed) -> list[tuple[bytes, Reason, int]]:
     assert all((one.stage, one.source) == (Stage.PARSE, "gs://b/f") for one in parsed.rejected)
     assert all(len(one.message) < 260 for one in parsed.rejected)
     return [(one.payload, one.reason, one.offset) for one in parsed.rejected]
@@ -85,17 +85,17 @@ def test_batches() -> None:
         (SERIES, 1_356_998_403_000, 0.5),
     ]
     parsed = parse(container([both, empty], [in_parts], schema=own_schema("point_batch")))
-    assert (points(parsed), refusals(parsed)) == (wanted, [])
+    assert (points(parsed), rejections(parsed)) == (wanted, [])
     assert [type(value) for _, _, value in points(parsed)] == [int, float, float]
     assert parsed.batch.in_ms.tolist() == [False, True, False]
     parsed = parse(both, encoding="binary", schema="point_batch")
-    assert (points(parsed), refusals(parsed)) == (wanted[:2], [])
+    assert (points(parsed), rejections(parsed)) == (wanted[:2], [])
     line = (
         b'{"metric":"sys.cpu","tags":{"host":"web01"},"timestamps":[1356998400,1356998401500],'
         b'"values":[{"long":7},{"double":-8}]}'
     )
     parsed = parse(line, encoding="json", schema="point_batch")
-    assert (points(parsed), refusals(parsed)) == (wanted[:2], [])
+    assert (points(parsed), rejections(parsed)) == (wanted[:2], [])
 
 
 def test_a_container_of_both_kinds_of_record() -> None:
@@ -128,9 +128,9 @@ def test_refused_records_leave_the_others() -> None:
         parsed = parse(raw, offset=100)
         assert len(parsed.batch) == 3
         assert parsed.batch.series == (SERIES,)
-        assert refusals(parsed) == [(record, reason, 100 + raw.index(good) + len(good))]
+        assert rejections(parsed) == [(record, reason, 100 + raw.index(good) + len(good))]
         parsed = parse(record, encoding="binary")
-        assert (len(parsed.batch), refusals(parsed)) == (0, [(record, reason, 0)])
+        assert (len(parsed.batch), rejections(parsed)) == (0, [(record, reason, 0)])
         assert parsed.batch.series == ()
 
 
@@ -139,7 +139,7 @@ def test_refused_points_of_a_batch_leave_its_others_and_are_one_dead_letter_for_
     record = batch([1_356_998_400, 1_356_998_401, 0, 1_356_998_403, 1_356_998_404], values)
     parsed = parse(record, encoding="binary", schema="point_batch")
     assert points(parsed) == [(SERIES, 1_356_998_400_000, 1.0), (SERIES, 1_356_998_404_000, 5.0)]
-    assert refusals(parsed) == [(record, Reason.BAD_NUMBER, 0), (record, Reason.BAD_TIMESTAMP, 0)]
+    assert rejections(parsed) == [(record, Reason.BAD_NUMBER, 0), (record, Reason.BAD_TIMESTAMP, 0)]
     assert parsed.rejected[0].message == "value is NaN or Infinite: nan (and 1 more of the record's points)"
 
 
@@ -160,13 +160,13 @@ def test_points_without_tags_are_taken() -> None:
     ],
 )
 def test_bytes_that_are_no_record(raw: bytes, reason: Reason) -> None:
-    assert refusals(parse(raw, encoding="binary")) == [(raw, reason, 0)]
+    assert rejections(parse(raw, encoding="binary")) == [(raw, reason, 0)]
 
 
 def test_arrays_of_different_lengths() -> None:
     record = batch([1_356_998_400], [integer(7), integer(-8)])
     parsed = parse(record, encoding="binary", schema="point_batch")
-    assert (len(parsed.batch), refusals(parsed)) == (0, [(record, Reason.BAD_SYNTAX, 0)])
+    assert (len(parsed.batch), rejections(parsed)) == (0, [(record, Reason.BAD_SYNTAX, 0)])
 
 
 JSON = '{"metric":"sys.cpu","timestamp":1356998400,"value":{"double":42.5},"tags":{"host":"web01"}}'
@@ -223,12 +223,12 @@ JSON_REFUSED = [
 def test_json_lines_that_are_refused(line: str, reason: Reason, why: str) -> None:
     parsed = parse(f"{JSON}\n\n{line}\n{JSON}".encode(), offset=100, encoding="json")
     assert len(parsed.batch) == 2
-    assert refusals(parsed) == [(line.encode(), reason, 100 + len(JSON) + 2)]
+    assert rejections(parsed) == [(line.encode(), reason, 100 + len(JSON) + 2)]
     assert why in parsed.rejected[0].message
 
 
 def test_json_that_is_not_utf8() -> None:
-    assert refusals(parse(b"\xff", encoding="json")) == [(b"\xff", Reason.BAD_ENCODING, 0)]
+    assert rejections(parse(b"\xff", encoding="json")) == [(b"\xff", Reason.BAD_ENCODING, 0)]
 
 
 # Other people's schemas.
@@ -299,7 +299,7 @@ def test_a_tag_of_a_field_beside_the_same_of_the_map() -> None:
     options = {"encoding": "binary", "schema": schema, "fields": mapping}
     assert points(parse(record + text("web01"), **options)) == [(SERIES, 1_356_998_400_000, 5)]
     other = record + text("web02")
-    assert refusals(parse(other, **options)) == [(other, Reason.DUPLICATE_TAG, 0)]
+    assert rejections(parse(other, **options)) == [(other, Reason.DUPLICATE_TAG, 0)]
 
 
 def timed(logical: str) -> str:
@@ -340,7 +340,7 @@ def test_logical_types_tell_the_unit_of_times(logical: str, time: int, time_ms: 
 def test_times_of_logical_types_that_are_refused(logical: str, time: int, reason: Reason) -> None:
     record = text("m") + long(time) + long(5)
     parsed = parse(record, encoding="binary", schema=timed(logical), fields="metric=m,timestamp=t,value=v")
-    assert (len(parsed.batch), refusals(parsed)) == (0, [(record, reason, 0)])
+    assert (len(parsed.batch), rejections(parsed)) == (0, [(record, reason, 0)])
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_values_that_are_no_numbers(kind: object, raw: bytes, reason: Reason) ->
     record = text("m") + long(1_356_998_400) + raw
     schema = record_schema(metric="string", timestamp="long", value=kind)
     parsed = parse(container([record], schema=schema), fields="metric=metric,timestamp=timestamp,value=value")
-    assert [reason for _, reason, _ in refusals(parsed)] == [reason]
+    assert [reason for _, reason, _ in rejections(parsed)] == [reason]
 
 
 @pytest.mark.parametrize(
@@ -380,18 +380,18 @@ def test_fields_of_wrong_types_and_none(fields: str | None, reason: Reason) -> N
     schema = record_schema(m="string", t="long", v="long", d="double", nested=nested)
     record = text("m") + long(1_356_998_400) + long(5) + bytes(8) + long(1) + text("a") + b"\0\0"
     parsed = parse(container([record], schema=schema), **({"fields": fields} if fields else {}))
-    assert refusals(parsed)[0][:2] == (record, reason)
+    assert rejections(parsed)[0][:2] == (record, reason)
 
 
 def test_a_tag_of_a_map_that_is_null() -> None:
     tags = {"type": "map", "values": ["null", "string"]}
     schema = record_schema(metric="string", timestamp="long", value="long", tags=tags)
     record = text("m") + long(1_356_998_400) + long(5) + long(1) + text("host") + b"\0\0"
-    assert refusals(parse(container([record], schema=schema)))[0][:2] == (record, Reason.BAD_TAG)
+    assert rejections(parse(container([record], schema=schema)))[0][:2] == (record, Reason.BAD_TAG)
 
 
 def test_a_container_of_what_are_no_records() -> None:
-    assert refusals(parse(container([long(5)], schema='"long"')))[0][:2] == (long(5), Reason.BAD_SYNTAX)
+    assert rejections(parse(container([long(5)], schema='"long"')))[0][:2] == (long(5), Reason.BAD_SYNTAX)
 
 
 @pytest.mark.parametrize(

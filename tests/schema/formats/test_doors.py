@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.refusals import refused_point
+from tests.support.rejections import refused_point
 from timebeam.schema.bits import meter
 from timebeam.schema.bits.json_text import starts_document
 from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES

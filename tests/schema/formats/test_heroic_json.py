@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.bits.arrays import Kind
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Envelope, Stage
 from timebeam.schema.formats import Message
@@ -240,7 +240,7 @@ def slowly(raw: bytes) -> Parsed:
     """The same read by the slow path only."""
 
     def odd(document: object) -> None:
-        raise RefusedError(Reason.BAD_SYNTAX, "odd")
+        raise RejectedError(Reason.BAD_SYNTAX, "odd")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_read", odd)

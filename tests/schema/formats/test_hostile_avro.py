@@ -114,8 +114,8 @@ def test_blocks_that_are_small_one_by_one(form: str, codec: str) -> None:
     bomb = block(COMPRESS[codec](bytes(60 << 20)), 1)
     good = block(COMPRESS[codec](POINT), 1)
     raw = container(own_schema("point"), good, *[bomb] * others, codec=codec)
-    refusals = refused(form, raw, points=1 if form == "avro" else 2)  # zeros are a record
-    assert refusals[0] == ("corrupt-file", bomb * (others - 1))
+    rejections = refused(form, raw, points=1 if form == "avro" else 2)  # zeros are a record
+    assert rejections[0] == ("corrupt-file", bomb * (others - 1))
 
 
 @pytest.mark.parametrize("codec", long_after(1, ["zstandard", "deflate", "snappy", "bzip2", "xz"]))
@@ -170,8 +170,8 @@ DATA: dict[str, tuple[Any, bytes]] = {
 @pytest.mark.parametrize(("form", "name"), long_but_every(2, FORMS, DATA))
 def test_records_that_are_none(form: str, name: str) -> None:
     schema, data = DATA[name]
-    refusals = refused(form, container(schema, block(data, 1)))
-    assert [payload for _, payload in refusals] == [data]
+    rejections = refused(form, container(schema, block(data, 1)))
+    assert [payload for _, payload in rejections] == [data]
 
 
 @pytest.mark.parametrize(

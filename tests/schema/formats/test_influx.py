@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.refusals import refused_point
+from tests.support.rejections import refused_point
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Stage

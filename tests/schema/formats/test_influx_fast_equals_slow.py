@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.schema.formats.odd_lines import damaged, value_text
 from tests.support.budget import long_after
 from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.influx.influx_format import Influx
@@ -47,7 +47,7 @@ def check(form: Influx, text: bytes) -> Parsed:
     for i, (series, time_ms, _) in enumerate(parsed.batch.points()):
         assert origins is not None
         record = form.records(text, int(origins.starts[i]), int(origins.ends[i]))
-        points = [one.outcome for one in record if not isinstance(one.outcome, RefusedError)]
+        points = [one.outcome for one in record if not isinstance(one.outcome, RejectedError)]
         assert (series, time_ms) in [(point.series, point.time_ms) for point in points]
     return parsed
 

@@ -134,13 +134,13 @@ def test_mutated_messages_are_read_together_as_alone(seed: int) -> None:
         assert Reason.INTERNAL_ERROR not in {refused.reason for part in parts for refused in part.rejected}
     points = [repr(point) for each in alone for point in each.batch.points()]
     assert sorted(repr(point) for part in together for point in part.batch.points()) == sorted(points)
-    refusals = [
+    rejections = [
         (message.arrival_ms, refused.offset, refused.payload, refused.reason)
         for message, each in zip(sent, alone, strict=True)
         for refused in each.rejected
     ]
     addressed = [(r.arrival_ms, r.offset, r.payload, r.reason) for part in together for r in part.rejected]
-    assert addressed == refusals
+    assert addressed == rejections
     texts = {message.arrival_ms: message.text for message in sent}
     assert all(texts[ms].startswith(payload, offset) for ms, offset, payload, _ in addressed)
 

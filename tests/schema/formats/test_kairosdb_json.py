@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.inputs.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
 from timebeam.schema.bits.json_text import elements
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.kairosdb.json_format import KairosDbJson
@@ -265,10 +265,10 @@ def check(form: KairosDbJson, text: bytes) -> Parsed:
     for number, element in enumerate(elements(text, 0, len(text), trailing_comma=True)):
         payload, offset = text[element.start : element.end], 100 + element.start
         try:
-            if isinstance(element.value, RefusedError):
+            if isinstance(element.value, RejectedError):
                 raise element.value
             found = read_metric(element.value, number, Ttl.REFUSE)
-        except RefusedError as error:
+        except RejectedError as error:
             refused.append((payload, error.reason, error.message, offset))
             continue
         points += [(found.series, time, True, value) for time, value in found.points]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.inputs.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.kairosdb.metric import Ttl
@@ -140,7 +140,7 @@ def check(form: KairosDbText, text: bytes) -> Parsed:
     for line in text.split(b"\n"):
         if line.strip():
             for record in form.records(text, at, at + len(line)):
-                if isinstance(record.outcome, RefusedError):
+                if isinstance(record.outcome, RejectedError):
                     refused.append((line, record.outcome.reason, record.outcome.message, 100 + at))
                 else:
                     points.append(record.outcome)

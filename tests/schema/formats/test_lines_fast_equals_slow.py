@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.schema.formats.odd_lines import block, document, json_shape, text_shape
 from tests.support.budget import examples, long_after
 from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.linewise import LineFormat, LineRecord
 from timebeam.schema.formats.opentsdb.json_format import OpenTsdbJson
@@ -52,7 +52,7 @@ def check_origins(form: LineFormat, parsed: Parsed) -> None:
     for i, point in enumerate(points):
         start, end = int(origins.starts[i]), int(origins.ends[i])
         (record,) = form.records(origins.text, start, end)
-        assert not isinstance(record.outcome, RefusedError)
+        assert not isinstance(record.outcome, RejectedError)
         assert (record.outcome.series, record.outcome.time_ms) == point[:2]
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from timebeam.schema.bits.protobuf import encoded_bytes as field
 from timebeam.schema.bits.protobuf import encoded_varint as varint
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import MOST_RECORDS, Rejected, Stage, records_of
-from timebeam.schema.formats import Message, message_format, refusals
+from timebeam.schema.formats import Message, message_format, record_rejections
 from timebeam.schema.formats.base import Parsed
-from timebeam.schema.formats.refusals import SINGLE
+from timebeam.schema.formats.record_rejections import SINGLE
 
 T = 1_356_998_400
 MS = varint(15 << 3) + varint(T * 1000)
@@ -103,8 +103,8 @@ def records_of_good(name: str, text: bytes) -> tuple[tuple[int, int], ...]:
 def refuse_all(batch: PointBatch, *reasons: Reason) -> list[Rejected]:
     """The refusals of all points, for each of the reasons in turn."""
     chosen = reasons or (Reason.UNKNOWN_NAME,)
-    return batch.refuse(
-        np.arange(len(batch)), lambda point: RefusedError(chosen[point % len(chosen)], "why"), Stage.ASSIGN
+    return batch.reject(
+        np.arange(len(batch)), lambda point: RejectedError(chosen[point % len(chosen)], "why"), Stage.ASSIGN
     )
 
 
@@ -141,7 +141,7 @@ def test_no_record_is_missing_in_a_list_that_is_too_long() -> None:
 
 def test_refusals_beyond_a_number_share_one_for_each_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only adjacent ones did: two reasons by turns became a million."""
-    monkeypatch.setattr(refusals, "SINGLE", 4)
+    monkeypatch.setattr(record_rejections, "SINGLE", 4)
     lines = [b"{}", b"1", b'"', b'{"metric":"m","timestamp":1356998400,"value":1,"tags":{"h":"a"}}'] * 30
     parsed = parse("opentsdb-json", Message(b"\n".join(lines), 1))
     assert len(parsed.batch) == 30
@@ -160,7 +160,7 @@ def test_elements_of_a_document_that_share_a_refusal_are_read_again(
     monkeypatch: pytest.MonkeyPatch, between: bytes
 ) -> None:
     """A comma between two objects of one line made the second surplus text."""
-    monkeypatch.setattr(refusals, "SINGLE", 2)
+    monkeypatch.setattr(record_rejections, "SINGLE", 2)
     point = b'{"metric":\n"m","timestamp":1356998400,"value":"x","tags":{"h":"a"}}'
     parsed = parse("opentsdb-json", Message(b"[" + between.join([point] * 9) + b"]", 1))
     assert [each.points for each in parsed.rejected] == [1, 1, 7]
@@ -169,7 +169,7 @@ def test_elements_of_a_document_that_share_a_refusal_are_read_again(
 
 
 def test_series_of_remote_write_that_share_a_refusal_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "SINGLE", 2)
+    monkeypatch.setattr(record_rejections, "SINGLE", 2)
     series = remote_write_1([BAD]) + remote_write_1([GOOD])
     parsed = parse("prometheus-remote-write", Message(series * 9, 1))
     assert [each.points for each in parsed.rejected] == [1, 1, 7]
@@ -177,7 +177,7 @@ def test_series_of_remote_write_that_share_a_refusal_are_read_again(monkeypatch:
 
 
 def test_resources_of_otlp_that_share_a_refusal_list_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "SINGLE", 2)
+    monkeypatch.setattr(record_rejections, "SINGLE", 2)
     parsed = parse("otlp", Message(otlp([GOOD, BAD]) * 9, 1))
     assert [each.points for each in parsed.rejected] == [1, 1, 7]
     last = parsed.rejected[-1]
@@ -189,7 +189,7 @@ def test_resources_of_otlp_that_share_a_refusal_list_their_records(monkeypatch: 
 
 def test_a_message_that_quotes_a_long_name_is_short() -> None:
     """Of each of many points it held the name of a megabyte."""
-    error = RefusedError(Reason.BAD_TAG, "begin" + "x" * (1 << 20) + "end")
+    error = RejectedError(Reason.BAD_TAG, "begin" + "x" * (1 << 20) + "end")
     assert len(error.message) == 1000
     assert (error.message[:5], error.message[-3:]) == ("begin", "end")
     assert SINGLE > MOST_RECORDS

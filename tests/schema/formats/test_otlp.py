@@ -522,5 +522,5 @@ def test_histograms_that_become_too_many_points_are_refused(monkeypatch: pytest.
     contents = list(form.parse_all(messages))
     arrivals = [each for parsed in contents for each in parsed.batch.arrivals_ms.tolist()]
     assert arrivals == [number for number in range(12) if number != 10 for _ in range(64)]
-    refusals = [(each.arrival_ms, each.payload) for parsed in contents for each in parsed.rejected]
-    assert refusals == [(10, texts[10])]
+    rejections = [(each.arrival_ms, each.payload) for parsed in contents for each in parsed.rejected]
+    assert rejections == [(10, texts[10])]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from timebeam.schema.bits.compression import LARGEST
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message, message_format
 from timebeam.schema.formats.base import Parsed
@@ -251,7 +251,7 @@ def test_refused_rows_of_a_reason_are_one_payload_of_their_own() -> None:
         (Reason.BAD_NUMBER, 8, 1),
     ]
     assert [[each.points for each in parse(each.payload).rejected] for each in parsed.rejected] == [[2], [1]]
-    why = RefusedError(Reason.UNKNOWN_NAME, "why")
-    (late,) = parsed.batch.refuse(np.array([0, 4]), lambda _: why, Stage.ASSIGN)
+    why = RejectedError(Reason.UNKNOWN_NAME, "why")
+    (late,) = parsed.batch.reject(np.array([0, 4]), lambda _: why, Stage.ASSIGN)
     assert (late.points, late.records, late.stage) == (2, (), Stage.ASSIGN)
     assert list(parse(late.payload).batch.points()) == list(parsed.batch.take(np.array([0, 4])).points())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.refusals import refused_point
+from tests.support.rejections import refused_point
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope, Rejected
 from timebeam.schema.formats import FORMATS, Message, message_format
@@ -69,7 +69,7 @@ def records(batch: PointBatch) -> list[Any]:
     return found
 
 
-def refusal(rejected: Rejected) -> Any:
+def rejection(rejected: Rejected) -> Any:
     return rejected.payload, rejected.reason, rejected.message, rejected.offset
 
 
@@ -82,14 +82,14 @@ def test_together_as_alone(name: str, texts: list[bytes], data: st.DataObject) -
     points, refused = [], []
     for parsed in message_format(name).parse_all(messages):
         points += records(parsed.batch)
-        refused += [(*refusal(one), one.envelope, one.arrival_ms) for one in parsed.rejected]
+        refused += [(*rejection(one), one.envelope, one.arrival_ms) for one in parsed.rejected]
     alone_points, alone_refused = [], []
     for message in messages:
         parsed = message_format(name).parse(message)
         for series, time_ms, value, kind, payload, offset, _, _ in records(parsed.batch):
             place = (payload, offset, message.envelope, message.arrival_ms)
             alone_points.append((series, time_ms, value, kind, *place))
-        alone_refused += [(*refusal(one), message.envelope, message.arrival_ms) for one in parsed.rejected]
+        alone_refused += [(*rejection(one), message.envelope, message.arrival_ms) for one in parsed.rejected]
     assert sorted(points, key=repr) == sorted(alone_points, key=repr)
     assert sorted(refused, key=repr) == sorted(alone_refused, key=repr)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.inputs.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
 from tests.support.inputs.prometheus_proto import message as proto
-from tests.support.refusals import refused_point
+from tests.support.rejections import refused_point
 from timebeam.schema.bits import wire_fields
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.compression import snappy as unpack_snappy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.schema.rollup.rollup_cases import rollup_cases
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError
 from timebeam.schema.rollup.config_json import parse_config
@@ -294,7 +294,7 @@ def test_rollups_of_series_are_tagged_if_tsds_tag_them():
     assert config().rollup_series(series) == series
     tagged = parse_config(changed(("timebeam.tagRaw", True)))
     assert tagged.rollup_series(series) == Series.of("sys.cpu", {"_aggregate": "RAW", "host": "a"})
-    with pytest.raises(RefusedError, match="_aggregate=SUM"):
+    with pytest.raises(RejectedError, match="_aggregate=SUM"):
         tagged.rollup_series(Series.of("sys.cpu", {"_aggregate": "SUM"}))
     named = parse_config(
         changed(("timebeam.tagRaw", True), ("timebeam.aggTagKey", "agg"), ("timebeam.rawAggTagValue", "none"))

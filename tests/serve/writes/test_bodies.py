@@ -23,7 +23,7 @@ from timebeam.pipelines.serve.writes.bodies import (
     contents_of,
     parse_bodies,
 )
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.formats import message_format
 from timebeam.transforms.input.messages import Formats
 
@@ -151,14 +151,14 @@ def test_a_body_is_read_until_a_thousand_records_are_refused(
 ) -> None:
     """64 KB of gzip unpack to 30 million records, each of which costs a parse and an error."""
     raised = 0
-    init = RefusedError.__init__
+    init = RejectedError.__init__
 
-    def count(error: RefusedError, reason: Reason, message: str) -> None:
+    def count(error: RejectedError, reason: Reason, message: str) -> None:
         nonlocal raised
         raised += 1
         init(error, reason, message)
 
-    monkeypatch.setattr(RefusedError, "__init__", count)
+    monkeypatch.setattr(RejectedError, "__init__", count)
     body = gzip.compress(start + bad * ((9 << 20) // len(bad)) + end)
     attributes = {"format": form, "content-encoding": "gzip"}
     (content,) = parse_bodies([(body, attributes)], Formats("", {}, FORMATS))

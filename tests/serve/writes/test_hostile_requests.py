@@ -304,11 +304,11 @@ def test_refusals_that_are_listed_have_a_bound() -> None:
     """1,000 refusals of a body of 64 MiB unpacked could hold as much each."""
     content = BodyContent()
     for _ in range(100):
-        content.refuse(Rejected(bytes(SHORT_BYTES // 2), Reason.BAD_SYNTAX, "why", Stage.PARSE))
+        content.reject(Rejected(bytes(SHORT_BYTES // 2), Reason.BAD_SYNTAX, "why", Stage.PARSE))
     assert content.refused == 100
     assert sum(len(rejected.payload) for rejected in content.rejected) <= LISTED_BYTES + SHORT_BYTES
     content = BodyContent()
-    content.refuse(Rejected(bytes(64 << 20), Reason.BAD_SYNTAX, "why", Stage.PARSE))
+    content.reject(Rejected(bytes(64 << 20), Reason.BAD_SYNTAX, "why", Stage.PARSE))
     assert [len(rejected.payload) for rejected in content.rejected] == [SHORT_BYTES]
 
 

@@ -12,7 +12,7 @@ from timebeam.pipelines.jobs.runners import beam_options
 from timebeam.pipelines.options.parameters import UsageError
 
 
-def refusal(arguments: Sequence[str]) -> str | None:
+def rejection(arguments: Sequence[str]) -> str | None:
     """Why `timebeam` with these arguments is wrong usage; None if its parser takes them."""
     words = list(arguments)
     name = words.pop(0) if words else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats.linewise import LineFormat
@@ -35,7 +35,7 @@ def expected(form: LineFormat, text: bytes, spans: Iterator[tuple[int, int]]) ->
     points, rejected = [], []
     for start, end in spans:
         for record in form.records(text, start, end):
-            if isinstance(record.outcome, RefusedError):
+            if isinstance(record.outcome, RejectedError):
                 rejected.append(
                     Rejected(
                         text[record.start : record.end],

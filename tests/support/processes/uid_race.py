@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
 
 from tests.support.processes.children import CONTEXT
-from timebeam.schema.bits.reasons import RefusedError
+from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
@@ -20,7 +20,7 @@ _barrier: Barrier | None = None
 
 def race(
     processes: int, batch: int, target: Target, layout: OpenTsdb, policy: UidPolicy, names: Sequence[Name]
-) -> list[tuple[dict[Name, bytes | RefusedError], int]]:
+) -> list[tuple[dict[Name, bytes | RejectedError], int]]:
     """(UIDs or refusals, number of UIDs assigned) of each of the processes.
 
     Each process asks for all names, in an order of its own and `batch` at a time.
@@ -42,14 +42,14 @@ def _keep(barrier: Barrier, environment: dict[str, str]) -> None:
 
 def _assign(
     batch: int, target: Target, layout: OpenTsdb, policy: UidPolicy, names: list[Name], seed: int
-) -> tuple[dict[Name, bytes | RefusedError], int]:
+) -> tuple[dict[Name, bytes | RejectedError], int]:
     """One process's part."""
     random.Random(seed).shuffle(names)
     table = UidTable(target, layout, policy)
     table.look_up(names[:1])  # the connection is up before the race begins
     assert _barrier is not None
     _barrier.wait()
-    found: dict[Name, bytes | RefusedError] = {}
+    found: dict[Name, bytes | RejectedError] = {}
     total = 0
     for at in range(0, len(names), batch):
         resolved, assigned = table.resolve(names[at : at + batch])

@@ -45,7 +45,7 @@ from timebeam.transforms.care.removals import ArchiveDeletions, PendingRemovals
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.changed_hours import TouchedMarker
+from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
 START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025
 HOUR_MS, DAY_S = 3_600_000, 86_400
@@ -395,10 +395,10 @@ def test_busy_and_damaged_rows_and_cells_without_points_stay(store: Store, point
 
 def test_marked_hours_stay_though_their_cells_are_old(store: Store, points: Points) -> None:
     """As while old files are ingested."""
-    marker, marked_ms = TouchedMarker(store.layout), int(time.time() * 1000)
-    list(create_tables(store.target, [marker.table], dry_run=False))
+    hours_writer, marked_ms = ChangedHoursWriter(store.layout), int(time.time() * 1000)
+    list(create_tables(store.target, [hours_writer.table], dry_run=False))
     hours = [START_S + 29 * DAY_S, START_S + 30 * DAY_S + 3600]
-    marker.mark(
+    hours_writer.mark(
         store.target, {(METRIC, hour) for hour in hours} | {(b"\0\0\2", hours[0] + 3600)}, stored=True
     )
     rows = [row for row in store.rows() if int.from_bytes(row.key[4:8], "big") in hours]
@@ -414,10 +414,10 @@ def test_marked_hours_stay_though_their_cells_are_old(store: Store, points: Poin
 def test_marked_hours_and_busy_and_damaged_days_of_long_rows_stay(store: Any) -> None:
     values = gauge(START_S + 5 * DAY_S, 3 * 96, 900)
     put(store, {series("a"): values})
-    marker, marked_ms = TouchedMarker(store.layout), int(time.time() * 1000)
-    list(create_tables(store.target, [marker.table], dry_run=False))
-    marked_s, busy_s = START_S + 5 * DAY_S + 3600, START_S + 6 * DAY_S
-    marker.mark(store.target, {(b"m", marked_s), (b"mm", marked_s + 3600)}, stored=True)
+    hours_writer, marked_ms = ChangedHoursWriter(store.layout), int(time.time() * 1000)
+    list(create_tables(store.target, [hours_writer.table], dry_run=False))
+    changed_s, busy_s = START_S + 5 * DAY_S + 3600, START_S + 6 * DAY_S
+    hours_writer.mark(store.target, {(b"m", changed_s), (b"mm", changed_s + 3600)}, stored=True)
     late: Points = {series("a"): {busy_s * 1000 + 1: 5}}
     put(store, late, marked_ms)
     row = store.rows()[0]
@@ -428,7 +428,7 @@ def test_marked_hours_and_busy_and_damaged_days_of_long_rows_stay(store: Any) ->
     times = {
         time_ms
         for time_ms in values
-        if time_ms >= busy_s * 1000 or marked_s * 1000 <= time_ms < (marked_s + 3600) * 1000
+        if time_ms >= busy_s * 1000 or changed_s * 1000 <= time_ms < (changed_s + 3600) * 1000
     }
     assert sum(len(row.cells) for row in store.rows()) == len(times) + 1
     found, damage, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))

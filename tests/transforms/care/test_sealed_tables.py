@@ -33,7 +33,7 @@ from timebeam.transforms.care.closed_rows import ArchiveJob
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.read.table_reader import TableReader, scan_table, within
-from timebeam.transforms.rollup.changed_hours import read_marks, touched_table
+from timebeam.transforms.rollup.changed_hours import changed_hours_table, read_changed_hours
 
 DAY_S, HOUR_MS = 86_400, 3_600_000
 BLOCK_START_S = 1_767_225_600 // BLOCK_S * BLOCK_S  # in December 2025
@@ -376,7 +376,7 @@ def test_a_deletion_takes_sealed_points_and_late_ones_and_marks_their_hours(
     monkeypatch.setattr("timebeam.pipelines.store.delete.SETTLED_MS", 0)  # nobody appends
     period = (f"--start={START_S + 5000}", f"--end={START_S + 2 * DAY_S + 1800}")
     seal(tables.sealed, "o", days=1)
-    list(create_tables(tables.sealed.target, [touched_table(tables.sealed.layout)], dry_run=False))
+    list(create_tables(tables.sealed.target, [changed_hours_table(tables.sealed.layout)], dry_run=False))
     before = read(tables.plain)[0]
     sealed = sealed_times(tables.sealed)
     delete(tables.plain, tmp_path, *period)
@@ -391,7 +391,7 @@ def test_a_deletion_takes_sealed_points_and_late_ones_and_marks_their_hours(
     assert figures[archive]["points"] == sum(deleted) > 1000
     assert figures[archive]["rows"] == sum(count > 0 for count in deleted)
     assert figures[tables.sealed.layout.data_table]["points"] > 0
-    marks = {mark.start_s for mark in read_marks(tables.sealed.target, tables.sealed.layout)}
+    marks = {mark.start_s for mark in read_changed_hours(tables.sealed.target, tables.sealed.layout)}
     gone = {time_ms // HOUR_MS * 3600 for of, time_ms in before.keys() - expected[0].keys()}
     assert gone <= marks <= set(range(min(gone), max(gone) + 1, 3600))
     late: dict[Series, Values] = {series("m"): {START_S * 1000 + 6_000_000: 5}}

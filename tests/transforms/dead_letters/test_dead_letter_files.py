@@ -21,7 +21,7 @@ from timebeam.transforms.dead_letters.letter_files import WriteDeadLetters
 FILE = "dead-00000-of-00001.jsonl"
 
 
-def refuse(folder: Path, letters: int, end: str) -> None:
+def reject(folder: Path, letters: int, end: str) -> None:
     """A pipeline that makes letters in a folder; `during` has what is there when all are handed over."""
     os.chdir(folder)
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, letters: int, end: str) -> tuple[int, list[str]]:
     """The exit code of a process that runs `refuse`, and what was in the folder meanwhile."""
-    process = start(refuse, folder, letters, end)
+    process = start(reject, folder, letters, end)
     process.join()
     assert process.exitcode is not None
     return process.exitcode, (folder.parent / "during").read_text().split()

@@ -117,8 +117,8 @@ def packed_points(
     fn.start_bundle()
     outputs = list(fn.process(encoded(groups)))
     outputs += [output if isinstance(output, TaggedOutput) else output.value for output in fn.finish_bundle()]
-    refusals = [output.value for output in outputs if isinstance(output, TaggedOutput)]
-    refused = [row_of(getattr(refusal, "value", refusal)) for refusal in refusals]
+    rejections = [output.value for output in outputs if isinstance(output, TaggedOutput)]
+    refused = [row_of(getattr(rejection, "value", rejection)) for rejection in rejections]
     rows = [plain_row(output) for output in outputs if isinstance(output, EncodedRow)]
     return [row._replace(deleted=()) for row in rows], refused
 

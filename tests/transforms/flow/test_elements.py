@@ -19,7 +19,7 @@ from timebeam.schema.formats import Message
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, rejecting
 from timebeam.transforms.flow.elements import ELEMENTS
 from timebeam.transforms.ingest.assign import UidOptions
 from timebeam.transforms.input.parse import ANNOTATIONS
@@ -30,7 +30,7 @@ BESIDE = {"Annotations", "UidSnapshot"}
 
 class Read(beam.PTransform):
     def expand(self, root: beam.Pipeline) -> Any:
-        return root | beam.Create([b"block"]) | refusing(beam.DoFn(), Message)
+        return root | beam.Create([b"block"]) | rejecting(beam.DoFn(), Message)
 
 
 def types_between(layout: Store, packing: Packing, flow: Flow, *, stream: bool) -> dict[str, set[Any]]:

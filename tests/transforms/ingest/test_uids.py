@@ -12,7 +12,7 @@ from tests.golden.cases import HERE
 from tests.support.processes.uid_checks import ALL, assigned, check_bijection, mixed_names, notes, uid_table
 from tests.support.processes.uid_race import race
 from tests.support.stored import Store
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.writing import Name
 from timebeam.transforms.opentsdb.assign_uids import DryUidTable, UidPolicy
 
@@ -82,7 +82,7 @@ def test_the_last_uids_are_assigned_and_no_more(
     assert sorted(uid for uid in found.values() if isinstance(uid, bytes)) == [
         bytes([n]) for n in range(251, 256)
     ]
-    refused = [uid for uid in found.values() if isinstance(uid, RefusedError)]
+    refused = [uid for uid in found.values() if isinstance(uid, RejectedError)]
     assert {error.reason for error in refused} == {Reason.UIDS_EXHAUSTED}
     assert all(
         error.message.startswith("All Unique IDs for metrics are already assigned") for error in refused
@@ -135,7 +135,7 @@ def test_without_auto_create_a_name_stays_unknown(store: Store, kind: str, optio
     found, count = uid_table(store, policy).resolve([known, Name(kind, "new")])
     assert (found[known], count) == (uid, 0)
     error = found[Name(kind, "new")]
-    assert isinstance(error, RefusedError)
+    assert isinstance(error, RejectedError)
     assert error.reason is Reason.UNKNOWN_NAME
     assert error.message.startswith(f"No such name for '{kind}': 'new'")
     assert error.message.endswith(option)
@@ -205,7 +205,7 @@ def test_names_too_long_for_a_row_are_refused(store: Store) -> None:
     found, count = uid_table(store).resolve([long, fits])
     assert (found[fits], count) == (b"\0\0\1", 1)
     error = found[long]
-    assert isinstance(error, RefusedError)
+    assert isinstance(error, RejectedError)
     assert error.reason is Reason.NAME_NOT_STORABLE
     check_bijection(store, {fits: b"\0\0\1"})
 

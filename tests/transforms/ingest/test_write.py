@@ -127,7 +127,7 @@ def test_the_direct_writer_holds_no_more_than_its_buffer(
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
-def refusing(poison: bytes) -> Plan:
+def rejecting(poison: bytes) -> Plan:
     """The plan in which the service finds one row invalid and writes the others."""
     return nth(MUTATE_ROWS, range(1, 99), BadEntries(INVALID, poison.__eq__))
 
@@ -138,7 +138,7 @@ def wholly_refusing(poison: bytes) -> Plan:
     return lambda call: fault if call.method == MUTATE_ROWS and poison in call.request else None
 
 
-@pytest.mark.parametrize("plan", [refusing, wholly_refusing])
+@pytest.mark.parametrize("plan", [rejecting, wholly_refusing])
 @pytest.mark.parametrize("at", [0, 7, 19])
 def test_rows_refused_for_good_are_dead_letters(store: Store, emulator: str, plan: Any, at: int) -> None:
     rows = rows_of(store, 20)
@@ -153,7 +153,10 @@ def test_rows_refused_for_good_are_dead_letters(store: Store, emulator: str, pla
 
 def test_beams_writer_fails_on_a_refused_row(store: Store, emulator: str) -> None:
     rows = rows_of(store, 5)
-    with faulty(emulator, refusing(rows[2].key)), pytest.raises(Exception, match="Errors in batch mutations"):
+    with (
+        faulty(emulator, rejecting(rows[2].key)),
+        pytest.raises(Exception, match="Errors in batch mutations"),
+    ):
         write(store, rows, "beam")
 
 
@@ -246,7 +249,7 @@ def test_beams_writer_leaves_the_context_of_rows_once_they_are_stored(
         yield
         stored.append(len(store.rows()))
 
-    fn = beam_writer._MarkedWriteFn(store.target, store.layout.data_table, around)
+    fn = beam_writer._WriteWithHoursFn(store.target, store.layout.data_table, around)
     fn.start_bundle()
     for number in range(25):
         cells = [Cell("t", b"\0\0", 5, b"\1")]

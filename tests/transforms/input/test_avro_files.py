@@ -17,7 +17,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message, message_format
-from timebeam.transforms.dead_letters.rejected import REJECTED, refusing
+from timebeam.transforms.dead_letters.rejected import REJECTED, rejecting
 from timebeam.transforms.input import files
 from timebeam.transforms.input.files import ReadBlocks, match
 from timebeam.transforms.input.parse import ParseFn
@@ -149,7 +149,7 @@ def test_from_files_to_points_in_a_pipeline(
 
     def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
         read = root | ReadBlocks([str(tmp_path / "points")], framing)
-        parsed = read.main | "Parse" >> refusing(ParseFn(form, options), PointBatch)
+        parsed = read.main | "Parse" >> rejecting(ParseFn(form, options), PointBatch)
         return {"batches": parsed.main, "refused": parsed[REJECTED], "unread": read[REJECTED]}
 
     with sizes(1000, 1000):

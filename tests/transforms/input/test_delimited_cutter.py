@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.bits.compression import DamagedError, TruncatedError
+from timebeam.schema.bits.compression import CorruptDataError, TruncatedError
 from timebeam.schema.bits.protobuf import encoded_varint
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
@@ -50,7 +50,7 @@ def test_a_file_that_ends_inside_a_message(end: bytes) -> None:
 @pytest.mark.parametrize("length", [b"\xff" * 5, b"\xff" * 12])
 def test_a_length_that_makes_no_sense(length: bytes) -> None:
     cutter = DelimitedCutter(Message(b"", 7, "file", 0))
-    with pytest.raises(DamagedError):
+    with pytest.raises(CorruptDataError):
         list(cutter.add(delimited([b"good"]) + length + b"\x7f" * 20))
 
 

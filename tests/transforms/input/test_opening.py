@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tests.support.refusals import refused_point
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from tests.support.rejections import refused_point
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import AUTO, FORMATS, Message
@@ -53,7 +53,7 @@ def test_packings_that_nothing_announces(form: str, packings: tuple[str, ...]) -
 def test_more_than_two_packings() -> None:
     thrice = gzip.compress(gzip.compress(gzip.compress(TEXT)))
     assert opened(thrice, "influx").text == gzip.compress(TEXT)
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         opened(thrice, "influx", {"content-encoding": "gzip, gzip, gzip"})
 
 
@@ -81,10 +81,10 @@ def test_what_is_not_packed_stays(text: bytes) -> None:
 
 def test_bombs_are_refused() -> None:
     for bomb in (gzip.compress(bytes(65 << 20)), gzip.compress(gzip.compress(bytes(64 << 20)))):
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(RejectedError) as refused:
             opened(bomb, "influx")
         assert refused.value.reason is Reason.CORRUPT_MESSAGE
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         opened(gzip.compress(TEXT)[:-5], "influx")
 
 
@@ -98,7 +98,7 @@ def test_zstd_that_ends_early_and_does_not_say_its_size(frames: int) -> None:
     compressor = zstandard.ZstdCompressor(write_content_size=False).compressobj()
     frame = compressor.compress(TEXT + b"\n") + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
     early = zstandard.compress(TEXT + b"\n") * (frames - 1) + frame
-    with pytest.raises(RefusedError, match="damaged zstd: the compressed data end before"):
+    with pytest.raises(RejectedError, match="damaged zstd: the compressed data end before"):
         opened(early, "influx")
 
 
@@ -135,7 +135,7 @@ def test_formats_by_attributes() -> None:
 
 def test_what_no_format_reads_is_refused() -> None:
     formats = Formats(AUTO, {}, ["influx", "otlp"])
-    with pytest.raises(RefusedError, match="begins with b'put m 1 1 a=b': none of influx, otlp") as refused:
+    with pytest.raises(RejectedError, match="begins with b'put m 1 1 a=b': none of influx, otlp") as refused:
         formats.open(message(b"put m 1 1 a=b"))
     assert refused.value.reason is Reason.UNKNOWN_FORMAT
 

@@ -49,14 +49,14 @@ def test_each_key_has_a_series_and_names_are_looked_up_with_tag_raw(salt: bytes,
     names = RollupSeriesKeys(job, by_name)
     late = selected(TWICE, salt, 4, b"\0\0\1\0\0\3")
     row = Row("archive", salt + b"\0\0\1\1" + bytes(4) + b"\0\0\1\0\0\3", [])
-    sealed = Selected(row, TWICE, ArchiveRead([late.row], 7))
+    of_archive = Selected(row, TWICE, ArchiveRead([late.row], 7))
     rows = [
         selected(ALONE, salt, 1, b"\0\0\1\0\0\1"),
         selected(TWICE, salt, 1, b"\0\0\1\0\0\2"),
         selected(ALONE, salt, 2, b"\0\0\1\0\0\1"),
         selected(TWICE, salt, 2, b"\0\0\1\0\0\3"),
         selected(TWICE, salt, 3, b"\0\0\1\0\0\2"),
-        sealed,
+        of_archive,
     ]
     noted = [each for each in names.noted(rows) if isinstance(each, Selected)]
     assert [each.row for each in noted] == [each.row for each in rows]

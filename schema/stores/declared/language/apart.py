@@ -11,10 +11,10 @@ all that a reading is of follows from its place:
   that holds it exactly, or from the timestamps of cells. A layout without time in key and qualifier keeps
   the latest record.
 - The column follows from the qualifier: no fixed column is called like a step. Entries of maps and
-  readings by field are refused one by one (`MapColumns.entries`, `write_records.cells`).
+  readings by field are rejected one by one (`MapColumns.entries`, `write_records.cells`).
 
 For what does not follow, records that differ in it are encoded until two share a cell. Without such a
-pair the layout is "not proved", and is refused too. `allow_overwrite` allows records of one row to
+pair the layout is "not proved", and is rejected too. `allow_overwrite` allows records of one row to
 overwrite each other; it does not allow buckets, steps or columns that are not told apart.
 """
 
@@ -304,8 +304,8 @@ def _shared(
     fields = {name: pa.array([record.get(name) for record in records], pa.string()) for name in names}
     quoted = {} if layout.map is None else {layout.map.field: np.zeros(len(records), np.bool_)}
     batch = RecordBatch(fields, np.zeros(len(records), np.int64), None, quoted)
-    rows, refusals = layout_rows(layout, batch)
-    accepted = [record for i, record in enumerate(records) if i not in refusals.by_record]
+    rows, rejections = layout_rows(layout, batch)
+    accepted = [record for i, record in enumerate(records) if i not in rejections.by_record]
     seen: dict[tuple[bytes, bytes, int], Fields] = {}
     for row, record in zip(rows, accepted, strict=True):
         for cell in row.cells:

@@ -96,7 +96,7 @@ def heat(keys: Sequence[bytes], times_ms: Int64s) -> Heat:
 
 
 EXAMPLE_MS = 1_426_535_612_045
-"""The instant of examples that name none: 2015-03-16T19:53:32.045Z."""
+"""The time of examples that name none: 2015-03-16T19:53:32.045Z."""
 
 _SHOWN_CELLS = 8
 _SHOWN_RANGES = 4
@@ -175,9 +175,9 @@ def example_row(layout: TableLayout) -> Row:
     Raises:
       ValueError: the layout's example does not fit its key or columns.
     """
-    rows, refusals = layout_rows(layout, example_record(layout))
+    rows, rejections = layout_rows(layout, example_record(layout))
     if not rows:
-        raise ValueError(f"layout {layout.name}: the example is refused: {refusals.by_record[0][1]}")
+        raise ValueError(f"layout {layout.name}: the example is refused: {rejections.by_record[0][1]}")
     return rows[0]
 
 

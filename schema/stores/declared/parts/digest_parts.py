@@ -55,7 +55,7 @@ class Salt(KeyPart):
             raise place.problem(None, "a salt needs buckets: how many ranges of keys writes are spread over")
         base, size = options.base, options.width
         since = _since(place, options.since)
-        if [instant for instant, _ in since] != sorted({instant for instant, _ in since}):
+        if [time for time, _ in since] != sorted({time for time, _ in since}):
             raise place.problem("since", "the instants of since must ascend")
         for count in (options.buckets, *(count for _, count in since)):
             if base + count - 1 >= 10**size:
@@ -82,14 +82,14 @@ class Salt(KeyPart):
         hashes = salt_hashes(self.function, renderer.joined(self.digested).to_pylist())
         counts: Int64s | int = self.buckets
         if self.since:
-            instants = [instant for instant, _ in self.since]
-            epoch = np.searchsorted(instants, to_ms(renderer.times, renderer.unit), side="right")
+            times = [time for time, _ in self.since]
+            epoch = np.searchsorted(times, to_ms(renderer.times, renderer.unit), side="right")
             counts = np.array([self.buckets, *(count for _, count in self.since)], np.int64)[epoch]
         salts = np.array([self.base], np.int64) + (hashes % np.asarray(counts, np.uint64)).astype(np.int64)
         return pc.ascii_lpad(pa.array(salts).cast(pa.string()), self.size, "0").cast(pa.binary())
 
     def explain(self) -> str:
-        since = "".join(f", {count} from {instant} ms on" for instant, count in self.since)
+        since = "".join(f", {count} from {time} ms on" for time, count in self.since)
         names = ", ".join(sorted(self.inputs))
         return f"salt: {self.base} + {self.function}({names}) mod {self.buckets}{since}"
 
@@ -110,21 +110,16 @@ class _SaltOptions(Options, frozen=True):
 
 
 def _since(place: Location, entries: Any) -> tuple[tuple[int, int], ...]:
-    """(instant in ms, buckets) of each entry."""
+    """(time in ms, buckets) of each entry."""
     since: list[tuple[int, int]] = []
     for entry in entries if isinstance(entries, (list, tuple)) else (None,):
-        instant, count = entry if isinstance(entry, list) and len(entry) == 2 else (None, 0)
-        if isinstance(instant, datetime.datetime) and instant.tzinfo is not None:
-            instant = int(instant.timestamp() * 1000)
-        if (
-            not isinstance(instant, int)
-            or isinstance(instant, bool)
-            or not isinstance(count, int)
-            or count < 1
-        ):
+        time, count = entry if isinstance(entry, list) and len(entry) == 2 else (None, 0)
+        if isinstance(time, datetime.datetime) and time.tzinfo is not None:
+            time = int(time.timestamp() * 1000)
+        if not isinstance(time, int) or isinstance(time, bool) or not isinstance(count, int) or count < 1:
             text = "since must be a list of [instant, buckets], as [2026-01-01T00:00:00Z, 8]"
             raise place.problem("since", text)
-        since.append((instant, count))
+        since.append((time, count))
     return tuple(since)
 
 

@@ -31,15 +31,15 @@ class Told(enum.IntEnum):
     YES = 2
 
 
-class RecordRefusals:
-    """Why records of a batch were refused: the first reason of each."""
+class RecordRejections:
+    """Why records of a batch were rejected: the first reason of each."""
 
     def __init__(self, table: str) -> None:
         self._table = table
         self.by_record: dict[int, tuple[Reason, str]] = {}
 
     def add(self, record: int, reason: Reason, message: str) -> None:
-        """Refuses one record, unless it is refused already."""
+        """Rejects one record, unless it is refused already."""
         self.by_record.setdefault(record, (reason, f"table {self._table}: {message}"))
 
 
@@ -51,7 +51,7 @@ class Renderer:
       key, separator: of the layout.
       batch: n records.
       times: int64[n], the event time in `unit`, that of the layout's event; 0 where it has none.
-      refusals: of what a part cannot hold: it is never truncated.
+      rejections: of what a part cannot hold: it is never truncated.
     """
 
     key: Sequence[KeyPart]
@@ -59,7 +59,7 @@ class Renderer:
     batch: RecordBatch
     times: Int64s
     unit: str
-    refusals: RecordRefusals
+    rejections: RecordRejections
     _done: dict[KeyPart, pa.Array | pa.Scalar] = dataclasses.field(default_factory=dict)
 
     def rendered(self, key_part: KeyPart) -> pa.Array | pa.Scalar:
@@ -325,7 +325,7 @@ class Field(KeyPart):
         usable = np.append(good, False)[indices]
         for record in np.flatnonzero(~usable).tolist():
             text = None if indices[record] < 0 else coded.dictionary[int(indices[record])].as_py()
-            renderer.refusals.add(record, Reason.SERIES_NOT_STORABLE, self._why(text, separator))
+            renderer.rejections.add(record, Reason.SERIES_NOT_STORABLE, self._why(text, separator))
         return pc.fill_null(values.cast(pa.binary()).take(coded.indices), b"")
 
     def explain(self) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.reasons import Reason
-from timebeam.schema.bits.times import DAY_MS, UTC, Span, bucket_starts, first_instant, span_of, zone_of
+from timebeam.schema.bits.times import DAY_MS, UTC, Span, bucket_starts, first_time, span_of, zone_of
 from timebeam.schema.stores.declared.parts import time_texts
 from timebeam.schema.stores.declared.parts.key_part import KeyFields, KeyPart, Renderer, Told
 from timebeam.schema.stores.declared.sections import Count, Location, Options, read
@@ -135,7 +135,7 @@ class Time(KeyPart):
     def tells_buckets(self) -> bool:
         """Whether the bytes of a time with a bucket differ between any two buckets.
 
-        Numbers do: `numbers` refuses a bucket whose start `divide` would cut. A text does if no two starts
+        Numbers do: `numbers` rejects a bucket whose start `divide` would cut. A text does if no two starts
         are as close as times with the same text.
         """
         if self.form != "pattern" or self.bucket is None:
@@ -151,7 +151,7 @@ class Time(KeyPart):
         """The last time in the part's unit that it can write: of a text, in the year 9999 of its zone."""
         if self.form != "pattern" or self.zone == UTC:
             return last(self.unit)
-        end_ms = int(first_instant(np.array([LAST_MS], np.int64), self.zone)[0]) + 1
+        end_ms = int(first_time(np.array([LAST_MS], np.int64), self.zone)[0]) + 1
         units, milliseconds = UNIT_PER_MS[self.unit]
         return min(last(self.unit), (end_ms * units - 1) // milliseconds)
 
@@ -169,7 +169,7 @@ class Time(KeyPart):
             message = f"{self.name} {value} does not fit the key: is the unit {self.unit}?"
             if value > self.last:
                 message = f"{self.name} {value} is after the year 9999 in {self.zone}"
-            renderer.refusals.add(record, Reason.TIMESTAMP_OUT_OF_RANGE, message)
+            renderer.rejections.add(record, Reason.TIMESTAMP_OUT_OF_RANGE, message)
         return self.bytes_of(numbers)
 
     def explain(self) -> str:
@@ -271,7 +271,7 @@ class Time(KeyPart):
     def _first_starts(self, times_ms: Int64s, bucket: Span) -> Int64s:
         """int64[n]: the first start of a bucket at or after each time.
 
-        For the first instant of a text it is the bucket with this text: one of 90 minutes begins at 01:30.
+        For the first time of a text it is the bucket with this text: one of 90 minutes begins at 01:30.
         """
         starts_ms = bucket_starts(times_ms, bucket, self.zone)
         within_next_ms = starts_ms + bucket.ms * 3 // 2  # more than one bucket, less than two

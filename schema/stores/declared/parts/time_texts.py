@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.bits.times import DAY_MS, HOUR_MS, UTC, Span, first_instant, local_ms
+from timebeam.schema.bits.times import DAY_MS, HOUR_MS, UTC, Span, first_time, local_ms
 
 # Where the digits are in YYYY-MM-DDThh:mm:ss.ffffff; the length of what a placeholder leaves open.
 _DIGITS = {
@@ -132,7 +132,7 @@ def parse_pattern(text: bytes, pattern: str, zone: str) -> int:
     year, month, day, hour, minute, second = (numbers[letter] for letter in _ORDER)
     moment = datetime.datetime(year, month, day, hour, minute, second, tzinfo=datetime.UTC)
     local = int(moment.timestamp()) * 1000 + numbers["L"]
-    return int(first_instant(np.array([local], np.int64), zone)[0]) * 1000 + numbers["f"]
+    return int(first_time(np.array([local], np.int64), zone)[0]) * 1000 + numbers["f"]
 
 
 def letters(pattern: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import (
     FIRST_MILLISECOND,
     Annotation,
@@ -134,7 +134,7 @@ def check_tsuid(options: OpenTsdbOptions, text: str) -> bytes:
     """The bytes of a TSUID in hex.
 
     Raises:
-      RefusedError: BAD_TAG or BAD_METRIC; no series has this TSUID.
+      RejectedError: BAD_TAG or BAD_METRIC; no series has this TSUID.
     """
     try:
         tsuid = bytes.fromhex(text) if text.isalnum() else b""
@@ -142,15 +142,15 @@ def check_tsuid(options: OpenTsdbOptions, text: str) -> bytes:
         tsuid = b""
     metric, pair = options.uid_width_metric, options.uid_width_tagk + options.uid_width_tagv
     if len(tsuid) <= metric or (len(tsuid) - metric) % pair:
-        raise RefusedError(
+        raise RejectedError(
             Reason.BAD_METRIC,
             f"no tsuid: {text[:80]!r}: give {metric} bytes of metric and {pair} of each tag, in hex",
         )
     if not any(tsuid[:metric]):
-        raise RefusedError(Reason.BAD_METRIC, f"tsuid {text}: zero is not the UID of a metric")
+        raise RejectedError(Reason.BAD_METRIC, f"tsuid {text}: zero is not the UID of a metric")
     pairs = [tsuid[start : start + pair] for start in range(metric, len(tsuid), pair)]
     if pairs != sorted(set(pairs)):
-        raise RefusedError(Reason.BAD_TAG, f"tsuid {text}: its tags are not in the order of their UIDs")
+        raise RejectedError(Reason.BAD_TAG, f"tsuid {text}: its tags are not in the order of their UIDs")
     return tsuid
 
 
@@ -158,9 +158,9 @@ class AnnotationCell(NamedTuple):
     """The cell of an annotation.
 
     Attributes:
-      note: the annotation; None if it is damaged.
-      damage: what is wrong with it.
-      start_ms: when it starts; what its column says if it is damaged.
+      note: the annotation; None if it is corrupt.
+      corruption: what is wrong with it.
+      start_ms: when it starts; what its column says if it is corrupt.
     """
 
     cell: Cell
@@ -170,9 +170,9 @@ class AnnotationCell(NamedTuple):
 
 
 def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[AnnotationCell]:
-    """The annotations of a data row or a row of global annotations; damaged cells do not raise.
+    """The annotations of a data row or a row of global annotations; corrupt cells do not raise.
 
-    An annotation whose time or series is not that of its cell is damaged: a TSD that updates it would write
+    An annotation whose time or series is not that of its cell is corrupt: a TSD that updates it would write
     another cell. Those that earlier versions stored in another column than a TSD are not.
 
     Raises:
@@ -189,12 +189,16 @@ def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[AnnotationC
         except NotAnAnnotationError as error:
             yield AnnotationCell(cell, None, f"annotation {cell.qualifier.hex()}: {error}", column_ms)
             continue
-        damage = ""
+        corruption = ""
         if not belongs(options, tsuid, note, Place(row.key, cell.qualifier)):
-            damage = f"annotation {cell.qualifier.hex()}: its startTime {note.start} belongs to another cell"
+            corruption = (
+                f"annotation {cell.qualifier.hex()}: its startTime {note.start} belongs to another cell"
+            )
         elif note.tsuid.upper() != tsuid.hex().upper():
-            damage = f"annotation {cell.qualifier.hex()}: its tsuid {note.tsuid!r} is not that of its row"
-        yield AnnotationCell(cell, None if damage else note, damage, column_ms if damage else note.start_ms)
+            corruption = f"annotation {cell.qualifier.hex()}: its tsuid {note.tsuid!r} is not that of its row"
+        yield AnnotationCell(
+            cell, None if corruption else note, corruption, column_ms if corruption else note.start_ms
+        )
 
 
 def belongs(options: OpenTsdbOptions, tsuid: bytes, note: Annotation, stored: Place) -> bool:
@@ -216,7 +220,7 @@ def starts_at(value: bytes, start: int) -> bool:
 def remove_annotations(options: OpenTsdbOptions, row: Row, deleted: DeleteRange) -> RowDeletion | None:
     """The deletion of the annotations of a row that start in the range; None if it has none.
 
-    Damaged ones start where their columns say.
+    Corrupt ones start where their columns say.
 
     Raises:
       ValueError: the key is not that of a row of the data table.

@@ -4,11 +4,11 @@ The order of the tests is that of core/CompactionQueue.buildHeapProcessAnnotatio
 (docs/spec/opentsdb.md §1.7): odd lengths first, since 0500 to 05FF is also a plain qualifier.
 
 Columns merge as in docs/spec/opentsdb.md §2.2 (core/CompactionQueue.Compaction and
-core/ColumnDatapointIterator.compareTo of OpenTSDB 2.4.1). The newest cell wins an instant. If cell
+core/ColumnDatapointIterator.compareTo of OpenTSDB 2.4.1). The newest cell wins a time. If cell
 timestamps are the times of points (tsd.storage.use_otsdb_timestamp, `dtcsMergeDataPoints`), the greatest or
 smallest value wins instead; values are compared as doubles. Unlike there, a conflict never fails a query
 (as with tsd.storage.fix_duplicates=true). A time in seconds and the same time in milliseconds are one
-instant.
+time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
 
 
 class Winner(enum.Enum):
-    """Which of several values of one instant is the point."""
+    """Which of several values of one time is the point."""
 
     NEWEST = enum.auto()
     GREATEST = enum.auto()
@@ -44,11 +44,11 @@ def winner_of(options: OpenTsdbOptions) -> Winner:
     return Winner.GREATEST if options.use_max_value else Winner.SMALLEST
 
 
-def one_per_instant(elements: Elements, *, last: bool) -> Elements:
-    """One element per instant, ascending.
+def one_per_time(elements: Elements, *, last: bool) -> Elements:
+    """One element per time, ascending.
 
     Args:
-      last: keep the last element of an instant, as in an append column; else the first one, as in a
+      last: keep the last element of a time, as in an append column; else the first one, as in a
         compacted column.
     """
     offsets = elements.offsets_ms
@@ -61,10 +61,10 @@ def one_per_instant(elements: Elements, *, last: bool) -> Elements:
 
 
 def merge(columns: Sequence[Elements]) -> tuple[Elements, Int64s]:
-    """All columns of a row as one, ascending, one element per instant.
+    """All columns of a row as one, ascending, one element per time.
 
     Args:
-      columns: each with one element per instant, ascending; in the order of their cell timestamps,
+      columns: each with one element per time, ascending; in the order of their cell timestamps,
         since the last one wins.
 
     Returns:
@@ -91,7 +91,7 @@ def merge_elements(
 
 
 def _order(everything: Elements, offsets: Int64s, winner: Winner) -> Int64s:
-    """int64[n]: the order by instant; within an instant the winner comes last."""
+    """int64[n]: the order by time; within a time the winner comes last."""
     if winner is Winner.NEWEST:
         return np.argsort(offsets, kind="stable")
     bits, kinds, good = everything.values()
@@ -109,11 +109,11 @@ class RowColumns:
     """The columns of a row that hold points, and their elements.
 
     Attributes:
-      cells: oldest first; the last one wins an instant.
-      elements: n elements, column by column; within a column one per instant, ascending. Of `read_row`,
-        merged: one per instant of the row, ascending.
+      cells: oldest first; the last one wins a time.
+      elements: n elements, column by column; within a column one per time, ascending. Of `read_row`,
+        merged: one per time of the row, ascending.
       column: int64[n], the cell that each element is from.
-      damage: in words, which cells could not be read.
+      corruption: in words, which cells could not be read.
       skipped: cells that hold no points: annotations and histograms.
     """
 
@@ -125,32 +125,34 @@ class RowColumns:
 
 
 def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowColumns:
-    r"""Merges the cells of one row; `winner` tells which value of an instant wins.
+    r"""Merges the cells of one row; `winner` tells which value of a time wins.
 
     Of equal cell timestamps, for which a TSD has no rule, the greater qualifier wins.
 
     >>> old, new = Cell("t", b"\x00\x00", 9000, b"\x01"), Cell("t", b"\x00\x01", 9001, b"\x01\x2c")
-    >>> points = read_row([old, new]).elements  # two qualifiers of one instant: the newer cell wins
+    >>> points = read_row([old, new]).elements  # two qualifiers of one time: the newer cell wins
     >>> points.offsets_ms.tolist(), points.values()[0].tolist()
     ([0], [300])
     """
     columns = read_columns(cells)
     elements, column = merge_elements(columns.elements, columns.column, winner)
-    damage = list(columns.damage)
+    corruption = list(columns.damage)
     _, _, good = elements.values()
     if not good.all():
         bad_flags = sorted({int(code) & 0xF for code in elements.codes[~good]})
-        damage += [f"values with flags {flags:x}: no number has this type and length" for flags in bad_flags]
+        corruption += [
+            f"values with flags {flags:x}: no number has this type and length" for flags in bad_flags
+        ]
         elements, column = elements.take(good.nonzero()[0]), column[good]
-    return RowColumns(columns.cells, elements, column, damage, columns.skipped)
+    return RowColumns(columns.cells, elements, column, corruption, columns.skipped)
 
 
 def read_columns(cells: Sequence[Cell]) -> RowColumns:
-    """The columns of one row before they are merged; never raises for damaged cells."""
+    """The columns of one row before they are merged; never raises for corrupt cells."""
     point_cells: list[Cell] = []
     columns_of: list[Int64s] = []
     elements: list[el.Elements] = []
-    damage: list[str] = []
+    corruption: list[str] = []
     skipped = 0
     for is_plain, group in itertools.groupby(sorted(cells, key=_by_age), key=_is_plain_point):
         if is_plain:  # one cell for each point: read together
@@ -167,7 +169,7 @@ def read_columns(cells: Sequence[Cell]) -> RowColumns:
             try:
                 column_elements = read_column(cell.qualifier, cell.value)
             except el.CorruptError as error:
-                damage.append(f"column {cell.qualifier[:16].hex()}: {error}")
+                corruption.append(f"column {cell.qualifier[:16].hex()}: {error}")
                 continue
             if column_elements is None:
                 skipped += 1
@@ -176,8 +178,8 @@ def read_columns(cells: Sequence[Cell]) -> RowColumns:
             elements.append(column_elements)
             point_cells.append(cell)
     if not elements:
-        return RowColumns((), el.NONE, np.zeros(0, np.int64), damage, skipped)
-    return RowColumns(point_cells, el.concatenate(elements), np.concatenate(columns_of), damage, skipped)
+        return RowColumns((), el.NONE, np.zeros(0, np.int64), corruption, skipped)
+    return RowColumns(point_cells, el.concatenate(elements), np.concatenate(columns_of), corruption, skipped)
 
 
 def _by_age(cell: Cell) -> tuple[int, bytes]:
@@ -203,14 +205,14 @@ def is_histogram(qualifier: bytes) -> bool:
 
 
 def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
-    """The elements of one column, one per instant, ascending; None if it holds no points.
+    """The elements of one column, one per time, ascending; None if it holds no points.
 
     Raises:
       CorruptError: OpenTSDB writes no such column, or its lengths do not agree.
     """
     if len(qualifier) % 2:
         if is_append(qualifier):
-            return one_per_instant(el.split_append(value), last=True)
+            return one_per_time(el.split_append(value), last=True)
         if qualifier[0] in (ANNOTATION, HISTOGRAM) and len(qualifier) in (3, 5):
             return None
         raise el.CorruptError(f"no column has {len(qualifier)} bytes of qualifier that start so")
@@ -220,7 +222,7 @@ def read_column(qualifier: bytes, value: bytes) -> el.Elements | None:
         return el.split_columns(*repaired(qualifier, value))
     if len(qualifier) == 4 and qualifier[0] >= 0xF0 and len(value) != (qualifier[3] & 0x7) + 1:
         raise el.CorruptError(f"{len(value)} bytes where the qualifier says {(qualifier[3] & 0x7) + 1}")
-    return one_per_instant(el.split_columns(qualifier, value), last=False)
+    return one_per_time(el.split_columns(qualifier, value), last=False)
 
 
 def repaired(qualifier: bytes, value: bytes) -> tuple[bytes, bytes]:

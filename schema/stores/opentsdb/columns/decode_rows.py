@@ -4,7 +4,7 @@
 |---|---|
 | all points have one form and one length (decimals); one append column of such points | as a table |
 | other plain and compacted columns (integers) | by where each value ends |
-| instants out of order or repeated, damage, other columns | by `opentsdb.decode_row` |
+| times out of order or repeated, corruption, other columns | by `opentsdb.decode_row` |
 
 That module is the reference for the content of a row.
 """

@@ -32,14 +32,14 @@ def cell_columns(points: SlotPoints, packing: Packing, bases_ms: Int64s | None =
 
     | packing | cells of a row | timestamp, ms |
     |---|---|---|
-    | `points` | one for each instant and arrival | the arrival |
-    | `points`, with times | one for each instant and qualifier | the time of the point |
+    | `points` | one for each time and arrival | the arrival |
+    | `points`, with times | one for each time and qualifier | the time of the point |
     | `compacted` | one for each arrival, or several with qualifiers of at most 16 KiB | the arrival |
     | `append` | one | the newest arrival |
     | any | besides, one for each qualifier of a histogram, whose latest arrival wins | the arrival |
 
-    The latest arrival of an instant wins; within one arrival, the last point. Packing `points` keeps two
-    values of one instant with different arrivals and qualifiers (an integer corrected to a decimal), as a
+    The latest arrival of a time wins; within one arrival, the last point. Packing `points` keeps two
+    values of one time with different arrivals and qualifiers (an integer corrected to a decimal), as a
     TSD does: the newer cell wins on reading. A compacted column holds points of one arrival only: an old
     point in a newer column would win over corrections between the two.
 
@@ -65,7 +65,7 @@ def columns(elements: el.Elements, timestamp_ms: int) -> list[Cell]:
     [('000000100021003f', '0102012c3ff800000000000000')]
 
     Args:
-      elements: one or more, one per instant, ascending.
+      elements: one or more, one per time, ascending.
       timestamp_ms: of the cells.
     """
     n = len(elements)
@@ -105,15 +105,15 @@ def _point_columns(points: SlotPoints, bases_ms: Int64s | None) -> CellColumns:
 
 
 def _one_per_arrival(points: SlotPoints) -> SlotPoints:
-    """The points without those whose instant has a later point of the same arrival."""
+    """The points without those whose time has a later point of the same arrival."""
     offsets = offsets_of(points)
     if cell_fragments.is_ascending(offsets, points.bounds):
         return points
-    instants = points.rows << _OFFSET_BITS | offsets
+    times = points.rows << _OFFSET_BITS | offsets
     arrivals = np.unique(points.arrivals_ms, return_inverse=True)[1]
-    order = np.lexsort((arrivals, instants))
-    instants, arrivals = instants[order], arrivals[order]
-    is_last = np.append((instants[1:] != instants[:-1]) | (arrivals[1:] != arrivals[:-1]), True)
+    order = np.lexsort((arrivals, times))
+    times, arrivals = times[order], arrivals[order]
+    is_last = np.append((times[1:] != times[:-1]) | (arrivals[1:] != arrivals[:-1]), True)
     return points.take(np.sort(order[is_last]))
 
 
@@ -136,13 +136,13 @@ def _compacted_columns(points: SlotPoints) -> CellColumns:
     """A cell for each row and arrival, or several cells if its qualifiers have more than 16 KiB.
 
     Args:
-      points: one of each instant of a row, ascending.
+      points: one of each time of a row, ascending.
     """
     arrivals_ms = points.arrivals_ms
     falls = arrivals_ms[1:] < arrivals_ms[:-1]
     falls[points.bounds[1:-1] - 1] = False
     if falls.any():
-        points = points.take(np.lexsort((arrivals_ms, points.rows)))  # stable: by instant within an arrival
+        points = points.take(np.lexsort((arrivals_ms, points.rows)))  # stable: by time within an arrival
         arrivals_ms = points.arrivals_ms
     codes = points.slots.astype(np.uint32)
     qualifiers, qualifier_starts = el.qualifier_bytes(codes)

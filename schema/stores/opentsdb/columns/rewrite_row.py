@@ -1,4 +1,4 @@
-"""Rewrites rows: compacts a closed hour, deletes points, replaces instants, and splits a refused row.
+"""Rewrites rows: compacts a closed hour, deletes points, replaces times, and splits a rejected row.
 
 A compaction is one mutation of the row, as by a TSD: docs/spec/opentsdb.md §2.2, §2.3 and §3
 (core/CompactionQueue of OpenTSDB 2.4.1). Unlike there, append columns are compacted too, and a write during
@@ -11,7 +11,7 @@ newest point of its row and is stored only after the compaction loses to the val
 
 A deletion replaces a column of several points (docs/spec/opentsdb.md §2.1 and §3) that has points inside and
 outside of the range, in one mutation, by a column of those that stay, with its timestamp. A point that loses
-its instant to another column (§2.2) is not written again.
+its time to another column (§2.2) is not written again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ COLUMNS = MUTATIONS // 2
 def compact_row(row: Row, form: Packing, settled_ms: int) -> Row | None:
     r"""The mutation that puts the points of a row into one cell; None if there is nothing to gain.
 
-    Cells without points, damaged cells and cells of other families stay. A qualifier has at most 16 KiB, so a
+    Cells without points, corrupt cells and cells of other families stay. A qualifier has at most 16 KiB, so a
     row with more than 4096 points can become several cells.
 
     >>> points = [Cell("t", b"\x00\x00", 9000, b"\x01"), Cell("t", b"\x00\x10", 9001, b"\x02")]
@@ -116,7 +116,7 @@ def _replaceable(columns: RowColumns, settled_ms: int) -> Bools:
 
 
 def _cells(elements: el.Elements, form: Packing, timestamp_ms: int) -> Sequence[Cell]:
-    """The cells for these elements; none for no elements, when other columns have all instants."""
+    """The cells for these elements; none for no elements, when other columns have all times."""
     if not len(elements):
         return ()
     if form is Packing.APPEND:
@@ -139,7 +139,7 @@ def _version(cell: Cell) -> tuple[bytes, int]:
 def _reads_the_same(cells: Sequence[Cell], old_cells: Sequence[Cell], new_cells: Sequence[Cell]) -> bool:
     """Whether the row has the same points after the mutation.
 
-    It has not if a damaged cell has the qualifier of a new one, or if a column that stays wins over the new
+    It has not if a corrupt cell has the qualifier of a new one, or if a column that stays wins over the new
     one at equal timestamps.
     """
     replaced = set(old_cells)
@@ -157,22 +157,22 @@ def _reads_the_same(cells: Sequence[Cell], old_cells: Sequence[Cell], new_cells:
 
 
 def replacing_row(row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
-    """A row that removes its instants from existing columns with its timestamps.
+    """A row that removes its times from existing columns with its timestamps.
 
     Columns of packing COMPACTED remove them from older columns too: `pack` does so for points of one row.
 
     Args:
       row: of plain or compacted columns.
-      existing: cells of the stored row, newest versions; cells without points and damaged ones stay.
+      existing: cells of the stored row, newest versions; cells without points and corrupt ones stay.
     """
     old, new = read_columns(existing), read_columns(row.cells)
     old_times_ms = np.array([cell.timestamp_ms for cell in old.cells], np.int64)[old.column]
     new_times_ms = np.array([cell.timestamp_ms for cell in new.cells], np.int64)[new.column]
-    old_instants, new_instants = old.elements.offsets_ms, new.elements.offsets_ms
-    is_replaced = np.zeros(len(old_instants), np.bool_)
+    old_times, new_times = old.elements.offsets_ms, new.elements.offsets_ms
+    is_replaced = np.zeros(len(old_times), np.bool_)
     for time_ms in np.unique(new_times_ms).tolist():
         is_as_new = old_times_ms == time_ms if packing is Packing.POINTS else old_times_ms <= time_ms
-        is_replaced |= is_as_new & np.isin(old_instants, new_instants[new_times_ms == time_ms])
+        is_replaced |= is_as_new & np.isin(old_times, new_times[new_times_ms == time_ms])
     remaining_counts = np.bincount(old.column[~is_replaced], minlength=len(old.cells))
     set_versions = {_version(cell) for cell in row.cells}
     cells, deleted = list(row.cells), list(row.deleted)
@@ -190,7 +190,7 @@ def replacing_row(row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
 def remove_points(row: Row, base_ms: int, winner: Winner, deleted: DeleteRange) -> RowDeletion | None:
     """The deletion of the points and histograms of a row; None if it has none.
 
-    Damaged cells and annotations stay.
+    Corrupt cells and annotations stay.
 
     >>> column = Cell("t", bytes.fromhex("00000010"), 9000, bytes.fromhex("010200"))  # 1 at 0 s, 2 at 1 s
     >>> row, deleted = Row("tsdb", b"key", [column]), DeleteRange(1000, 1999, newest_ms=9000)
@@ -202,10 +202,10 @@ def remove_points(row: Row, base_ms: int, winner: Winner, deleted: DeleteRange) 
 
     Args:
       base_ms: the base time of the row, in ms.
-      winner: which of several values of one instant is the point.
+      winner: which of several values of one time is the point.
 
     Raises:
-      ValueError: the points that stay would read differently, since a damaged cell has the qualifier of a new
+      ValueError: the points that stay would read differently, since a corrupt cell has the qualifier of a new
         one.
     """
     stored = read_columns(row.cells)
@@ -241,7 +241,7 @@ def remove_points(row: Row, base_ms: int, winner: Winner, deleted: DeleteRange) 
 def _with_ties(
     stored: RowColumns, winners: Int64s, arrivals_ms: Int64s, newest_ms: int, changed: Int64s
 ) -> Int64s:
-    """The columns to rewrite, and those with a timestamp of theirs that lost an instant to them.
+    """The columns to rewrite, and those with a timestamp of theirs that lost a time to them.
 
     Between equal timestamps the qualifier decides, and that of a rewritten column is another one.
 
@@ -321,7 +321,7 @@ def _check_others(layout: OpenTsdb, row: Row) -> None:
     """Checks annotations and histograms.
 
     Raises:
-      ValueError: one is damaged, or is not in the cell that it belongs into.
+      ValueError: one is corrupt, or is not in the cell that it belongs into.
     """
     for annotation in read_annotations(layout.options, row):
         if annotation.note is None:

@@ -80,7 +80,7 @@ def _alias(arguments: Arguments, parameters: Sequence[str]) -> list[Indexed]:
 
 
 def _check_alias(length: int) -> None:
-    """Refuses an alias of so many characters before it is made: a value may hold the next key many times."""
+    """Rejects an alias of so many characters before it is made: a value may hold the next key many times."""
     if length > _MOST_CHARACTERS:
         raise ApiError(f"The alias has {length:,} characters; at most {_MOST_CHARACTERS:,} are allowed")
 

@@ -94,7 +94,7 @@ def without_nan(result: Result) -> Result:
 
 
 def check_finite(results: Sequence[Result]) -> None:
-    """Refuses results that overflowed: no TSD stores an infinity (core/AggregationIterator.doubleValue).
+    """Rejects results that overflowed: no TSD stores an infinity (core/AggregationIterator.doubleValue).
 
     Raises:
       ApiError: one has an infinity.

@@ -101,7 +101,7 @@ class TsQuery:
 
 
 def check_filters(count: int) -> None:
-    """Refuses a request with more than `MOST_FILTERS` filters, before they are made.
+    """Rejects a request with more than `MOST_FILTERS` filters, before they are made.
 
     Raises:
       ApiError: there are more.

@@ -20,7 +20,7 @@ LAST_TREE_ID = 65_535
 
 
 class TreeError(ValueError):
-    """A definition is refused; the message tells what is wrong, and where."""
+    """A definition is rejected; the message tells what is wrong, and where."""
 
 
 class RuleType(enum.StrEnum):

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from timebeam.schema.bits import regex
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb.meta_documents import QUALIFIERS
 from timebeam.schema.stores.opentsdb.trees.definitions import Rule, RuleType, Tree
@@ -22,7 +22,7 @@ from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 
-def read_uid(form: Names, row: Row | None, kind: str, uid: bytes) -> Uid | RefusedError:
+def read_uid(form: Names, row: Row | None, kind: str, uid: bytes) -> Uid | RejectedError:
     """The name and custom fields of a UID from its row, or why there are none.
 
     Args:
@@ -40,9 +40,9 @@ def read_uid(form: Names, row: Row | None, kind: str, uid: bytes) -> Uid | Refus
                 custom = read_custom(cell.value)
             except ValueError as error:
                 why = f"the UID meta of {kind} {uid.hex()} cannot be read: {error}"
-                return RefusedError(Reason.BAD_SYNTAX, why)
+                return RejectedError(Reason.BAD_SYNTAX, why)
     if name is None:
-        return RefusedError(Reason.UNKNOWN_NAME, f"UID {uid.hex()} of kind {kind} has no name")
+        return RejectedError(Reason.UNKNOWN_NAME, f"UID {uid.hex()} of kind {kind} has no name")
     return Uid(name, custom)
 
 
@@ -154,7 +154,7 @@ def place(tree: Tree, series: TreeSeries) -> Placement:
     (('lga', 'sys'), 'cpu')
 
     Raises:
-      RefusedError: a TSD fails on this series, or its names cannot be stored.
+      RejectedError: a TSD fails on this series, or its names cannot be stored.
     """
     steps = []
     for _, rules in tree.levels():
@@ -191,18 +191,18 @@ class _SplitNames:
         """The next part; None if there are no parts.
 
         Raises:
-          RefusedError: all parts have been taken, or the separator cuts a character in half.
+          RejectedError: all parts have been taken, or the separator cuts a character in half.
         """
         if self._names is None:
             try:
                 self._names = regex.split(rule.separator, value)
             except regex.PatternError as error:
-                raise RefusedError(Reason.VALUE_NOT_STORABLE, f"rule {rule}: {error}") from error
+                raise RejectedError(Reason.VALUE_NOT_STORABLE, f"rule {rule}: {error}") from error
             if not self._names:
                 self._next = 1
                 return None
         if self._next >= len(self._names):
-            raise RefusedError(
+            raise RejectedError(
                 Reason.SERIES_NOT_STORABLE,
                 f"rule {rule}: its level has used up all parts of {value!r}: a TSD fails on this series",
             )
@@ -271,7 +271,7 @@ def _custom(rule: Rule, uid: Uid) -> str | Outcome:
         return Outcome.NO_CUSTOM
     value = uid.custom[rule.custom_field]
     if value is None:
-        raise RefusedError(
+        raise RejectedError(
             Reason.EMPTY_VALUE,
             f"rule {rule}: the custom field {rule.custom_field!r} of {uid.name!r} is null: a TSD fails on "
             "this series; give it a value, or remove it",
@@ -304,4 +304,4 @@ def _check_surrogates(name: str) -> None:
         name.encode()
     except UnicodeEncodeError as error:
         why = f"{name!r} has half a surrogate pair, which JSON in UTF-8 cannot hold"
-        raise RefusedError(Reason.NAME_NOT_STORABLE, why) from error
+        raise RejectedError(Reason.NAME_NOT_STORABLE, why) from error

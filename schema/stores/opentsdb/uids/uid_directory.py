@@ -101,8 +101,8 @@ class SeriesResolver:
 
     Args:
       table: name of the UID table.
-      refuse_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
-      refuse_ambiguous: see `Selection`.
+      reject_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
+      reject_ambiguous: see `Selection`.
     """
 
     def __init__(
@@ -111,16 +111,16 @@ class SeriesResolver:
         table: str,
         reader: Reader,
         *,
-        refuse_lost: bool,
-        refuse_ambiguous: Callable[[Series], bool] | None = None,
+        reject_lost: bool,
+        reject_ambiguous: Callable[[Series], bool] | None = None,
     ) -> None:
-        self._options, self._refuse_lost = options, refuse_lost
+        self._options, self._reject_lost = options, reject_lost
         self._names = UidDirectory(options, table, reader)
         self._name_of: dict[UidPair, str] = {}
         self._lost: set[UidPair] = set()
         self._tag_of: dict[bytes, tuple[str, str]] = {}
         self._series: dict[bytes, Series | None] = {}
-        self._refuse_ambiguous, self._is_ambiguous = refuse_ambiguous, False
+        self._reject_ambiguous, self._is_ambiguous = reject_ambiguous, False
         self._uid_of: dict[tuple[str, str], bytes] = {}
 
     def selected(
@@ -142,7 +142,7 @@ class SeriesResolver:
             yield from row_findings(row, archived, f"UID {uid.hex()} of kind {kind} has no name")
 
     def _find(self, tsuids: Collection[bytes]) -> None:
-        """Finds the series of new TSUIDs; None for one that is refused."""
+        """Finds the series of new TSUIDs; None for one that is rejected."""
         tags_at, key_width = self._options.uid_width_metric, self._options.uid_width_tagk
         width = key_width + self._options.uid_width_tagv
         tags_of = {
@@ -165,21 +165,21 @@ class SeriesResolver:
             self._series[tsuid] = (
                 Series(metric, pairs) if is_distinct else Series.of(metric, dict(map(tag_of, tags)))
             )
-        if self._refuse_ambiguous is not None and self._is_ambiguous:
-            self._check_names(self._refuse_ambiguous)
-        if self._refuse_lost and self._lost:
+        if self._reject_ambiguous is not None and self._is_ambiguous:
+            self._check_names(self._reject_ambiguous)
+        if self._reject_lost and self._lost:
             for tsuid in tsuids:
                 if not self._lost.isdisjoint(tsuid_pairs(self._options, tsuid)):
                     self._series[tsuid] = None
 
-    def _check_names(self, refuse: Callable[[Series], bool]) -> None:
-        """Raises AmbiguousNameError if two TSUIDs have the names of a series to refuse."""
+    def _check_names(self, reject: Callable[[Series], bool]) -> None:
+        """Raises AmbiguousNameError if two TSUIDs have the names of a series to reject."""
         tsuid_of: dict[Series, bytes] = {}
         for tsuid, series in self._series.items():
             if (
                 series is not None
                 and (other := tsuid_of.setdefault(series, tsuid)) != tsuid
-                and refuse(series)
+                and reject(series)
             ):
                 raise AmbiguousNameError.of(series, (other, tsuid))
 

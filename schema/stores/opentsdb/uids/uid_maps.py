@@ -97,14 +97,18 @@ class UidMaps:
         for (kind, name), cell in self.uids.items():
             uid = cell.value
             if len(uid) != options.uid_width(kind):
-                yield _damage(table, name, f"{kind}: UID {uid.hex()} is not {options.uid_width(kind)} bytes")
+                yield _corruption(
+                    table, name, f"{kind}: UID {uid.hex()} is not {options.uid_width(kind)} bytes"
+                )
             elif (kind, uid) not in self.names:
-                yield _damage(table, name, f"{kind}: UID {uid.hex()} has no reverse mapping")
+                yield _corruption(table, name, f"{kind}: UID {uid.hex()} has no reverse mapping")
             elif self.names[kind, uid].value != name:
                 mapped_name = uid_table.name_text(self.names[kind, uid].value)
-                yield _damage(table, name, f"{kind}: UID {uid.hex()} is mapped back to {mapped_name!r}")
+                yield _corruption(table, name, f"{kind}: UID {uid.hex()} is mapped back to {mapped_name!r}")
             if options.names is Names.ESCAPE and not options.names.stores(uid_table.name_text(name)):
-                yield _damage(table, name, f"{kind}: not an escaped name: no query finds it (--names escape)")
+                yield _corruption(
+                    table, name, f"{kind}: not an escaped name: no query finds it (--names escape)"
+                )
         for (kind, uid), cell in self.names.items():
             name_text = uid_table.name_text(cell.value)
             if (kind, cell.value) not in self.uids:
@@ -121,7 +125,9 @@ class UidMaps:
     ) -> Iterator[Finding]:
         """A finding if most UIDs of a kind are assigned."""
         if len(value) != 8:
-            yield _damage(table, uid_table.COUNTER_ROW, f"{kind}: counter of {len(value)} bytes instead of 8")
+            yield _corruption(
+                table, uid_table.COUNTER_ROW, f"{kind}: counter of {len(value)} bytes instead of 8"
+            )
             return
         used = int.from_bytes(value, "big", signed=True)
         last = uid_table.last_id(options.uid_width(kind))
@@ -273,5 +279,5 @@ def _listed(names: Iterable[bytes]) -> str:
     return ", ".join(repr(uid_table.name_text(name)) for name in names)
 
 
-def _damage(table: str, key: bytes, text: str) -> Finding:
-    return Finding(Severity.DAMAGE, table, key, text)
+def _corruption(table: str, key: bytes, text: str) -> Finding:
+    return Finding(Severity.CORRUPT, table, key, text)

@@ -25,7 +25,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.reading import (
     ColumnRange,
@@ -148,15 +148,15 @@ class Overflow:
         return Series.of(series.metric, tags, dict(series.resources))
 
 
-def refuse_series(series: Series, max_tags: int, form: Names = Names.REFUSE) -> RefusedError | None:
+def reject_series(series: Series, max_tags: int, form: Names = Names.REFUSE) -> RejectedError | None:
     """Why a series cannot be stored, or None if it can; its names are stored in this form."""
     try:
         if series.resources:
-            raise RefusedError(Reason.SERIES_NOT_STORABLE, "OpenTSDB has no resources: send them as tags")
+            raise RejectedError(Reason.SERIES_NOT_STORABLE, "OpenTSDB has no resources: send them as tags")
         if not series.tags:
-            raise RefusedError(Reason.NO_TAGS, "Missing tags: give at least one")
+            raise RejectedError(Reason.NO_TAGS, "Missing tags: give at least one")
         if len(series.tags) > max_tags:
-            raise RefusedError(
+            raise RejectedError(
                 Reason.TOO_MANY_TAGS, f"Too many tags: {len(series.tags)} maximum allowed: {max_tags}"
             )
         names = [series.metric, *itertools.chain.from_iterable(series.tags)]
@@ -167,38 +167,38 @@ def refuse_series(series: Series, max_tags: int, form: Names = Names.REFUSE) -> 
             _check(form.stored(key), f"tag name with value [{value}]", Reason.BAD_TAG)
             _check(form.stored(value), f"tag value with key [{key}]", Reason.BAD_TAG)
         if form is Names.REPLACE and len({form.stored(key) for key, _ in series.tags}) < len(series.tags):
-            raise RefusedError(Reason.DUPLICATE_TAG, f"two tag names become equal, see --names: {series}")
-    except RefusedError as error:
+            raise RejectedError(Reason.DUPLICATE_TAG, f"two tag names become equal, see --names: {series}")
+    except RejectedError as error:
         return error
     return None
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raises RefusedError if OpenTSDB does not allow a name, as it is stored, or cannot store it."""
+    """Raises RejectedError if OpenTSDB does not allow a name, as it is stored, or cannot store it."""
     role = {"metrics": "metric name", "tagk": "tag name", "tagv": "tag value"}[kind]
     _check(name, role, Reason.BAD_METRIC if kind == "metrics" else Reason.BAD_TAG)
     if row_key(name) is None:
         text = f"Invalid {role}: {len(name)} characters, more than the {KEY_BYTES} of a row key"
-        raise RefusedError(Reason.NAME_NOT_STORABLE, text)
+        raise RejectedError(Reason.NAME_NOT_STORABLE, text)
 
 
 def _check(name: str, role: str, reason: Reason) -> None:
     """Checks that a name is legal and fits ISO-8859-1.
 
-    A TSD stores characters above U+00FF as `?`, which makes different names equal: refused here.
+    A TSD stores characters above U+00FF as `?`, which makes different names equal: rejected here.
 
     Raises:
-      RefusedError: `reason`, or NAME_NOT_STORABLE.
+      RejectedError: `reason`, or NAME_NOT_STORABLE.
     """
     if _PLAIN.fullmatch(name):
         return
     if not name:
-        raise RefusedError(reason, f"Invalid {role}: empty string")
+        raise RejectedError(reason, f"Invalid {role}: empty string")
     for character in name:
         if not (_PLAIN.fullmatch(character) or (character.isalpha() and ord(character) <= 0xFFFF)):
-            raise RefusedError(reason, f'Invalid {role} ("{name[:80]}"): illegal character: {character}')
+            raise RejectedError(reason, f'Invalid {role} ("{name[:80]}"): illegal character: {character}')
         if ord(character) > 0xFF:
-            raise RefusedError(
+            raise RejectedError(
                 Reason.NAME_NOT_STORABLE,
                 f'Invalid {role} ("{name[:80]}"): names are stored as ISO-8859-1, which has no {character}',
             )

@@ -108,8 +108,8 @@ def key(layout: dict[str, Any], record: dict[str, str], payload: bytes = b"") ->
                 "md5": lambda x: int.from_bytes(hashlib.md5(x).digest()[:8], "big"),
             }
             buckets = part["buckets"]
-            for instant, count in part.get("since", []):
-                if int(record["TS"]) >= instant:
+            for time, count in part.get("since", []):
+                if int(record["TS"]) >= time:
                     buckets = count
             salt = part.get("base", 0) + hashes[part.get("hash", "crc32")](raw) % buckets
             pieces.append(b"%0*d" % (part.get("width", 1), salt))

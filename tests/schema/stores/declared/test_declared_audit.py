@@ -70,7 +70,7 @@ def test_every_changed_byte_of_a_key_or_a_value_is_damage() -> None:
     for i in range(len(row.key)):
         key = row.key[:i] + bytes([row.key[i] ^ 1]) + row.key[i + 1 :]
         findings = list(audit_rows(layout, [row._replace(key=key)]))
-        assert [finding.severity for finding in findings] == [Severity.DAMAGE], key
+        assert [finding.severity for finding in findings] == [Severity.CORRUPT], key
     for i, cell in enumerate(row.cells):
         for changed in (
             cell._replace(qualifier=b"X"),
@@ -80,7 +80,7 @@ def test_every_changed_byte_of_a_key_or_a_value_is_damage() -> None:
         ):
             cells = [*row.cells[:i], changed, *row.cells[i + 1 :]]
             findings = list(audit_rows(layout, [row._replace(cells=cells)]))
-            assert [finding.severity for finding in findings] == [Severity.DAMAGE], changed
+            assert [finding.severity for finding in findings] == [Severity.CORRUPT], changed
 
 
 def test_timestamps_that_cell_time_does_not_give() -> None:
@@ -90,7 +90,7 @@ def test_timestamps_that_cell_time_does_not_give() -> None:
     for stamp in (1426490100000 + 900_000, 1426490100000 + 86_400_000, 0):
         cells = [cell._replace(timestamp_ms=stamp) for cell in row.cells]
         (finding,) = audit_rows(layout.declaration.layout("sensor"), [row._replace(cells=cells)])
-        assert finding.severity is Severity.DAMAGE
+        assert finding.severity is Severity.CORRUPT
 
 
 def test_one_bad_row_of_many_is_the_only_damage() -> None:

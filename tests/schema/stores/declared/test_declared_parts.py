@@ -62,7 +62,7 @@ class Hexadecimal(KeyPart):
         numbers, good = renderer.batch.integers(self.name)
         for record, (number, is_number) in enumerate(zip(numbers.tolist(), good.tolist(), strict=True)):
             if not is_number or not 0 <= number < 1 << 32:
-                renderer.refusals.add(record, Reason.SERIES_NOT_STORABLE, f"{self.name} has no 8 digits")
+                renderer.rejections.add(record, Reason.SERIES_NOT_STORABLE, f"{self.name} has no 8 digits")
         return pa.array([b"%08x" % (number & 0xFFFFFFFF) for number in numbers.tolist()], pa.binary())
 
     def explain(self) -> str:

@@ -85,10 +85,10 @@ def test_a_query_that_the_key_serves_reads_its_rows_only(
     records = pattern.records(random.Random(name))
     tables = stored(layout, records)
     filters = {key: frozenset(values) for key, values in tags.items()}
-    instants = sorted(
+    times = sorted(
         time_ms for _, time_ms in expected(pattern, records, Selection(metric, filters, 0, 1 << 46))
     )
-    first, last = instants[0], instants[min(rows_read, len(instants)) - 1]
+    first, last = times[0], times[min(rows_read, len(times)) - 1]
     selection = Selection(metric, filters, first, last)
     assert layout.full_scan(selection) == ""
     assert len(read(layout, tables, selection)) == rows_read
@@ -133,7 +133,7 @@ def test_rows_that_cannot_be_read_are_findings() -> None:
     beyond = changed(good[2], value=b"\xff")
     selected = list(layout.select(EVER, MemoryTables([bad_key, bad_column, beyond, *good[3:]])))
     findings = [each for each in selected if isinstance(each, Finding)]
-    assert [(each.severity, each.key) for each in findings] == [(Severity.DAMAGE, bad_key.key)]
+    assert [(each.severity, each.key) for each in findings] == [(Severity.CORRUPT, bad_key.key)]
     decoded = layout.decode_rows([each for each in selected if isinstance(each, Selected)])
     assert {row.key for row, _ in decoded.damage} == {bad_column.key, beyond.key}
     rest = layout.decode_rows(

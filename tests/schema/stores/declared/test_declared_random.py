@@ -90,8 +90,8 @@ def written(loaded: TableLayout, some: Sequence[Record]) -> tuple[list[Record], 
     """The records that a table takes, and their rows."""
     batch, rejected = read_json(Message(b"\n".join(map(line, some)), 0))
     assert not rejected
-    rows, refusals = layout_rows(loaded, batch)
-    return [record for i, record in enumerate(some) if i not in refusals.by_record], rows
+    rows, rejections = layout_rows(loaded, batch)
+    return [record for i, record in enumerate(some) if i not in rejections.by_record], rows
 
 
 def check_refusal(layout: Layout, loaded: TableLayout, problem: Ambiguity, where: str) -> str:

@@ -67,7 +67,7 @@ def test_row_keys(vector: dict[str, Any]) -> None:
     assert (parts.head, parts.tail) == made
     ((start, end),) = FORM.ranges(made.head, base, base)
     assert (start.hex(), end.hex()) == (vector["scan_prefix_hex"], vector["scan_end_hex"])
-    refused = LAYOUT.refuse(series)
+    refused = LAYOUT.reject(series)
     assert (refused is None) == vector["written"]
     if refused is not None:
         assert refused.reason is Reason.SERIES_NOT_STORABLE

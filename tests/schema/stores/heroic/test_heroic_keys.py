@@ -198,13 +198,13 @@ def test_qualifiers_that_are_no_offsets() -> None:
 
 @pytest.mark.parametrize("layout", [Heroic(), HeroicReadable()])
 def test_series_that_cannot_be_stored(layout: Heroic) -> None:
-    assert layout.refuse(SEED) is None
-    assert layout.refuse(Series.of("", {})) is None
-    refused = layout.refuse(Series.of("m", {"a": "\ud800"}))
+    assert layout.reject(SEED) is None
+    assert layout.reject(Series.of("", {})) is None
+    refused = layout.reject(Series.of("m", {"a": "\ud800"}))
     assert refused is not None
     assert refused.reason is Reason.NAME_NOT_STORABLE
     for series in (Series.of("x" * 4000, {}), Series.of("m", {"a": "\x01" * 2100})):
-        refused = layout.refuse(series)
+        refused = layout.reject(series)
         assert refused is not None
         assert refused.reason is Reason.SERIES_NOT_STORABLE
 
@@ -212,5 +212,5 @@ def test_series_that_cannot_be_stored(layout: Heroic) -> None:
 def test_the_readable_layout_refuses_by_its_own_key() -> None:
     layout = HeroicReadable()
     taken = 4000 - 1 - len(",") - len(str((1 << 63) - PERIOD))
-    assert layout.refuse(Series.of("x" * taken, {})) is None
-    assert layout.refuse(Series.of("x" * (taken + 1), {})) is not None
+    assert layout.reject(Series.of("x" * taken, {})) is None
+    assert layout.reject(Series.of("x" * (taken + 1), {})) is not None

@@ -229,7 +229,7 @@ def test_series_that_share_their_rows_are_told() -> None:
     key = row_key("heroic-readable", other, 0)
     for found in (findings(layout, tables, EVERYTHING), findings(layout, tables)[:1]):
         ((severity, table, where, text),) = found
-        assert (severity, table, where) == (Severity.DAMAGE, "metrics", key)
+        assert (severity, table, where) == (Severity.CORRUPT, "metrics", key)
         assert "have the same row keys" in text
 
 
@@ -242,7 +242,7 @@ def test_resources_whose_names_are_lost_are_told() -> None:
     tables.remove("series", lost)
     key = row_key("heroic-readable", PODS[0], 0)
     text = "the names of its resources are not in the series table"
-    assert findings(layout, tables, EVERYTHING) == [(Severity.DAMAGE, "metrics", key, text)]
+    assert findings(layout, tables, EVERYTHING) == [(Severity.CORRUPT, "metrics", key, text)]
 
 
 @LAYOUTS
@@ -260,8 +260,8 @@ def test_a_query_tells_rows_that_cannot_be_read() -> None:
     tables.write([Row("series", b"s\0cpu\0" + bytes(16), [Cell("series", b"series", 1, b"{")])])
     found = findings(layout, tables, EVERYTHING)
     assert [(severity, table, key) for severity, table, key, _ in found] == [
-        (Severity.DAMAGE, "series", b"s\0cpu\0" + bytes(16)),
-        (Severity.DAMAGE, "metrics", bad),
+        (Severity.CORRUPT, "series", b"s\0cpu\0" + bytes(16)),
+        (Severity.CORRUPT, "metrics", bad),
     ]
 
 
@@ -294,12 +294,12 @@ def test_damaged_series_rows(qualifier: bytes, value: bytes, text: str) -> None:
     own = series_row(tables)
     tables.write([changed(own, qualifier, value)])
     found = findings(layout, tables)
-    assert found[0][:3] == (Severity.DAMAGE, "series", own.key)
+    assert found[0][:3] == (Severity.CORRUPT, "series", own.key)
     assert text in found[0][3]
     assert [(severity, table) for severity, table, _, _ in found[1:]] == [
         (Severity.NOTE, "series"),
         (Severity.NOTE, "series"),
-        (Severity.DAMAGE, "metrics"),
+        (Severity.CORRUPT, "metrics"),
     ]
     assert found[3][3] == "cpu{host=a} is not in the series table: queries do not find it"
 
@@ -308,7 +308,7 @@ def test_a_series_row_without_its_cells() -> None:
     tables = Tables()
     tables.write([Row("series", b"s\0cpu\0" + bytes(16), [Cell("series", b"first", 1, b"0")])])
     ((severity, _, _, text),) = findings(Heroic(), tables)
-    assert (severity, text) == (Severity.DAMAGE, "series row without b'series'")
+    assert (severity, text) == (Severity.CORRUPT, "series row without b'series'")
 
 
 def test_rows_that_are_missing_or_too_many() -> None:
@@ -319,8 +319,8 @@ def test_rows_that_are_missing_or_too_many() -> None:
     tables.remove("series", b"m\0cpu")
     text = "missing: queries may not find cpu{host=a}"
     assert findings(layout, tables) == [
-        (Severity.DAMAGE, "series", b"m\0cpu", text),
-        (Severity.DAMAGE, "series", tag, text),
+        (Severity.CORRUPT, "series", b"m\0cpu", text),
+        (Severity.CORRUPT, "series", tag, text),
     ]
     tables = written(layout, [(A, PERIOD)])
     other = written(layout, [(Series.of("mem", {}), 1)])
@@ -329,7 +329,7 @@ def test_rows_that_are_missing_or_too_many() -> None:
     tables.write([Row("series", b"m\0gone", [Cell("series", b"metric", 1, b"")])])
     tables.write([Row("series", b"other", [Cell("series", b"x", 1, b"")])])
     assert findings(layout, tables) == [
-        (Severity.DAMAGE, "series", b"other", "no row of the series table has such a key"),
+        (Severity.CORRUPT, "series", b"other", "no row of the series table has such a key"),
         (Severity.NOTE, "series", b"m\0gone", "no series row belongs to it (left by an interrupted write)"),
         (
             Severity.NOTE,
@@ -349,7 +349,7 @@ def test_data_rows_that_are_not_as_they_should_be() -> None:
     tables.write([Row("metrics", b"\xff", cells), Row("metrics", early, cells)])
     tables.write([Row("metrics", negative, [Cell("points", b"1", 1, bytes(8))])])
     found = findings(layout, tables)
-    assert all((severity, table) == (Severity.DAMAGE, "metrics") for severity, table, _, _ in found)
+    assert all((severity, table) == (Severity.CORRUPT, "metrics") for severity, table, _, _ in found)
     texts = [(key, text) for _, _, key, text in found]
     assert texts[0] == (early, "base 0 is not within the bases of the series table, 4294967296 to 4294967296")
     assert [key for key, _ in texts[1:]] == [negative, negative, negative, b"\xff"]

@@ -67,7 +67,7 @@ def test_row_keys(vector: dict[str, Any]) -> None:
     if vector["data_type"] in KINDS:
         parts = keys.series_key(series)
         assert keys.row_key(parts, vector["row_time"], KINDS[vector["data_type"]]) == key
-        storable = 0 <= vector["timestamp"] <= keys.LAST_MS and keys.refuse_series(series) is None
+        storable = 0 <= vector["timestamp"] <= keys.LAST_MS and keys.reject_series(series) is None
         if storable and vector["data_type"] == "kairos_long":
             assert stored(KairosDb(), series, vector["timestamp"], 5)[0] == key
 
@@ -86,7 +86,7 @@ def reads_as_something_else(key: bytes, series: Series) -> bool:
 )
 def test_series_that_kairosdb_refuses_or_loses_are_refused(number: str, reason: Reason) -> None:
     (vector,) = (vector for vector in VECTORS if vector["id"] == number)
-    refused = KairosDb().refuse(Series.of(vector["metric"], vector["tags"]))
+    refused = KairosDb().reject(Series.of(vector["metric"], vector["tags"]))
     assert refused is not None
     assert refused.reason is reason
 
@@ -95,7 +95,7 @@ def test_all_other_series_are_taken() -> None:
     odd = {"row_key-026", "row_key-032"}
     for vector in VECTORS:
         if vector["kind"] == "row_key" and vector["id"] not in odd:
-            assert KairosDb().refuse(Series.of(vector["metric"], vector["tags"])) is None
+            assert KairosDb().reject(Series.of(vector["metric"], vector["tags"])) is None
 
 
 @pytest.mark.parametrize("vector", of_kind("index_range"))

@@ -52,9 +52,9 @@ def _of_instants(sent: Sent[Put]) -> Sent[Put]:
     """A batch with the last value of the latest arrival of each instant."""
     last: dict[tuple[int, int], tuple[int, Put]] = {}
     for put, arrival in zip(sent.puts, sent.arrivals, strict=True):
-        instant = put.series, put.time_ms
-        if arrival >= last.get(instant, (arrival, put))[0]:
-            last[instant] = arrival, put
+        time = put.series, put.time_ms
+        if arrival >= last.get(time, (arrival, put))[0]:
+            last[time] = arrival, put
     return sent._replace(
         puts=[put for _, put in last.values()], arrivals=[arrival for arrival, _ in last.values()]
     )
@@ -88,8 +88,8 @@ def pieces_of(layout: KairosDb, batches: Sequence[Sent[Put]]) -> dict[bytes, lis
         batch = batch_of(sent)
         encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
         assert not encoded.rejected
-        instants = {(put.series, put.time_ms) for put in sent.puts}
-        assert encoded.duplicates == len(sent.puts) - len(instants)
+        times = {(put.series, put.time_ms) for put in sent.puts}
+        assert encoded.duplicates == len(sent.puts) - len(times)
         assert len({fragment.key for fragment in encoded.fragments}) == len(encoded.fragments)
         for fragment in encoded.fragments:
             assert fragment.table == "data_points"
@@ -264,14 +264,14 @@ def test_an_empty_batch_has_no_pieces_and_no_entries() -> None:
     ],
 )
 def test_series_that_cannot_be_stored_are_refused(series: Series, reason: Reason) -> None:
-    refused = KairosDb().refuse(series)
+    refused = KairosDb().reject(series)
     assert refused is not None
     assert refused.reason is reason
 
 
 def test_the_longest_key_fits_bigtable() -> None:
     series = Series.of("m", {"a": "x" * 4068})
-    assert KairosDb().refuse(series) is None
+    assert KairosDb().reject(series) is None
     assert max(len(keys.row_key(keys.series_key(series), 0, kind)) for kind in (0, 1, 2)) == 4096
 
 

@@ -164,8 +164,8 @@ def test_keys_that_cannot_be_read_are_findings() -> None:
     answers = list(layout.select(Selection("cpu", {}, 0, 9), plain.MemoryReader(rows)))
     findings = [(one.severity, one.table, one.key) for one in answers if isinstance(one, Finding)]
     assert findings == [
-        (Severity.DAMAGE, "row_keys", bad),
-        (Severity.DAMAGE, "data_points", between + b"bad"),
+        (Severity.CORRUPT, "row_keys", bad),
+        (Severity.CORRUPT, "data_points", between + b"bad"),
     ]
     assert sum(isinstance(one, Selected) for one in answers) == 2
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.schema.stores.opentsdb import plain_annotations as plain
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import (
     NO_CELL,
     Annotation,
@@ -212,7 +212,7 @@ def test_an_annotation_of_another_place_is_damage(value: bytes) -> None:
     ],
 )
 def test_tsuids_of_no_series(text: str, reason: Reason) -> None:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RejectedError) as caught:
         cells.check_tsuid(OpenTsdbOptions(), text)
     assert caught.value.reason is reason
 

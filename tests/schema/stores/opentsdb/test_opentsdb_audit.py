@@ -50,17 +50,17 @@ def test_sound_tables_have_no_findings() -> None:
     [
         (
             Row("tsdb-uid", b"n", [Cell("id", b"tagk", 1, b"\2")]),
-            Severity.DAMAGE,
+            Severity.CORRUPT,
             "tagk: UID 02 is not 3 bytes",
         ),
         (
             Row("tsdb-uid", b"n", [Cell("id", b"tagk", 1, b"\0\0\2")]),
-            Severity.DAMAGE,
+            Severity.CORRUPT,
             "tagk: UID 000002 has no reverse mapping",
         ),
         (
             Row("tsdb-uid", b"n", [Cell("id", b"tagk", 1, b"\0\0\1")]),
-            Severity.DAMAGE,
+            Severity.CORRUPT,
             "tagk: UID 000001 is mapped back to 'host'",
         ),
         (
@@ -75,7 +75,7 @@ def test_sound_tables_have_no_findings() -> None:
         ),
         (
             Row("tsdb-uid", b"\0", [Cell("id", b"tagv", 1, b"\0\1")]),
-            Severity.DAMAGE,
+            Severity.CORRUPT,
             "tagv: counter of 2 bytes instead of 8",
         ),
     ],
@@ -108,7 +108,7 @@ def test_uids_run_out(last: int, severity: Severity, text: str) -> None:
 )
 def test_rows_that_do_not_decode(row: Row, text: str) -> None:
     ((severity, table, key, found),) = findings(uid_rows(UIDS), [data_row(), row])
-    assert (severity, table, key) == (Severity.DAMAGE, "tsdb", row.key)
+    assert (severity, table, key) == (Severity.CORRUPT, "tsdb", row.key)
     assert text in found
 
 

@@ -51,5 +51,5 @@ def test_every_broken_row_is_told_of(name: str, at_once: int, monkeypatch: pytes
     rows = list(data_rows(broken, every=97))
     tables = {"tsdb": rows, "tsdb-uid": uid_rows()}
     findings = OpenTsdb().audit(tables.__getitem__)
-    found = [one.key for one in findings if one.severity is Severity.DAMAGE]
+    found = [one.key for one in findings if one.severity is Severity.CORRUPT]
     assert found == [row.key for row in rows if broken in row.cells]

@@ -97,9 +97,9 @@ def test_points_become_the_cells_of_a_tsd() -> None:
 def test_cells_and_winners(arrivals: list[list[Sent]]) -> None:
     """Each column has the last point put into it; of one instant the greatest, or smallest, is read."""
     columns = plain_columns(arrivals)
-    instants: dict[int, list[bytes]] = {}
+    times: dict[int, list[bytes]] = {}
     for column, (time_ms, _) in columns.items():
-        instants.setdefault(time_ms, []).append(column)
+        times.setdefault(time_ms, []).append(column)
     for layout, best in ((MAX, max), (MIN, min)):
         cells = cells_of(layout, arrivals)
         assert {cell.qualifier: (cell.timestamp_ms, cell.value) for cell in cells} == columns
@@ -107,8 +107,8 @@ def test_cells_and_winners(arrivals: list[list[Sent]]) -> None:
         decoded = decode_row(layout, Row("tsdb", b"\0\0\1\x50\xe2\x27\0\0\0\1\0\0\1", cells), SERIES)
         assert not decoded.damage
         values = {time_ms: value for _, time_ms, value in decoded.batch.points()}
-        assert values.keys() == instants.keys()
-        for time_ms, found in instants.items():
+        assert values.keys() == times.keys()
+        for time_ms, found in times.items():
             assert values[time_ms] == best(_value(column, columns[column][1]) for column in found)
 
 

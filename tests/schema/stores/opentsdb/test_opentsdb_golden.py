@@ -79,7 +79,7 @@ def encoded(case: Case, *, together: bool = False) -> tuple[list[list[RowFragmen
         refused += [rejected.reason for rejected in parsed.rejected]
         keys: list[SeriesKey | None] = []
         for series in parsed.batch.series:
-            error = layout.refuse(series)
+            error = layout.reject(series)
             if error:
                 refused.append(error.reason)
             keys.append(None if error else layout.series_key(series, case.uids))

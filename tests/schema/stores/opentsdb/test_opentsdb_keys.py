@@ -207,7 +207,7 @@ def test_a_scan_of_all_metrics_leaves_out_global_annotations_only() -> None:
     ],
 )
 def test_series_that_cannot_be_stored(metric: str, tags: dict[str, str], reason: Reason, why: str) -> None:
-    error = OpenTsdb().refuse(Series.of(metric, tags))
+    error = OpenTsdb().reject(Series.of(metric, tags))
     assert error is not None
     assert error.reason is reason
     assert why in error.message
@@ -215,7 +215,7 @@ def test_series_that_cannot_be_stored(metric: str, tags: dict[str, str], reason:
 
 @pytest.mark.parametrize("name", ["a", "A.b-c_d/9", "größe", "ÿ", "µ", "ª"])
 def test_names_that_can_be_stored(name: str) -> None:
-    assert OpenTsdb().refuse(Series.of(name, {name: name})) is None
+    assert OpenTsdb().reject(Series.of(name, {name: name})) is None
     assert uid_table.name_text(uid_table.name_bytes(name)) == name
     assert len(uid_table.name_bytes(name)) == len(name)
 
@@ -236,7 +236,7 @@ def test_how_many_tags_a_series_may_have(options: dict[str, object], most: int) 
     layout = OpenTsdb.from_options(options)
     for count in (most, most + 1):
         series = Series.of("m", {f"k{i}": "v" for i in range(count)})
-        is_whole = layout.refuse(series) is None and len(layout.names(series)) == 1 + 2 * count
+        is_whole = layout.reject(series) is None and len(layout.names(series)) == 1 + 2 * count
         assert is_whole == (count == most)
 
 

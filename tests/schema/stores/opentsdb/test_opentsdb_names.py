@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -64,8 +64,8 @@ SERIES = Series.of("node:cpu", {"a b": "x=y"})
 
 
 def test_layouts_store_names_in_their_form() -> None:
-    assert isinstance(layout(None).refuse(SERIES), RefusedError)
-    assert layout("escape").refuse(SERIES) is None
+    assert isinstance(layout(None).reject(SERIES), RejectedError)
+    assert layout("escape").reject(SERIES) is None
     stored = [Name("metrics", "node_.cpu"), Name("tagk", "a_20b"), Name("tagv", "x_3Dy")]
     assert layout("escape").names(SERIES) == stored
     uids = {name: bytes([0, 0, number + 1]) for number, name in enumerate(stored)}
@@ -76,17 +76,17 @@ def test_layouts_store_names_in_their_form() -> None:
 
 def test_an_empty_name_stays_refused() -> None:
     for names in Names:
-        refusal = layout(names.value).refuse(Series.of("m", {"a": ""}))
-        assert refusal is not None
-        assert refusal.reason is Reason.BAD_TAG
+        rejection = layout(names.value).reject(Series.of("m", {"a": ""}))
+        assert rejection is not None
+        assert rejection.reason is Reason.BAD_TAG
 
 
 def test_tag_names_that_become_equal_are_refused() -> None:
     series = Series.of("m", {"a:b": "1", "a_b": "2"})
-    refusal = layout("replace").refuse(series)
-    assert refusal is not None
-    assert refusal.reason is Reason.DUPLICATE_TAG
-    assert layout("escape").refuse(series) is None
+    rejection = layout("replace").reject(series)
+    assert rejection is not None
+    assert rejection.reason is Reason.DUPLICATE_TAG
+    assert layout("escape").reject(series) is None
 
 
 def limited(**options: object) -> OpenTsdb:
@@ -96,7 +96,7 @@ def limited(**options: object) -> OpenTsdb:
 def stored(layout: OpenTsdb, **tags: str) -> dict[str, str]:
     """The tags that a series is stored with."""
     series = Series.of("m", tags)
-    assert layout.refuse(series) is None
+    assert layout.reject(series) is None
     texts = [name.text for name in layout.names(series)[1:]]
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
@@ -120,9 +120,9 @@ def test_series_beyond_the_limit_lose_tags_and_get_their_hash() -> None:
 
 
 def test_series_that_stay_beyond_the_limit_are_refused() -> None:
-    refusal = limited(drop_tags="a").refuse(Series.of("m", dict.fromkeys("abcde", "v")))
-    assert refusal is not None
-    assert refusal.reason is Reason.TOO_MANY_TAGS
+    rejection = limited(drop_tags="a").reject(Series.of("m", dict.fromkeys("abcde", "v")))
+    assert rejection is not None
+    assert rejection.reason is Reason.TOO_MANY_TAGS
 
 
 _TAGS = st.dictionaries(st.sampled_from("abcdef"), st.text('",[]\\é1', max_size=3), min_size=4, max_size=6)

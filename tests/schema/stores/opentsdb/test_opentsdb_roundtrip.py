@@ -83,8 +83,8 @@ def pieces_of(layout: OpenTsdb, batches: Sequence[Sent[Put]]) -> dict[bytes, lis
         batch.arrivals_ms[:] = sent.arrivals
         encoded = layout.encode(batch, keys_of(layout, batch.series))
         assert not encoded.rejected
-        instants = {(put.series, put.time_ms, at) for put, at in zip(sent.puts, sent.arrivals, strict=True)}
-        assert encoded.duplicates == len(puts) - len(instants)
+        times = {(put.series, put.time_ms, at) for put, at in zip(sent.puts, sent.arrivals, strict=True)}
+        assert encoded.duplicates == len(puts) - len(times)
         for fragment in encoded.fragments:
             assert fragment.table == "tsdb"
             rows[fragment.key].append(fragment.packed)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.golden.cases import HERE, units
 from tests.schema.stores.opentsdb.unit_vectors import APPLIED, ELSEWHERE, NOT_APPLIED, unhex, vectors
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message
 from timebeam.schema.formats.opentsdb.json_format import OpenTsdbJson
@@ -178,7 +178,7 @@ def test_uid_width(given: Facts, expect: Facts) -> None:
 @pytest.mark.parametrize(("given", "expect"), vectors("parse_long"))
 def test_parse_long(given: Facts, expect: Facts) -> None:
     if "error" in expect:
-        with pytest.raises(RefusedError):
+        with pytest.raises(RejectedError):
             parse_value(given["text"])
     else:
         value = parse_value(given["text"])
@@ -193,7 +193,7 @@ def test_looks_like_integer(given: Facts, expect: Facts) -> None:
 @pytest.mark.parametrize(("given", "expect"), vectors("fits_in_float"))
 def test_fits_in_float(given: Facts, expect: Facts) -> None:
     if "error" in expect:
-        with pytest.raises(RefusedError):
+        with pytest.raises(RejectedError):
             parse_value(given["text"])
         return
     bits = np.array([parse_value(given["text"])], np.float64).view(np.int64)
@@ -203,7 +203,7 @@ def test_fits_in_float(given: Facts, expect: Facts) -> None:
 
 @pytest.mark.parametrize(("given", "expect"), vectors("validate_string"))
 def test_validate_string(given: Facts, expect: Facts) -> None:
-    error = OpenTsdb().refuse(Series.of(given["text"], {"host": "a"}))
+    error = OpenTsdb().reject(Series.of(given["text"], {"host": "a"}))
     assert error is not None
     assert error.reason is Reason.BAD_METRIC
 

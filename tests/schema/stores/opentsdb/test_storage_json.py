@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.bits import java_text
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.stores.opentsdb.meta_documents import TsMeta, UidMeta
 
 JAVA = {
@@ -113,6 +113,6 @@ def test_half_a_surrogate_pair_is_refused(place: str) -> None:
     half = "\ud83d"
     custom = {"custom key": {half: ""}, "custom value": {"a": half}}.get(place)
     made = TsMeta(b"\0\0\1", 1, description="" if custom else half, custom=custom)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RejectedError) as refused:
         made.to_bytes()
     assert refused.value.reason is Reason.BAD_ENCODING

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.budget import examples
 from tests.support.plain.plain_trees import plain_place
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, parse_trees
 from timebeam.schema.stores.opentsdb.trees.explain_rules import placement_lines
@@ -123,7 +123,7 @@ def test_why_a_rule_gives_no_name(rule: dict[str, Any], outcome: Outcome) -> Non
 
 def test_a_null_custom_field_is_refused() -> None:
     tree = tree_of({"type": "TAGV_CUSTOM", "field": "web01", "customField": "null"})
-    with pytest.raises(RefusedError, match="is null") as error:
+    with pytest.raises(RejectedError, match="is null") as error:
         place(tree, series_of("m", CUSTOM, host="web01"))
     assert error.value.reason is Reason.EMPTY_VALUE
 
@@ -162,7 +162,7 @@ def test_an_empty_piece_leaves_the_level_to_the_next_order() -> None:
     assert named(place(tree_of(*rules), series_of("a..b", host="h"))) == ["a", "h", "b"]
     shared = [{**SPLIT, "level": 0}, {**tagk("host", separator="-"), "level": 0, "order": 1}]
     assert named(place(tree_of(*shared), series_of("a..b", host="x-y"))) == ["a", "b"]
-    with pytest.raises(RefusedError, match="used up"):
+    with pytest.raises(RejectedError, match="used up"):
         place(tree_of(*shared), series_of("..", host="x-y"))
 
 
@@ -234,7 +234,7 @@ def test_a_series_without_any_name_is_not_placed() -> None:
 
 def test_half_a_surrogate_pair_is_refused() -> None:
     tree = tree_of({"type": "METRIC_CUSTOM", "field": "f", "customField": "owner"})
-    with pytest.raises(RefusedError, match="surrogate") as error:
+    with pytest.raises(RejectedError, match="surrogate") as error:
         place(tree, series_of("m", {("metrics", "m"): {"owner": "\ud83d"}}, x="y"))
     assert error.value.reason is Reason.NAME_NOT_STORABLE
 
@@ -243,7 +243,7 @@ def test_characters_of_two_halves_are_kept_or_refused() -> None:
     series = series_of("m", {("metrics", "m"): {"owner": "\U0001f600-木"}}, x="y")
     rule = {"type": "METRIC_CUSTOM", "field": "f", "customField": "owner"}
     assert named(place(tree_of({**rule, "separator": "-"}), series)) == ["\U0001f600", "木"]
-    with pytest.raises(RefusedError, match="in two"):
+    with pytest.raises(RejectedError, match="in two"):
         place(tree_of({**rule, "separator": "x*"}), series)
 
 
@@ -308,7 +308,7 @@ def test_random_rule_sets_agree_with_a_plain_evaluation(tree: dict[str, Any], on
     try:
         path, leaf, failed = plain_place(tree, one)
     except IndexError:
-        with pytest.raises(RefusedError, match="used up"):
+        with pytest.raises(RejectedError, match="used up"):
             place(parsed, series)
         return
     found = place(parsed, series)

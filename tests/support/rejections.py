@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from timebeam.schema.bits.reasons import Reason, RefusedError
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
 
@@ -11,5 +11,5 @@ def refused_point(
     batch: PointBatch, point: int, reason: Reason = Reason.BAD_TAG, stage: Stage = Stage.ENCODE
 ) -> Rejected:
     """The refusal of one point of a batch."""
-    (rejected,) = batch.refuse(np.array([point]), lambda _: RefusedError(reason, "why"), stage)
+    (rejected,) = batch.reject(np.array([point]), lambda _: RejectedError(reason, "why"), stage)
     return rejected

@@ -17,30 +17,30 @@ from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import row_of
 from timebeam.transforms.flow.buffered import BufferedDoFn
-from timebeam.transforms.rollup.changed_hours import HourMark, clear_marks, read_marks
+from timebeam.transforms.rollup.changed_hours import ChangedHour, clear_hours, read_changed_hours
 
 
-def is_covered(mark: HourMark, part: RollupPart, lengths: Sequence[int], complete_s: int) -> bool:
-    """Whether a part writes all intervals of a marked hour that are over.
+def is_covered(hour: ChangedHour, part: RollupPart, lengths: Sequence[int], complete_s: int) -> bool:
+    """Whether a part writes all intervals of a changed hour that are over.
 
     Args:
       lengths: of all intervals of the configuration that are written, in s.
       complete_s: hours and intervals that end up to this time, in s, are over.
     """
-    if mark.start_s + HOUR_S > complete_s or (part.metrics is not None and mark.metric not in part.metrics):
+    if hour.start_s + HOUR_S > complete_s or (part.metrics is not None and hour.metric not in part.metrics):
         return False
     planned = {plan.interval.seconds: plan for plan in part.plan.intervals}
     for length in lengths:
-        first_s = floor_to(mark.start_s, length)
-        end_s = min(ceil_to(mark.start_s + HOUR_S, length), floor_to(complete_s, length))
+        first_s = floor_to(hour.start_s, length)
+        end_s = min(ceil_to(hour.start_s + HOUR_S, length), floor_to(complete_s, length))
         plan = planned.get(length)
         if first_s < end_s and not (plan and plan.start_s <= first_s and end_s <= plan.end_s):
             return False
     return True
 
 
-class CoveredMarksFn(beam.DoFn):
-    """Anything in; the `HourMark`s that a rollup covers out.
+class CoveredHoursFn(beam.DoFn):
+    """Anything in; the `ChangedHour`s that a rollup covers out.
 
     Args:
       parts, lengths, complete_s: see `is_covered`.
@@ -57,10 +57,10 @@ class CoveredMarksFn(beam.DoFn):
         self._target, self._layout, self._parts = target, layout, parts
         self._lengths, self._complete_s = lengths, complete_s
 
-    def process(self, _: object) -> Iterator[HourMark]:
-        for mark in read_marks(self._target, self._layout):
-            if any(is_covered(mark, part, self._lengths, self._complete_s) for part in self._parts):
-                yield mark
+    def process(self, _: object) -> Iterator[ChangedHour]:
+        for hour in read_changed_hours(self._target, self._layout):
+            if any(is_covered(hour, part, self._lengths, self._complete_s) for part in self._parts):
+                yield hour
 
 
 def when_complete(once: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
@@ -68,10 +68,10 @@ def when_complete(once: PCollection[Any], after: PCollection[Any]) -> PCollectio
     return once | "AfterMarks" >> beam.Map(lambda element, _: element, AsIter(after))
 
 
-def unwritten_metrics(refused: Sequence[PCollection[Rejected]], layout: ReadableStore) -> PCollection[bytes]:
+def unwritten_metrics(rejected: Sequence[PCollection[Rejected]], layout: ReadableStore) -> PCollection[bytes]:
     """The metrics of rows that Bigtable refused, by their UIDs; empty bytes for all metrics without UIDs."""
     return (
-        refused
+        rejected
         | "Refused" >> beam.Flatten()
         | "Unwritten" >> beam.ParDo(_UnwrittenFn(layout)).with_output_types(bytes)
         | "DistinctUnwritten" >> beam.Distinct()
@@ -94,8 +94,8 @@ class _UnwrittenFn(beam.DoFn):
         yield key[options.salt_width : options.salt_width + options.uid_width_metric]
 
 
-class ClearMarksFn(BufferedDoFn[HourMark]):
-    """`HourMark` in; clears them before the bundle ends, but for those of metrics with unwritten rows."""
+class ClearHoursFn(BufferedDoFn[ChangedHour]):
+    """`ChangedHour` in; clears them before the bundle ends, but for those of metrics with unwritten rows."""
 
     most = 10_000
 
@@ -103,10 +103,10 @@ class ClearMarksFn(BufferedDoFn[HourMark]):
         self._target, self._layout = target, layout
 
     def process(  # type: ignore[override]
-        self, mark: HourMark, unwritten: Sequence[bytes]
+        self, hour: ChangedHour, unwritten: Sequence[bytes]
     ) -> Iterable[None]:
-        return () if mark.metric in unwritten or b"" in unwritten else self.add(mark)
+        return () if hour.metric in unwritten or b"" in unwritten else self.add(hour)
 
-    def handle(self, marks: list[HourMark]) -> Iterable[None]:
-        clear_marks(self._target, self._layout, marks)
+    def handle(self, hours: list[ChangedHour]) -> Iterable[None]:
+        clear_hours(self._target, self._layout, hours)
         return ()
