@@ -237,16 +237,16 @@ def storing_graph(options: argparse.Namespace, layout: Store, *, endless: bool) 
         options.bigtable_writer,
         UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
         options.dry_run,
-        _marker_of(options, layout),
+        _hours_writer_of(options, layout),
         _meta_of(options, layout),
         table_prefix=options.table_prefix,
     )
 
 
-def _marker_of(options: argparse.Namespace, layout: Store) -> ChangedHoursWriter | None:
+def _hours_writer_of(options: argparse.Namespace, layout: Store) -> ChangedHoursWriter | None:
     """What marks the hours that receive points, if that is asked for or all writers of the tables do it."""
-    is_changed = options.mark_touched or layout.marked_since_s is not None
-    return ChangedHoursWriter(layout) if is_changed else None
+    is_marked = options.mark_touched or layout.marked_since_s is not None
+    return ChangedHoursWriter(layout) if is_marked else None
 
 
 def _meta_of(options: argparse.Namespace, layout: Store) -> MetaMode:

@@ -81,7 +81,7 @@ class PointsGraph:
     Attributes:
       format_name, format_options: see `message_format`; no name if the input is points.
       dry_run: parse, assign, pack and count, and write nothing but dead letters.
-      marker: marks the rows that the direct writer has written.
+      hours_writer: marks the hours of the rows that the direct writer writes; None for no marks.
       meta: what is written of new series beside their points; only for OpenTSDB's layout.
       formats: other formats that messages may name in their attributes.
       limits: of new series; None for none.

@@ -308,7 +308,7 @@ def _worker_error(stack: str) -> Exception | None:
 
 
 PORTION_POINTS = 2_000_000
-GATHERED_BYTES = 256 << 20
+PORTION_BYTES = 256 << 20
 """A portion ends with the block in which it reaches either limit; bytes are of decompressed text."""
 
 
@@ -349,5 +349,5 @@ def _portion(blocks: Iterator[Message | Rejected]) -> Iterator[Message | Rejecte
     for block in blocks:
         yield block
         size += len(block.payload if isinstance(block, Rejected) else block.text)
-        if size >= GATHERED_BYTES or metrics.totals["points_read"] - points >= PORTION_POINTS:
+        if size >= PORTION_BYTES or metrics.totals["points_read"] - points >= PORTION_POINTS:
             return

@@ -159,13 +159,13 @@ class _ForkedWorker(GrpcWorkerHandler):
         lost = RuntimeError("SDK worker disconnected")
         push = self.control_conn.push
 
-        def reject(request: Any) -> Any:
+        def refuse(request: Any) -> Any:
             future = push(request)
             if future is not None:
                 future.abort(lost)
             return future
 
-        self.control_conn.push = reject  # type: ignore[assignment, method-assign]
+        self.control_conn.push = refuse  # type: ignore[assignment, method-assign]
         self.data_conn.close()
         self.control_conn.abort(lost)
 

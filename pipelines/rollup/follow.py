@@ -263,13 +263,13 @@ class FollowedRollup(AnyJob):
     Attributes:
       every_seconds: from the end of a round to the next one, unless hours wait.
       most_rounds: then it ends; None for never.
-      changed_first: the starts, in s, of hours that it marks for all metrics before the first round.
+      marked_first: the starts, in s, of hours that it marks for all metrics before the first round.
     """
 
     rounds: Rounds
     every_seconds: float
     most_rounds: int | None
-    changed_first: range
+    marked_first: range
 
     @property
     def local_only(self) -> str:
@@ -282,7 +282,7 @@ class FollowedRollup(AnyJob):
 
     def run_here(self, run: Run) -> int:
         """Runs the rounds, and prints a line for each; see `AnyJob.run_here`."""
-        if self.changed_first and not run.dry_run:
+        if self.marked_first and not run.dry_run:
             self._mark_first()
         stopping = threading.Event()
         with Signals(stopping.set, "after this round"):
@@ -299,7 +299,7 @@ class FollowedRollup(AnyJob):
         layout = as_opentsdb(self.rounds.rollup.work.layout, "UID tables")
         uids = layout.metric_uids(TableReader(self.target)).values()
         hours_writer = ChangedHoursWriter(layout)
-        for start_s in self.changed_first:
+        for start_s in self.marked_first:
             hours_writer.mark(self.target, [(uid, start_s) for uid in uids], stored=True)
 
     def _round(self, run: Run, number: int) -> Figures:

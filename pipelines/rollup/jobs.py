@@ -257,10 +257,10 @@ def _followed(
             f"--follow: intervals of {crossing[0]} do not divide a day, but a lease is for a UTC day: two "
             "rounds could write one interval; leave it out of the configuration"
         )
-    changed_first = range(0)
+    marked_first = range(0)
     if marked is not None:
-        changed_first = hours_between(marked.start_ms, marked.end_ms)
+        marked_first = hours_between(marked.start_ms, marked.end_ms)
     rounds = Rounds(rollup, int(options.quiet_seconds * 1000), options.lease_seconds, options.most_hours)
     return FollowedRollup(
-        rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, changed_first
+        rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, marked_first
     )

@@ -43,13 +43,13 @@ class KnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        why = self._rejection(scope) if scope["type"] == "http" else None
+        why = self._refusal(scope) if scope["type"] == "http" else None
         if why is None:
             await self._app(scope, receive, send)
         else:
             await JSONResponse(ApiError(why, 403).body(), 403)(scope, receive, send)
 
-    def _rejection(self, scope: Scope) -> str | None:
+    def _refusal(self, scope: Scope) -> str | None:
         """Why a request is not answered; None if it is."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", "").lower(), headers.get("origin")

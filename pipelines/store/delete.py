@@ -289,7 +289,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         tasks,
         token.newest_ms,
         log,
-        None if options.keep_rollups else _marker_of(layout),
+        None if options.keep_rollups else _hours_writer_of(layout),
         # Each unattended run completes the last one on these tables, whatever its rules.
         (options.log, f"-*-{token.options:08x}-0") if options.unattended else (log, ""),
         Leases(target, settings_table(options.table_prefix), "delete"),
@@ -304,7 +304,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     return Delete(target, tables, work, token._replace(options=digest))
 
 
-def _marker_of(layout: ReadableStore) -> ChangedHoursWriter | None:
+def _hours_writer_of(layout: ReadableStore) -> ChangedHoursWriter | None:
     """What marks the hours that a deletion changes; None if the layout has no such marks."""
     return ChangedHoursWriter(layout) if isinstance(layout, Store) else None
 

@@ -158,7 +158,7 @@ def values(cut: pa.StringArray, indexes: Int64s, is_decimal: Bools) -> tuple[Int
 def _cast(
     numbers: pa.StringArray, to: pa.DataType, dtype: np.dtype[np.int64] | np.dtype[np.float64]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Bools]:
-    """Numbers parsed by pyarrow; since it refuses all if one is bad, bad ones are then found one by one."""
+    """Numbers parsed by pyarrow; since it rejects all if one is bad, bad ones are then found one by one."""
     try:
         good = np.ones(len(numbers), np.bool_)
         result = _as_numpy(numbers.cast(to), dtype)

@@ -146,7 +146,7 @@ class SingleMessages:
     """The fields of messages that are read one by one.
 
     Attributes:
-      corrupt: the numbers of corrupt messages.
+      damaged: the numbers of corrupt messages.
     """
 
     def __init__(self, text: bytes) -> None:

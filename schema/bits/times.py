@@ -5,7 +5,7 @@ and ISO 8601. A time without an offset is that of a time zone, by default UTC.
 
 Declared lengths cut time into buckets: buckets are counted from 1970-01-01, a Thursday, unless a span of
 weeks has another first weekday (`beginning_on`). Days, weeks and months begin at local midnight of their
-zone. Instants are int64 milliseconds since 1970-01-01 UTC.
+zone. Times are int64 milliseconds since 1970-01-01 UTC.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ def packed_varints(text: bytes, packed: Fields) -> tuple[Int64s, Int64s, Bools]:
     """The numbers in m fields of packed varints, those above 2**32 as -1.
 
     Returns:
-      (numbers int64[k], int64[m] how many each field has, bool[m] which are corrupt); no numbers with
-      corruption.
+      (numbers int64[k], int64[m] how many each field has, bool[m] which are corrupt); no numbers if one is
+      corrupt.
 
     Raises:
       NoRoomError: they are too many.

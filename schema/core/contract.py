@@ -4,7 +4,7 @@ A store is a stored layout of series with its options; it knows nothing of Beam 
 package in `timebeam.schema.stores`, a line in the registry there, its variants in the tests of all stores;
 see CONTRIBUTING.
 
-- A write calls `refuse`, `names` (which get UIDs), `series_key` and `encode`, groups by row, calls `pack`.
+- A write calls `reject`, `names` (which get UIDs), `series_key` and `encode`, groups by row, calls `pack`.
 - A read calls `select`, which scans tables with a reader, then `decode_rows`.
 - A deletion calls `select`, then `remove`; `timebeam check` calls `audit`; `timebeam replay` calls `restore`.
 
@@ -198,7 +198,7 @@ class Store(ReadableStore):
         """The parts of the row keys of a series; callers cache it, since it is slow.
 
         Args:
-          series: one that `refuse` does not reject.
+          series: one for which `reject` gives None.
           uids: the UID of each of its names.
         """
 

@@ -199,7 +199,7 @@ class DecodedRows:
     Attributes:
       batch: their points; those of a row one per time, ascending in time. Arrivals are the timestamps of
         the cells.
-      corruption: (row, what of it could not be read, in words).
+      damage: (row, what of it could not be read, in words).
       skipped: cells that hold no points (annotations, histograms).
       outside: positions of rows with points outside of their row's time span. No writer makes such rows; a
         reader that relies on the order of points must leave them out.

@@ -1,4 +1,4 @@
-"""Formats whose messages are read as a rejected_records, many together; a corrupt one is rejected as a whole.
+"""Formats whose messages are read as a whole, many together; a corrupt one is rejected as a whole.
 
 A subclass reads the text of joined messages into `Samples` (`timebeam.schema.formats.series_columns`).
 """

@@ -215,7 +215,7 @@ class RollupConfig:
                 )
 
     def check_written(self) -> None:
-        """Rejects to write numbers that no TSD reads.
+        """Rejects aggregators whose numbers no TSD would read.
 
         Raises:
           RollupConfigError: an aggregator that is computed here has `APPEND_ID`.

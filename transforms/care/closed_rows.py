@@ -137,10 +137,9 @@ def changed_since(job: ArchiveJob, metric: bytes) -> Int64s:
     """The starts, in s, of the hours of a metric that writers have marked since `quiet_ms`."""
     changed_s = []
     with contextlib.suppress(NotFound):  # without rollups there is no table of marks
-        changing = job.layout
         changed_s = [
             hour.start_s
-            for day in read_days(TableReader(job.target), changing, metric, job.start_s, job.end_s)
+            for day in read_days(TableReader(job.target), job.layout, metric, job.start_s, job.end_s)
             for hour in day.hours
             if hour.metric == metric and any(time_ms >= job.quiet_ms for _, time_ms in hour.times_ms)
         ]

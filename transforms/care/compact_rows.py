@@ -39,7 +39,7 @@ NAMESPACE = "timebeam-compact"
 
 
 class CompactTally(NamedTuple):
-    """Result of a compaction: rows read, rewritten and rejected; cells and bytes of all rows read."""
+    """Result of a compaction: rows read, rewritten and refused; cells and bytes of all rows read."""
 
     rows_read: int
     rows_rewritten: int

@@ -54,7 +54,7 @@ class DeleteTally(NamedTuple):
     Attributes:
       checksum: the sum of those of all cells that a dry run saw.
       changed: 1 if nothing was deleted, since the cells are not those of the dry run.
-      unreadable, rejected: rows that could not be read, and those that Bigtable refused to change.
+      unreadable, refused: rows that could not be read, and those that Bigtable refused to change.
     """
 
     checksum: int
@@ -97,7 +97,7 @@ class PendingRemovals:
       check: called before each request that changes rows.
 
     Attributes:
-      rejected: how many rows Bigtable refused to change.
+      refused: how many rows Bigtable refused to change.
     """
 
     def __init__(

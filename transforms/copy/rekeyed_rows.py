@@ -308,7 +308,7 @@ class ComparedRows(NamedTuple):
     """Result of a comparison: cells of the sink that are those of the source, or newer; and all others.
 
     Attributes:
-      rejected: cells that are missing or different, of rows that are dead letters.
+      refused: cells that are missing or different, of rows that are dead letters.
     """
 
     rows: int

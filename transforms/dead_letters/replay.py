@@ -115,7 +115,7 @@ def _split(path: str, file: BinaryIO) -> Iterator[tuple[bytes, int, RejectedErro
 
 
 def _line(chunks: list[bytes], size: int, offset: int) -> tuple[bytes, int, RejectedError | None]:
-    """A line, or the beginning of one that is too long and why it is refused."""
+    """A line, or the beginning of one that is too long and why it is rejected."""
     if size <= LINE_BYTES:
         return b"".join(chunks), offset, None
     why = f"line of more than {LINE_BYTES:,} bytes: no dead letter is so long; the payload is its beginning"

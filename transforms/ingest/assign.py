@@ -50,7 +50,7 @@ class _Cache:
 
     Attributes:
       replaced: the first name that is stored as a name, where several may be.
-      rejected: names without a UID, and the time (monotonic, s) until which they are not looked up.
+      refused: names without a UID, and the time (monotonic, s) until which they are not looked up.
       limits: what is known of metrics with limits.
       filled: whether the snapshot is in the cache.
     """

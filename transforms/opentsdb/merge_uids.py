@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 _ROWS_AT_ONCE = 500
-_CHANGED_S = 600
+_MARKED_S = 600
 """Age at which marks are written again: after an hour a rollup takes them for those of a dead process."""
 
 
@@ -129,21 +129,21 @@ def _writing_hours(
     may differ from its points.
     """
     hours_writer, hours = ChangedHoursWriter(layout), set[tuple[bytes, int]]()
-    is_changed = table_exists(target, hours_writer.table.name)
-    changed_s = time.monotonic()
+    has_marks = table_exists(target, hours_writer.table.name)
+    marked_s = time.monotonic()
     kind, uid = old
 
     def mark(rows: Sequence[Row]) -> None:
-        nonlocal changed_s
-        more = set(hours_writer.hours(rows)) - hours if is_changed else set()
+        nonlocal marked_s
+        more = set(hours_writer.hours(rows)) - hours if has_marks else set()
         hours_writer.mark(target, more, stored=False)
         hours.update(more)
-        if time.monotonic() >= changed_s + _CHANGED_S:
-            changed_s = time.monotonic()
+        if time.monotonic() >= marked_s + _MARKED_S:
+            marked_s = time.monotonic()
             hours_writer.mark(target, hours, stored=False)  # again, at a later time
             hours_writer.mark(target, hours, stored=True)  # but counted once
 
-    if is_changed and kind == "metrics":
+    if has_marks and kind == "metrics":
         for day in read_days(TableReader(target), layout, uid):
             hours.update((new, start_s) for start_s in day.changing)
         hours_writer.mark(target, hours, stored=False)

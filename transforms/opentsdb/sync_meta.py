@@ -67,7 +67,7 @@ class MetaSyncTally(NamedTuple):
       counters_lost: wrong cells `ts_ctr` that another writer changed meanwhile.
       keys_skipped: rows whose key is not the key of a series.
       series_skipped: series with a UID without a name.
-      corrupt: cells with unreadable metadata, left unchanged.
+      damaged: cells with unreadable metadata, left unchanged.
     """
 
     rows_read: int

@@ -57,7 +57,7 @@ class QueryResult:
     """The series of a query.
 
     Attributes:
-      corruption: a line for each unreadable row or value.
+      damage: a line for each unreadable row or value.
       explained: a line for each period: its table, and why.
       may_have_annotations: false if all rows of the range were read, and no cell was without points.
       group: the pre-aggregate whose groups are in place of series; None if there are series.

@@ -119,7 +119,7 @@ class Evaluated:
     Attributes:
       series: those that passed and have points near the range.
       tsuids: of the series of the answer; empty in a layout without UIDs.
-      corruption: what could not be read, one line each.
+      damage: what could not be read, one line each.
       explained: a line for each period: its table, and why.
       stats: what the answer took, by the names of a TSD's statistics; times in ms.
       interval: of the rollups that were read; empty for points alone.

@@ -137,7 +137,7 @@ class Container(NamedTuple):
       header: of the bytes; None if they have none.
       text: the bytes of the uncompressed container.
       read_bytes: number of bytes in the header and the whole blocks.
-      corruption: why the bytes after them cannot be read; None if there are none.
+      damage: why the bytes after them cannot be read; None if there are none.
     """
 
     header: Header | None
@@ -162,7 +162,7 @@ class ContainerCutter:
       header: of the container; None until it has arrived.
       rest: the bytes not handed on: the beginning of a block, or everything from corruption on.
       offset: where `rest` begins in the bytes that arrived.
-      corruption: why nothing more is handed on; everything before `rest` has been.
+      damage: why nothing more is handed on; everything before `rest` has been.
     """
 
     def __init__(self, size: int, limit: int | None = None) -> None:

@@ -61,7 +61,7 @@ def parse_time(text: str, *, dotted: bool = False) -> tuple[int, bool]:
     Args:
       text: seconds or, from `FIRST_MILLISECOND` on, milliseconds.
       dotted: also accept seconds with exactly three decimals, as telnet `put` does. (For another number of
-        decimals a TSD stores a wrong time; here it is refused.)
+        decimals a TSD stores a wrong time; here it is rejected.)
 
     Raises:
       RejectedError: BAD_TIMESTAMP (no integer, zero or negative), TIMESTAMP_OUT_OF_RANGE.

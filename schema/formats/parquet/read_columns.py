@@ -135,7 +135,7 @@ def _codes(texts: pa.Array) -> tuple[Int64s, list[str | None]]:
 def series_of_rows(
     table: pa.Table, fields: RecordFields, resources: str
 ) -> tuple[Int64s, list[Series | RejectedError]]:
-    """(int64[n] number of the series of each row, the series, or why it is refused).
+    """(int64[n] number of the series of each row, the series, or why it is rejected).
 
     Args:
       resources: the column of Heroic's resources; empty if there is none.
@@ -170,7 +170,7 @@ _Pairs = Sequence[tuple[str | None, str | None]]
 
 
 def _one_series(metric: str | None, tags: _Pairs, resources: _Pairs) -> Series | RejectedError:
-    """The series of a row, or why it is refused."""
+    """The series of a row, or why it is rejected."""
     if not metric:
         return RejectedError(Reason.BAD_METRIC, "the row has no metric")
     by_key: tuple[dict[str, str], dict[str, str]] = ({}, {})

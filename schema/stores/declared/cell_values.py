@@ -113,7 +113,7 @@ class Numbers(NamedTuple):
       kinds: uint8[n], a `Kind` each: INTEGER, FLOAT, or TEXT for what is not a number.
       bits: int64[n], integers, the bits of floats, or indexes into `payloads`.
       payloads: the texts.
-      corruption: why a value cannot be read, by its index.
+      damage: why a value cannot be read, by its index.
     """
 
     kinds: Bytes

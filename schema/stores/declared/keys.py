@@ -25,7 +25,7 @@ Range = tuple[bytes, bytes]
 def keys_of(
     layout: TableLayout, batch: RecordBatch, times: Int64s, rejections: RecordRejections
 ) -> list[bytes]:
-    """The row key of each record; anything where it is refused.
+    """The row key of each record; anything where it is rejected.
 
     Args:
       times: int64[n], the event time in the unit of the layout's event; 0 where it has none.
@@ -251,7 +251,7 @@ def _renderer_of(layout: TableLayout, fixed: Mapping[str, str | int], since_ms: 
 
 
 class _Strict(RecordRejections):
-    """RecordRejections that are errors at once."""
+    """Rejections that are errors at once."""
 
     def add(self, record: int, reason: object, message: str) -> None:
         """Raises ValueError."""

@@ -103,7 +103,7 @@ class SeriesTable:
     Attributes:
       series: the entries of the rows of series, by key.
       index_keys: the keys of metric and tag rows.
-      corrupt: (row key, why it cannot be read).
+      damaged: (row key, why it cannot be read).
     """
 
     series: dict[bytes, SeriesEntry]

@@ -210,7 +210,7 @@ class DecodedRollups:
       starts_s: int64[n], the starts of their intervals.
       kinds, bits: as in `PointBatch`.
       timestamps_ms: int64[n], of the cells.
-      corruption: what could not be read, in words.
+      damage: what could not be read, in words.
     """
 
     ids: Int64s

@@ -39,7 +39,7 @@ class RecordRejections:
         self.by_record: dict[int, tuple[Reason, str]] = {}
 
     def add(self, record: int, reason: Reason, message: str) -> None:
-        """Rejects one record, unless it is refused already."""
+        """Rejects one record, unless it is rejected already."""
         self.by_record.setdefault(record, (reason, f"table {self._table}: {message}"))
 
 

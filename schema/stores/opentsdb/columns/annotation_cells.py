@@ -159,7 +159,7 @@ class AnnotationCell(NamedTuple):
 
     Attributes:
       note: the annotation; None if it is corrupt.
-      corruption: what is wrong with it.
+      damage: what is wrong with it.
       start_ms: when it starts; what its column says if it is corrupt.
     """
 

@@ -113,7 +113,7 @@ class RowColumns:
       elements: n elements, column by column; within a column one per time, ascending. Of `read_row`,
         merged: one per time of the row, ascending.
       column: int64[n], the cell that each element is from.
-      corruption: in words, which cells could not be read.
+      damage: in words, which cells could not be read.
       skipped: cells that hold no points: annotations and histograms.
     """
 

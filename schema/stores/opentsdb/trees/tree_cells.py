@@ -225,7 +225,7 @@ class Content:
     Attributes:
       collisions: the TSUID of the existing leaf, by TSUID; both in hex.
       not_matched: the rules that failed, by TSUID in hex.
-      corruption: what could not be read, in words.
+      damage: what could not be read, in words.
     """
 
     root: Branch
