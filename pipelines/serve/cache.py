@@ -23,8 +23,9 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.budget import Meter, MeteredReader, TimedCache, Transcript, UidCache, metered
+from timebeam.transforms.query.budget import Meter, MeteredReader, metered
 from timebeam.transforms.query.evaluate import Evaluated
+from timebeam.transforms.query.read_cache import TimedCache, Transcript, UidCache
 from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:
