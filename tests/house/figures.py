@@ -150,7 +150,7 @@ def public_members(root: Path) -> dict[str, int]:
         "try:\n"
         "    from timebeam.schema.stores import STORES as registry\n"
         "except ImportError:\n"
-        "    from timebeam.schema.stores import STORES as registry\n"
+        "    from timebeam.schema.stores import LAYOUTS as registry\n"
         "names = {name: registry[name] for name in registry}\n"
         "print(json.dumps({n: len([m for m in dir(c) if m[0] != '_']) for n, c in names.items()}))\n"
     )
