@@ -340,13 +340,13 @@ def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
 def test_ranges_have_all_intervals_of_the_hours_and_each_mark_once(found, lengths):
     given_marks = [ChangedHour(metric, DAY + hour * HOUR, ()) for metric, hour in found]
     ranges = changed_ranges(given_marks, lengths)
-    assert {mark for one in ranges for mark in one.marks} == set(given_marks)
-    assert sum(len(one.marks) for one in ranges) == len(given_marks)
+    assert {mark for one in ranges for mark in one.hours} == set(given_marks)
+    assert sum(len(one.hours) for one in ranges) == len(given_marks)
     assert all(before.end_s <= after.start_s for before, after in itertools.pairwise(ranges))
     for one in ranges:
-        assert one.metrics == {mark.metric for mark in one.marks}
+        assert one.metrics == {mark.metric for mark in one.hours}
         needed = set()
-        for mark in one.marks:
+        for mark in one.hours:
             for length in lengths:
                 first = mark.start_s // length * length
                 for start in range(first, mark.start_s + HOUR, length):
