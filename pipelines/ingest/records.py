@@ -31,7 +31,7 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, TableSpec
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
-from timebeam.schema.formats.record_fields import RecordEncoding
+from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.model import Declaration
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.bigtable.target import Target

@@ -24,12 +24,11 @@ import itertools
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.points import HistogramBytes
 
 Bounds = tuple[float, float]
@@ -274,26 +273,3 @@ def explicit(bounds: Sequence[float], counts: Sequence[float]) -> list[Bucket]:
     if any(not low < high for low, high in itertools.pairwise(bounds)):
         raise RejectedError(Reason.VALUE_NOT_STORABLE, "a histogram with bounds that do not ascend")
     return [Bucket(*pair) for pair in zip(bounds, counts, strict=False)]
-
-
-HISTOGRAM_ID = 42
-"""The id of SimpleHistogram in the configuration that OpenTSDB's documentation gives."""
-
-HISTOGRAM_ID_OPTION = Option(
-    "histogram_id",
-    "opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config",
-    OptionKind.WHOLE,
-    HISTOGRAM_ID,
-)
-
-
-def checked_histogram_id(options: Mapping[str, Any]) -> int:
-    """The value of `--histogram_id`.
-
-    Raises:
-      ValueError: it is not the value of a byte.
-    """
-    number = int(options.get("histogram_id", HISTOGRAM_ID))
-    if not 0 <= number <= 255:
-        raise ValueError(f"histogram_id must be from 0 to 255, not {number}")
-    return number

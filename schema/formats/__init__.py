@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from timebeam.schema.core.option import member
-from timebeam.schema.formats.base import NAN_OPTION, Framing, Message, MessageFormat, Nan, Parsed, Point
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point
+from timebeam.schema.formats.options import Nan
 
 AUTO = "auto"
 """In the place of a format: the attributes and the content of each message choose among formats."""
@@ -64,8 +65,8 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     if name not in _CLASSES:
         raise ValueError(f"unknown message format {name!r}: choose one of {', '.join(sorted(FORMATS))}")
     message_format = FORMATS[name].from_options(options or {})
-    if nan := (options or {}).get(NAN_OPTION.name):
-        message_format.skips_nan = member(Nan, NAN_OPTION.name, nan) is Nan.SKIP
+    if nan := (options or {}).get("nan"):
+        message_format.skips_nan = member(Nan, "nan", nan) is Nan.SKIP
     return message_format
 
 

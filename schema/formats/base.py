@@ -1,7 +1,7 @@
 """The contract of a message format.
 
 A format turns the bytes of a block of a file, or of a message, into points in columns and rejected records.
-To add one: a module with a `MessageFormat`, its line in `FORMATS`, its tests.
+To add one: a module with a `MessageFormat`, its line in `FORMATS`, its options in `options.py`, its tests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from timebeam.schema.bits.meter import NoRoomError, metered
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import concatenate, join
-from timebeam.schema.core.option import Option, values_of
 from timebeam.schema.core.points import HistogramBytes, PointBatch, Series
 from timebeam.schema.core.rejections import Envelope, Joined, Records, Rejected, Stage
 
@@ -109,8 +108,7 @@ class MessageFormat(abc.ABC):
       edits_annotations: whether its records are edits of annotations instead of points.
       escapes_names: whether its names have characters that OpenTSDB does not allow, as a rule.
       skips_nan: whether NaN and infinities are left out and counted, as `NOT_FINITE`, and not rejected; a
-        format whose values are doubles takes it from `NAN_OPTION`, in others they are no numbers.
-      declared_options: the options of `from_options`; formats may share one.
+        format whose values are doubles takes it from option `nan`, in others they are no numbers.
     """
 
     name: str
@@ -119,11 +117,10 @@ class MessageFormat(abc.ABC):
     edits_annotations: ClassVar[bool] = False
     escapes_names: ClassVar[bool] = False
     skips_nan: bool = False
-    declared_options: ClassVar[tuple[Option, ...]] = ()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> MessageFormat:
-        """A new instance, from those of the options that the format declares.
+        """A new instance, from those of the options that are declared for the format.
 
         Raises:
           ValueError: a value is wrong; the message names the option.
@@ -281,20 +278,6 @@ def joined_of(messages: Sequence[Message]) -> Joined:
     envelopes = [message.envelope for message in messages]
     return Joined(np.cumsum(lengths) - lengths, arrivals, envelopes, offsets)
 
-
-class Nan(enum.StrEnum):
-    """What to do with values that are NaN or infinite."""
-
-    SKIP = "skip"
-    REJECT = "reject"
-
-
-NAN_OPTION = Option(
-    "nan",
-    "avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or "
-    "infinite, or refuse them; without it remote write skips them, the others refuse them",
-    choices=values_of(Nan),
-)
 
 NOT_FINITE = "not_finite"
 """The kind of `Parsed.skipped` for points that are NaN or infinite."""

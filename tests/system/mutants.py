@@ -36,7 +36,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import AUTO, FORMATS
-from timebeam.schema.formats.record_fields import RecordEncoding
+from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.language.loader import load
 from timebeam.transforms.dead_letters.rejected import REJECTED
 from timebeam.transforms.ingest.store_records import RecordMessagesFn

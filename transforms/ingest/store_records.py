@@ -19,7 +19,7 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import EncodedRow
 from timebeam.schema.formats import Framing, Message
 from timebeam.schema.formats.base import joined_of
-from timebeam.schema.formats.record_fields import RecordEncoding
+from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.model import Declaration
 from timebeam.schema.stores.declared.records import (
     Read,

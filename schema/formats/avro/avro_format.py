@@ -8,7 +8,6 @@ the binary encoding of its record; its offset is the one after decompression.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import io
 from collections.abc import Mapping
 from typing import Any
@@ -16,52 +15,17 @@ from typing import Any
 from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.json_text import line_spans
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.option import Option, OptionKind, member, values_of
+from timebeam.schema.core.option import member
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats.avro.avro_points import AvroGatherer, default_fields
 from timebeam.schema.formats.avro.container import EarlyEndError, read_records, too_long, unpack
-from timebeam.schema.formats.avro.schema import OWN_SCHEMAS, Schema, own_schema, read_binary, read_json
-from timebeam.schema.formats.base import NAN_OPTION, Framing, Message, MessageFormat, Parsed
-from timebeam.schema.formats.record_fields import RecordFields
+from timebeam.schema.formats.avro.schema import Schema, own_schema, read_binary, read_json
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
+from timebeam.schema.formats.options import OWN_SCHEMAS, AvroEncoding, RecordFields
 from timebeam.schema.formats.record_rejections import Rejections, rejection
 
 _SCHEMAS = 16  # cached schemas of containers
-
-
-class AvroEncoding(enum.StrEnum):
-    """The encoding of a message."""
-
-    CONTAINER = "container"
-    BINARY = "binary"
-    JSON = "json"
-
-
-_OPTIONS = (
-    Option(
-        "avro_encoding",
-        "avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, "
-        "which is for messages and not for files",
-        default=AvroEncoding.CONTAINER.value,
-        choices=values_of(AvroEncoding),
-    ),
-    Option(
-        "avro_schema",
-        "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
-        OptionKind.FILE,
-        choices=tuple(OWN_SCHEMAS),
-        example="point_batch",
-    ),
-    Option(
-        "avro_fields",
-        "avro: which field holds what, for schemas of your own: "
-        "metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, "
-        "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
-        regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
-        example="metric=name,timestamp=at,value=reading,tags=labels",
-    ),
-    NAN_OPTION,
-)
 
 
 class Avro(MessageFormat):
@@ -73,7 +37,6 @@ class Avro(MessageFormat):
     """
 
     name = "avro"
-    declared_options = _OPTIONS
     example = (
         b"Obj\x01\x02\x16avro.schema\xa4\x03"
         b'{"type":"record","name":"Point","fields":[{"name":"metric","type":"string"},'

@@ -19,7 +19,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series, add_tag
 from timebeam.schema.core.rejections import Origins
 from timebeam.schema.formats.base import NOT_FINITE, Message, Parsed
-from timebeam.schema.formats.record_fields import RecordFields
+from timebeam.schema.formats.options import RecordFields
 from timebeam.schema.formats.record_rejections import Rejections
 
 _POINT = RecordFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags", "avro_fields")

@@ -171,9 +171,6 @@ class _Measure:
         return size
 
 
-OWN_SCHEMAS = ("point", "point_batch")
-"""Our own schemas, by the names of their files."""
-
 LARGEST_SCHEMA = 256 << 10
 """Bytes of the JSON text of a schema."""
 

@@ -22,7 +22,7 @@ from timebeam.schema.bits.meter import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import NAN_OPTION, NOT_FINITE, Framing
+from timebeam.schema.formats.base import NOT_FINITE, Framing
 from timebeam.schema.formats.heroic.gathering import (
     HeroicFormat,
     HeroicGatherer,
@@ -57,7 +57,6 @@ class HeroicProto(HeroicFormat):
         "32480a300a0673797374656d108090a7f0ea251900050164454022090a04686f7374120161220b0a04776861741203637075"
     )
     framing = Framing.NONE
-    declared_options = (NAN_OPTION,)
     separator = b""
 
     def __init__(self, remembered: int = 200_000) -> None:

@@ -8,7 +8,6 @@ Nanoseconds and microseconds are cut to milliseconds.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -20,16 +19,14 @@ from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.option import Option, member, values_of
+from timebeam.schema.core.option import member
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series
 from timebeam.schema.core.rejections import Joined
 from timebeam.schema.formats.base import Message, Parsed, Point
 from timebeam.schema.formats.influx.line import (
     PER_SECOND,
-    Booleans,
     PlainFields,
     PlainLines,
-    Precision,
     auto_times_ms,
     parse_line,
     parse_time,
@@ -37,53 +34,11 @@ from timebeam.schema.formats.influx.line import (
 )
 from timebeam.schema.formats.influx.long_records import joined_lines
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat, PointColumns
+from timebeam.schema.formats.options import METRIC, Booleans, NoTime, Precision
 from timebeam.schema.formats.record_rejections import RejectedPoints
-
-METRIC = "{measurement}.{field}"
-"""The default template for the metric of a field."""
-
-
-METRIC_OPTION = Option(
-    "influx_metric",
-    "influx, telegraf-json: the metric of a field; must hold {field}",
-    default=METRIC,
-    regex=r".*\{field\}.*",
-)
-BOOLEANS = Option(
-    "influx_booleans",
-    "influx, telegraf-json: take true and false as the numbers 1 and 0, or refuse boolean fields",
-    default=Booleans.NUMBER.value,
-    choices=values_of(Booleans),
-)
-
-
-class NoTime(enum.StrEnum):
-    """What to do with lines without a time."""
-
-    REFUSE = "refuse"
-    PUBLISH = "publish"
-
 
 _UNKNOWN_MS = -1
 """Stands for the time of a line without one, until the arrival of its message takes its place."""
-
-_OPTIONS = (
-    METRIC_OPTION,
-    Option(
-        "influx_precision",
-        "influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped",
-        default=Precision.NANOSECONDS.value,
-        choices=values_of(Precision),
-    ),
-    Option(
-        "influx_no_time",
-        "influx: refuse lines without a time, or store them with the publish time of their message; lines of "
-        "files are refused",
-        default=NoTime.REFUSE.value,
-        choices=values_of(NoTime),
-    ),
-    BOOLEANS,
-)
 
 
 class MeasurementFormat(LinewiseFormat):
@@ -140,7 +95,6 @@ class Influx(MeasurementFormat):
 
     name = "influx"
     example = b"cpu,host=web01 user=42.5 1356998400000000000"
-    declared_options = _OPTIONS
     precision_option = ("influx_precision", Precision.NANOSECONDS)
     publishes = False
     """Whether lines without a time get the publish time of their message."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import enum
 import math
 import re
 
@@ -24,17 +23,7 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.bits.number_text import integer
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
-
-
-class Precision(enum.StrEnum):
-    """The unit of the timestamps; with AUTO the magnitude of each one tells it."""
-
-    NANOSECONDS = "ns"
-    MICROSECONDS = "us"
-    MILLISECONDS = "ms"
-    SECONDS = "s"
-    AUTO = "auto"
-
+from timebeam.schema.formats.options import Booleans, Precision
 
 PER_SECOND = {
     Precision.NANOSECONDS: 1_000_000_000,
@@ -57,13 +46,6 @@ def auto_times_ms(times: Int64s) -> tuple[Int64s, Bools, Bools]:
     unit = np.searchsorted(_FIRST_BEYOND, times, "right")
     times_ms = np.where(unit == 0, times * 1000, times // 1000 ** np.maximum(unit - 1, 0))
     return times_ms, times_ms % 1000 != 0, (times > 0) & (unit < len(_BY_MAGNITUDE))
-
-
-class Booleans(enum.StrEnum):
-    """What to do with boolean fields."""
-
-    REFUSE = "refuse"
-    NUMBER = "number"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,24 +16,13 @@ import msgspec
 
 from timebeam.schema.bits.meter import charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError, short, shown
-from timebeam.schema.core.option import Option, values_of
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
-from timebeam.schema.formats.influx.influx_format import BOOLEANS, METRIC_OPTION, MeasurementFormat
-from timebeam.schema.formats.influx.line import Booleans, Precision, parse_time
+from timebeam.schema.formats.influx.influx_format import MeasurementFormat
+from timebeam.schema.formats.influx.line import parse_time
 from timebeam.schema.formats.linewise import LineRecord
+from timebeam.schema.formats.options import Booleans, Precision
 from timebeam.schema.formats.record_rejections import RejectedPoints
-
-_OPTIONS = (
-    METRIC_OPTION,
-    BOOLEANS,
-    Option(
-        "telegraf_precision",
-        "telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude",
-        default=Precision.SECONDS.value,
-        choices=values_of(Precision),
-    ),
-)
 
 
 class TelegrafJson(MeasurementFormat):
@@ -50,7 +39,6 @@ class TelegrafJson(MeasurementFormat):
     escapes_names = True
     documents = True
     example = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
-    declared_options = _OPTIONS
 
     precision_option = ("telegraf_precision", Precision.SECONDS)
 

@@ -21,7 +21,8 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.batches import PointBuilder
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.formats.kairosdb.metric import TTL_OPTION, Ttl, read_metric, ttl_option
+from timebeam.schema.formats.kairosdb.metric import read_metric, ttl_option
+from timebeam.schema.formats.options import Ttl
 from timebeam.schema.formats.record_rejections import Rejections
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -57,7 +58,6 @@ class KairosDbJson(MessageFormat):
     """
 
     name = "kairosdb-json"
-    declared_options = (TTL_OPTION,)
     example = b'{"name":"sys.cpu","tags":{"host":"web01"},"datapoints":[[1356998400000,42.5]]}'
     framing = Framing.JSON
 

@@ -11,7 +11,6 @@ cutting a fraction, are rejected.
 from __future__ import annotations
 
 import decimal
-import enum
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,29 +18,14 @@ from typing import Any, NamedTuple
 from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of
 from timebeam.schema.bits.number_text import finite, integer
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
-from timebeam.schema.core.option import Option, member, values_of
+from timebeam.schema.core.option import member
 from timebeam.schema.core.points import Series
+from timebeam.schema.formats.options import Ttl
 from timebeam.schema.formats.record_rejections import RejectedPoints
 
 _LONG = re.compile(r"-?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _LONGEST = 400  # characters of a number; a long has 20
-
-
-class Ttl(enum.StrEnum):
-    """What to do with points that have their own lifetime, which Bigtable cannot keep for single points."""
-
-    REFUSE = "refuse"
-    IGNORE = "ignore"
-
-
-TTL_OPTION = Option(
-    "kairosdb_ttl",
-    "kairosdb: refuse points with a ttl of their own, or ignore it and store them as others",
-    default=Ttl.REFUSE.value,
-    choices=values_of(Ttl),
-)
-"""The option of both formats of KairosDB."""
 
 
 def ttl_option(options: Mapping[str, Any]) -> Ttl:

@@ -20,8 +20,6 @@ from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
 from timebeam.schema.formats.kairosdb.metric import (
-    TTL_OPTION,
-    Ttl,
     check_ttl,
     checked_long,
     double_of,
@@ -29,6 +27,7 @@ from timebeam.schema.formats.kairosdb.metric import (
     ttl_option,
 )
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
+from timebeam.schema.formats.options import Ttl
 
 FIRST_MILLISECOND = 3_000_000_000
 """Times of `put` are in ms from this one on, else in seconds."""
@@ -52,7 +51,6 @@ class KairosDbText(LineFormat):
     """
 
     name = "kairosdb-text"
-    declared_options = (TTL_OPTION,)
     example = b"put sys.cpu 1356998400 42.5 host=web01"
 
     def __init__(self, ttl: Ttl = Ttl.REFUSE, skeletons: int = 200_000) -> None:

@@ -24,21 +24,13 @@ import numpy as np
 from timebeam.schema.bits.json_text import JsonPairs, members_of
 from timebeam.schema.bits.number_text import finite
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
-from timebeam.schema.core.histograms import (
-    HISTOGRAM_ID,
-    HISTOGRAM_ID_OPTION,
-    Bounds,
-    Histogram,
-    NotASimpleHistogramError,
-    checked_histogram_id,
-    decode,
-    encode,
-)
+from timebeam.schema.core.histograms import Bounds, Histogram, NotASimpleHistogramError, decode, encode
 from timebeam.schema.core.points import HistogramBytes, Series
 from timebeam.schema.formats.base import Framing, Point
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat
 from timebeam.schema.formats.opentsdb.json_format import metric_and_time, tags_of, values
 from timebeam.schema.formats.opentsdb.text_format import parse_time, tags_of_words
+from timebeam.schema.formats.options import HISTOGRAM_ID, checked_histogram_id
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -59,7 +51,6 @@ class OpenTsdbHistogram(LinewiseFormat):
     example = b"histogram sys.latency 1356998400 0,1.75=12:1.75,3.5=16:u=2:o=1 host=web01"
     framing = Framing.JSON
     documents = True
-    declared_options = (HISTOGRAM_ID_OPTION,)
 
     def __init__(self, histogram_id: int = HISTOGRAM_ID) -> None:
         """A format with the option `--histogram_id`."""

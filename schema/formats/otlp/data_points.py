@@ -48,6 +48,7 @@ from timebeam.schema.core.histograms import (
     sparse,
 )
 from timebeam.schema.core.points import add_tag
+from timebeam.schema.formats.options import OPENTSDB
 
 _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
 _STRING, _BOOL, _INT, _DOUBLE = 1 << 3 | BYTES, 2 << 3 | VARINT, 3 << 3 | VARINT, 4 << 3 | FIXED64
@@ -119,12 +120,6 @@ def _value(message: bytes, depth: int) -> Plain:
             value = base64.b64encode(content).decode()
     return value
 
-
-PARTS = ("count", "sum", "min", "max", "buckets")
-"""What of a histogram is a series each."""
-
-OPENTSDB = "opentsdb"
-"""The part that is an explicit histogram as a whole, which only layout `opentsdb` stores."""
 
 Contents = Mapping[int, Sequence[bytes]]
 """The contents of fields, by number."""

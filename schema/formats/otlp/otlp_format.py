@@ -39,23 +39,18 @@ from timebeam.schema.bits.wire_fields import (
     scan,
     varints,
 )
-from timebeam.schema.core.histograms import (
-    HISTOGRAM_ID,
-    HISTOGRAM_ID_OPTION,
-    checked_histogram_id,
-)
-from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Spans
-from timebeam.schema.formats.base import NAN_OPTION, Framing, Message
-from timebeam.schema.formats.otlp.data_points import (
-    KINDS,
+from timebeam.schema.formats.base import Framing, Message
+from timebeam.schema.formats.options import (
+    DECLARED_OPTIONS,
+    HISTOGRAM_ID,
     OPENTSDB,
     PARTS,
-    MetricKind,
-    Reader,
-    read_attributes,
+    RESOURCE_ATTRIBUTES,
+    checked_histogram_id,
 )
+from timebeam.schema.formats.otlp.data_points import KINDS, MetricKind, Reader, read_attributes
 from timebeam.schema.formats.otlp.json_requests import encoded_request
 from timebeam.schema.formats.otlp.levels import FIRST, Levels, levels_of, spans_of
 from timebeam.schema.formats.series_columns import Outcome, SampleGatherer, Samples, bounded_key
@@ -63,39 +58,10 @@ from timebeam.schema.formats.whole_format import WholeFormat
 
 T = TypeVar("T")
 
-RESOURCE_ATTRIBUTES = "service.name,service.namespace,service.instance.id,host.name,k8s.pod.name"
-"""The attributes of resources that are kept by default."""
-
 DELTA_TAG = ("otel.temporality", "delta")
 """What keeps series of deltas apart from cumulative ones."""
 
 _CHOICES = (*PARTS, OPENTSDB)
-_CHOICE = "|".join(_CHOICES)
-
-_OPTIONS = (
-    Option(
-        "otlp_resource",
-        "otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none",
-        default=RESOURCE_ATTRIBUTES,
-        regex=r"[^,\s]+(,[^,\s]+)*",
-    ),
-    Option("otlp_scope", "otlp: store the name of the scope as tag otel.scope.name", OptionKind.FLAG, False),
-    Option(
-        "otlp_delta",
-        "otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them",
-        default="tag",
-        choices=("tag", "refuse"),
-    ),
-    Option(
-        "otlp_histogram",
-        "otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as "
-        "histogram columns of layout opentsdb",
-        default=",".join(PARTS),
-        regex=rf"({_CHOICE})(,({_CHOICE}))*",
-    ),
-    HISTOGRAM_ID_OPTION,
-    NAN_OPTION,
-)
 
 _TEMPORALITY = 2 << 3 | VARINT
 _TIME, _DOUBLE, _INT = 3 << 3 | FIXED64, 4 << 3 | FIXED64, 6 << 3 | FIXED64
@@ -115,7 +81,6 @@ class Otlp(WholeFormat):
     name = "otlp"
     escapes_names = True
     framing = Framing.DELIMITED
-    declared_options = _OPTIONS
     example = bytes.fromhex(
         "0a3a0a160a140a09686f73742e6e616d6512070a0577656230311220121e0a066d656d6f72792a140a12190000c6e8da"
         "06d512210000000000404540"
@@ -153,8 +118,8 @@ class Otlp(WholeFormat):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Otlp:
-        """See `MessageFormat.from_options`: the options of `declared_options`, and `resources`."""
-        defaults = {option.name: option.default for option in _OPTIONS[:-2]}
+        """See `MessageFormat.from_options`: the options of `DECLARED_OPTIONS`, and `resources`."""
+        defaults = {option.name: option.default for option in DECLARED_OPTIONS[cls.name][:-2]}
         resource, scope, delta, histogram = (options.get(name, default) for name, default in defaults.items())
         return cls(
             resource,

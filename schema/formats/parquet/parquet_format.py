@@ -18,18 +18,10 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.option import Option
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Records, Rejected, Stage, grouped, is_listed, records_of
-from timebeam.schema.formats.base import (
-    NAN_OPTION,
-    NOT_FINITE,
-    Framing,
-    Message,
-    MessageFormat,
-    Parsed,
-    joined_of,
-)
+from timebeam.schema.formats.base import NOT_FINITE, Framing, Message, MessageFormat, Parsed, joined_of
+from timebeam.schema.formats.options import FieldSource, RecordFields
 from timebeam.schema.formats.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
 from timebeam.schema.formats.parquet.parquet_columns import MAP, TAG, TIME, batch_bytes, row_bytes
 from timebeam.schema.formats.parquet.read_columns import (
@@ -41,7 +33,6 @@ from timebeam.schema.formats.parquet.read_columns import (
     values_of,
 )
 from timebeam.schema.formats.parquet.row_groups import RowGroups
-from timebeam.schema.formats.record_fields import FieldSource, RecordFields
 
 BATCH_ROWS = 1 << 16
 MOST_ROWS = 1 << 21
@@ -158,17 +149,6 @@ class Parquet(MessageFormat):
     name = "parquet"
     framing = Framing.PARQUET
     example = _Example()
-    declared_options = (
-        Option(
-            "parquet_fields",
-            "parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,"
-            "value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for "
-            "the same text in all rows",
-            regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
-            example="metric=name,timestamp=at,value=reading,tag:host=machine",
-        ),
-        NAN_OPTION,
-    )
 
     def __init__(self, fields: RecordFields | None = None) -> None:
         """`fields`: None for the columns of `timebeam export`."""

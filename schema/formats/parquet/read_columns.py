@@ -28,8 +28,8 @@ from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.meter import charge_series
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
+from timebeam.schema.formats.options import RecordFields
 from timebeam.schema.formats.parquet.parquet_columns import KINDS
-from timebeam.schema.formats.record_fields import RecordFields
 
 _HEADER, _DATA, _ROWS, _COMPRESSION = 2, 1, 0, 3
 

@@ -48,7 +48,7 @@ from timebeam.schema.bits.wire_fields import (
 )
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.core.rejections import Spans
-from timebeam.schema.formats.base import NAN_OPTION, Framing
+from timebeam.schema.formats.base import Framing
 from timebeam.schema.formats.prometheus.native_histogram import read_histogram
 from timebeam.schema.formats.prometheus.plain_series import SERIES_1, plain_requests, plain_series
 from timebeam.schema.formats.series_columns import (
@@ -90,7 +90,6 @@ class RemoteWrite(WholeFormat):
     escapes_names = True
     skips_nan = True  # as stale markers: summaries without observations have NaN in each scrape
     framing = Framing.PROTOBUF
-    declared_options = (NAN_OPTION,)
     example = bytes.fromhex(
         "37d80a350a120a085f5f6e616d655f5f12066d656d6f72790a0d0a04686f73741205776562303112100900000000004045"
         "401080b0a19bbf27"

@@ -19,9 +19,9 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.influx.influx_format import Influx
-from timebeam.schema.formats.influx.line import Booleans, Precision
 from timebeam.schema.formats.influx.long_records import joined_lines
 from timebeam.schema.formats.linewise import LineRecord
+from timebeam.schema.formats.options import Booleans, Precision
 
 NOW = {
     Precision.NANOSECONDS: 10**9,

@@ -16,7 +16,8 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.kairosdb.json_format import KairosDbJson
-from timebeam.schema.formats.kairosdb.metric import Ttl, read_metric
+from timebeam.schema.formats.kairosdb.metric import read_metric
+from timebeam.schema.formats.options import Ttl
 
 DIFFERENT = {
     "rest_datapoints-182": (Reason.BAD_TIMESTAMP, "a time of 5.7 ms, which KairosDB cuts to 5"),

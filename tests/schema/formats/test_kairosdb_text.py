@@ -14,9 +14,9 @@ from tests.support.inputs.kairosdb_vectors import VECTORS, bits_of, of_kind, sto
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats import Message, Parsed
-from timebeam.schema.formats.kairosdb.metric import Ttl
 from timebeam.schema.formats.kairosdb.text_format import KairosDbText, split_words
 from timebeam.schema.formats.linewise import LineRecord
+from timebeam.schema.formats.options import Ttl
 
 REFUSED = {
     "telnet-217": (Reason.BAD_NUMBER, ""),

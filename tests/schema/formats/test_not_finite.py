@@ -17,6 +17,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import FORMATS, Message, message_format
 from timebeam.schema.formats.base import NOT_FINITE, Parsed
+from timebeam.schema.formats.options import DECLARED_OPTIONS
 from timebeam.schema.formats.parquet.parquet_format import batch_bytes
 from timebeam.schema.formats.prometheus.remote_write import STALE
 
@@ -207,7 +208,7 @@ def test_every_format_of_points_is_here() -> None:
 
 
 def test_the_option_of_formats_with_doubles() -> None:
-    having = {name for name, form in FORMATS.items() if "nan" in {o.name for o in form.declared_options}}
+    having = {name for name, options in DECLARED_OPTIONS.items() if "nan" in {o.name for o in options}}
     assert having == {name for name, *_ in WITH_DOUBLES.values()}
     with pytest.raises(ValueError, match="nan must be one of skip, reject, not 'drop'"):
         message_format("otlp", {"nan": "drop"})

@@ -1,0 +1,27 @@
+"""The options of message formats are declared where reading them imports no reader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from timebeam.schema.formats import FORMATS
+from timebeam.schema.formats.options import DECLARED_OPTIONS
+
+
+def test_the_options_of_formats_import_no_reader() -> None:
+    program = (
+        "import sys; from timebeam.pipelines.options.formats import FORMAT;"
+        "from timebeam.schema.formats import FORMATS, message_format; assert len(FORMATS) == 14 and FORMAT;"
+        "formats = lambda: {name for name in sys.modules if name.startswith('timebeam.schema.formats.')};"
+        "print(*sorted(formats()), sep=',');"
+        "message_format('opentsdb-text'); print('timebeam.schema.formats.opentsdb.text_format' in formats())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    at_first, found = done.stdout.split()
+    assert at_first == "timebeam.schema.formats.base,timebeam.schema.formats.options"
+    assert found == "True"
+
+
+def test_options_are_those_of_formats() -> None:
+    assert DECLARED_OPTIONS.keys() <= set(FORMATS)
