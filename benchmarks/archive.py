@@ -48,8 +48,8 @@ from timebeam.schema.archive import keys as archive_keys
 from timebeam.schema.archive.archive_rows import archive_cells
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Finding, Reader, Selected, Selection
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Finding, Reader, Selected, Selection
 from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.query.downsample import Downsampling

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from benchmarks.bench import TARGET, run_child
-from timebeam.schema.core.reading import Selection
+from timebeam.schema.core.selection import Selection
 
 START_S = 1_420_070_400  # 2015-01-01
 HOUR_S, _DAY_S = 3600, 86_400

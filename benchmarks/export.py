@@ -32,7 +32,7 @@ from benchmarks import bench
 from benchmarks.bench import TARGET, BenchmarkError, Child, run_child
 from benchmarks.rollup import START, configure, create, load, scan
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.reading import Selection
+from timebeam.schema.core.selection import Selection
 from timebeam.schema.formats.parquet.parquet_columns import written
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -37,7 +37,7 @@ from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.evaluate import evaluate
+from timebeam.transforms.query.answer_question import evaluate
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.changed_hours import read_days
 from timebeam.transforms.rollup.rollup_job import rollup_tables

@@ -45,7 +45,7 @@ from benchmarks.checkouts import Commands
 from benchmarks.generate import Load, write
 from benchmarks.table_content import named_cells
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Selected
+from timebeam.schema.core.selection import Selected
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables

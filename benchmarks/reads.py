@@ -30,7 +30,7 @@ from benchmarks.bench import TARGET
 from benchmarks.checkouts import Queries
 from benchmarks.rollup import START, client_scan, configure, load, scan
 from timebeam.pipelines import cli
-from timebeam.schema.core.reading import Selection
+from timebeam.schema.core.selection import Selection
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API

@@ -57,8 +57,8 @@ from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.jobs import opentsdb_rollup
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.reading import Selected, Selection
 from timebeam.schema.core.rows import EncodedRow, Row
+from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -38,8 +38,8 @@ from benchmarks.checkouts import Commands
 from benchmarks.dashboards import HOSTS, HOUR_S, Query, load, queries
 from benchmarks.serving_processes import Server, Turn, clients, query_command
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.core.reading import Finding, Reader, Scan, Selected
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Finding, Reader, Scan, Selected
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.read.table_reader import TableReader, read_ahead, scan_rows
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
-from timebeam.schema.core.reading import Selected, Selection
+from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.stores import STORES
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader

@@ -22,7 +22,7 @@ from google.pubsub_v1 import PublisherClient
 
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
-from timebeam.schema.core.reading import Selected, Selection
+from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.stores import STORES
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader

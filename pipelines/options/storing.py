@@ -40,8 +40,8 @@ from timebeam.pipelines.options.values import (
 from timebeam.schema.archive.keys import parse_key
 from timebeam.schema.archive.view import ArchiveView, find_archivable
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Cell, Deletion, Row
+from timebeam.schema.core.selection import Finding, Severity
 from timebeam.schema.stores import declared_options
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.compare_and_set import create_cells

@@ -18,7 +18,7 @@ from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.stored import use_stored
 from timebeam.pipelines.options.values import readable_of, target_of
 from timebeam.pipelines.query.points import PointQuery
-from timebeam.schema.core.reading import UnknownNameError
+from timebeam.schema.core.selection import UnknownNameError
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import to_floats
 from timebeam.transforms.query.read_points import why_nothing

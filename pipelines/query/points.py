@@ -25,7 +25,7 @@ from timebeam.schema.bits.times import parse_time
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import AmbiguousNameError, Selection, UnknownNameError
+from timebeam.schema.core.selection import AmbiguousNameError, Selection, UnknownNameError
 from timebeam.schema.query.answer import SUM, all_of, by_start
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of
@@ -35,8 +35,7 @@ from timebeam.schema.stores.opentsdb.http.uri_query import rate_options
 from timebeam.transforms.bigtable.retry import StoppedError
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.budget import Budget, Meter
-from timebeam.transforms.query.evaluate import (
+from timebeam.transforms.query.answer_question import (
     Evaluated,
     evaluate,
     evaluate_histograms,
@@ -44,6 +43,7 @@ from timebeam.transforms.query.evaluate import (
     question_of_tsuids,
     series_annotations,
 )
+from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
 

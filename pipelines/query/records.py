@@ -16,7 +16,7 @@ from timebeam.pipelines.options.values import create_command, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
 from timebeam.schema.bits.times import ends_before
-from timebeam.schema.core.reading import Finding, Scan, Severity
+from timebeam.schema.core.selection import Finding, Scan, Severity
 from timebeam.schema.stores.declared.filled_tables import day_of, tables_within
 from timebeam.schema.stores.declared.layout import scan_reason
 from timebeam.schema.stores.declared.model import DayTables, Declaration, TableLayout

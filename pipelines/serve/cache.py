@@ -18,13 +18,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.core.reading import AmbiguousNameError, Reader
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import AmbiguousNameError, Reader
 from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.answer_question import Evaluated
 from timebeam.transforms.query.budget import Meter, MeteredReader, metered
-from timebeam.transforms.query.evaluate import Evaluated
 from timebeam.transforms.query.read_cache import TimedCache, Transcript, UidCache
 from timebeam.transforms.read.table_reader import TableReader
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.searches import metric_names
 from timebeam.schema.core.annotations import Annotation
-from timebeam.schema.core.reading import UnknownNameError
+from timebeam.schema.core.selection import UnknownNameError
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.choose_rollups import choose
@@ -36,14 +36,14 @@ from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
 from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery, checked, json_query
 from timebeam.schema.stores.opentsdb.http.uri_query import metric_sub_query, uri_query
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
-from timebeam.transforms.query.budget import MeteredReader
-from timebeam.transforms.query.evaluate import (
+from timebeam.transforms.query.answer_question import (
     Evaluated,
     evaluate,
     evaluate_histograms,
     global_annotations,
     question_of_tsuids,
 )
+from timebeam.transforms.query.budget import MeteredReader
 from timebeam.transforms.read.table_reader import ParallelReader
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from google.api_core.exceptions import NotFound
 from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.bits.times import HOUR_MS, floor_to
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Scan, Selection, UnknownNameError
+from timebeam.schema.core.selection import Scan, Selection, UnknownNameError
 from timebeam.schema.core.writing import Name
 from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.stores import find_opentsdb
@@ -28,7 +28,7 @@ from timebeam.schema.stores.opentsdb.http.search import (
 )
 from timebeam.schema.stores.opentsdb.meta_documents import COUNTER, FAMILY, meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up, look_up_shown, names_from
-from timebeam.transforms.query.evaluate import series_of_tsuids, tsuids_of
+from timebeam.transforms.query.answer_question import series_of_tsuids, tsuids_of
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.find_series import Found, from_data, from_keys, from_meta, from_rows, has_rows
 

@@ -29,8 +29,8 @@ from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.writing import Packing
-from timebeam.transforms.care.compact_rows import COUNTERS, CompactJob, CompactRows
 from timebeam.transforms.care.leases import Leases
+from timebeam.transforms.opentsdb.compact_rows import COUNTERS, CompactJob, CompactRows
 from timebeam.transforms.query.read_points import why_nothing
 
 

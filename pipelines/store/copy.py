@@ -39,14 +39,16 @@ from timebeam.schema.stores.opentsdb.keys import SPAN_S
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.table_list import check_tables
-from timebeam.transforms.copy.attached_cells import (
+from timebeam.transforms.copy.copied_points import Compared, ReadPoints, compare
+from timebeam.transforms.dead_letters.letter_files import count_letters, read_row_letters
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.opentsdb.attached_cells import (
     CarryAttached,
     CarryJob,
     ComparedAttached,
     compare_attached,
 )
-from timebeam.transforms.copy.copied_points import Compared, ReadPoints, compare
-from timebeam.transforms.copy.rekeyed_rows import (
+from timebeam.transforms.opentsdb.rekeyed_rows import (
     ComparedRows,
     CopyTranslated,
     TableContent,
@@ -54,8 +56,6 @@ from timebeam.transforms.copy.rekeyed_rows import (
     TranslateJob,
     compare_translated,
 )
-from timebeam.transforms.dead_letters.letter_files import count_letters, read_row_letters
-from timebeam.transforms.flow import metrics
 from timebeam.transforms.opentsdb.tree_table import tree_table
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.rollup.rollup_job import outputs

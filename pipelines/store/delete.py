@@ -31,9 +31,9 @@ from timebeam.pipelines.store.retention import old_points
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.times import utc_text
 from timebeam.schema.core.contract import ReadableStore, Store
-from timebeam.schema.core.reading import Finding, Reader, Selection, UnknownNameError
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
+from timebeam.schema.core.selection import Finding, Reader, Selection, UnknownNameError
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
@@ -47,7 +47,7 @@ from timebeam.transforms.care.delete_points import (
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.care.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, stale_rows
-from timebeam.transforms.query.evaluate import question_of_tsuids
+from timebeam.transforms.query.answer_question import question_of_tsuids
 from timebeam.transforms.query.read_points import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter

@@ -8,7 +8,7 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import rollups_of
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.core.reading import Reader
+from timebeam.schema.core.selection import Reader
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.series.retention_rules import parse_rules, rule_of
 from timebeam.schema.stores import find_opentsdb

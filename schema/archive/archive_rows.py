@@ -32,9 +32,9 @@ from timebeam.schema.archive.pcodec_columns import ArchiveError
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.batches import join, latest_points
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import ColumnRange, DecodedRows, Finding, Selected, Severity
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions
 from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
+from timebeam.schema.core.selection import ColumnRange, DecodedRows, Finding, Selected, Severity
 
 FAMILY, SEAL_FAMILY = "t", "s"
 SEAL, SPAN = b"seal", b"span"

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from timebeam.schema.bits.times import DAY_S, HOUR_S
 from timebeam.schema.core.option import Option, OptionKind
 from timebeam.schema.core.points import SeriesKey
-from timebeam.schema.core.reading import prefix_range
+from timebeam.schema.core.selection import prefix_range
 
 OPTION: Option = Option(
     "archive",

@@ -35,7 +35,8 @@ from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.batches import run_starts
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.points import Series, SeriesKey
-from timebeam.schema.core.reading import (
+from timebeam.schema.core.rows import Cell, Row, TableSpec
+from timebeam.schema.core.selection import (
     ArchiveRead,
     DecodedRows,
     Finding,
@@ -45,7 +46,6 @@ from timebeam.schema.core.reading import (
     Severity,
     row_findings,
 )
-from timebeam.schema.core.rows import Cell, Row, TableSpec
 
 _BLOCK_MS = BLOCK_S * 1000
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Reader, Selected, Selection
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Reader, Selected, Selection
 
 
 class SeriesIndex(abc.ABC):

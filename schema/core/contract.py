@@ -23,9 +23,9 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.abilities import RollupNames, SeriesIndex
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import DecodedRows, Finding, Reader, Selected, Selection
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import Row, TableSpec, UidSpec
+from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selected, Selection
 from timebeam.schema.core.writing import Encoded, Name, Packing
 
 

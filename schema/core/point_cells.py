@@ -17,8 +17,8 @@ from timebeam.schema.bits.times import HOUR_MS, HOUR_S
 from timebeam.schema.core.batches import distinct, join
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import DecodedRows, Selected
 
 
 class RowKind(NamedTuple):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from timebeam.schema.bits.regex import PatternError, compiled
 from timebeam.schema.bits.times import ends_before
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Selection
+from timebeam.schema.core.selection import Selection
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
 from timebeam.schema.query.numbers import RateOptions

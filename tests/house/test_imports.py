@@ -34,9 +34,6 @@ OF_OPENTSDB = {
     "pipelines.store.names",
     "pipelines.tables.tables",
     "pipelines.trees",
-    "transforms.care.compact_rows",
-    "transforms.copy.attached_cells",
-    "transforms.copy.rekeyed_rows",
     "transforms.opentsdb",
     "transforms.query.answer_rollups",
     "transforms.read.chunks",
@@ -66,7 +63,7 @@ STILL_OPENTSDB = {
     "transforms.copy.copied_points",
     "transforms.ingest.limit_series",
     "transforms.ingest.write",
-    "transforms.query.evaluate",
+    "transforms.query.answer_question",
     "transforms.read.find_series",
 }
 """Modules for all stores that import some of OpenTSDB: these imports are to go, and none is to come."""

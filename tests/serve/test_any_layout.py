@@ -33,8 +33,8 @@ from timebeam.schema.core.points import Series as TimeSeries
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.query.answer_question import tsuids_of
 from timebeam.transforms.query.budget import Budget, Meter
-from timebeam.transforms.query.evaluate import tsuids_of
 from timebeam.transforms.read.table_reader import TableReader
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z

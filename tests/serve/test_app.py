@@ -29,8 +29,8 @@ from timebeam.schema.stores.opentsdb.http.ts_query import checked
 from timebeam.schema.stores.opentsdb.http.uri_query import uri_query
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.transforms.query.answer_question import evaluate
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
-from timebeam.transforms.query.evaluate import evaluate
 
 BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
 LIMITS = ServerLimits(BUDGET, queries=2, waiting=8, body_bytes=10_000)

@@ -32,11 +32,11 @@ from timebeam.pipelines.serve import queries
 from timebeam.pipelines.serve.cache import AnswerCache, Api, Caches
 from timebeam.pipelines.serve.endpoints import request_of, respond
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Cell, Deletion, Row
+from timebeam.schema.core.selection import Scan
 from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.query.answer_question import Evaluated, evaluate
 from timebeam.transforms.query.budget import Budget, Meter, MeteredReader
-from timebeam.transforms.query.evaluate import Evaluated, evaluate
 from timebeam.transforms.query.read_cache import KEPT_SECONDS, TimedCache, Transcript
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.changed_hours import changed_hours_table, hours_note, read_days

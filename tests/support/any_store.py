@@ -11,8 +11,8 @@ from tests.support.model import Content, SeriesName
 from tests.support.stored import store_archive
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.reading import Selected, Selection
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.stores import STORES
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target

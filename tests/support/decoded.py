@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import ArchiveRead, Selected
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import ArchiveRead, Selected
 
 
 class DecodedRow(NamedTuple):

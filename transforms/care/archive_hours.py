@@ -33,9 +33,9 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import ColumnRange, Selected
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import WHOLE_TABLE, Row
+from timebeam.schema.core.selection import ColumnRange, Selected
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.care.closed_rows import (

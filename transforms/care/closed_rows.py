@@ -19,8 +19,8 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S
 from timebeam.schema.core.points import Series, SeriesKey
-from timebeam.schema.core.reading import ColumnRange
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import ColumnRange
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.read.table_reader import TableReader, memory_of

@@ -21,9 +21,9 @@ from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import HOUR_S, hours_between
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.removal import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
+from timebeam.schema.core.selection import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
 from timebeam.schema.stores import as_opentsdb, find_opentsdb

@@ -17,9 +17,9 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join, latest_points
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KeyRange
+from timebeam.schema.core.selection import Finding, Reader, Selection
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject, rejected_row, rejecting
 from timebeam.transforms.flow import metrics

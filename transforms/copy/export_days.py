@@ -30,8 +30,8 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.reading import Selection
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.selection import Selection
 from timebeam.schema.formats.parquet.footer import read_footer
 from timebeam.schema.formats.parquet.parquet_columns import (
     columns_of,

@@ -27,9 +27,9 @@ from timebeam.schema.core.annotations import (
 )
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import SeriesKey
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell
+from timebeam.schema.core.selection import Scan
 from timebeam.schema.stores import MissingAbilityError, as_opentsdb
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY

@@ -10,8 +10,8 @@ import numpy as np
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.selection import Finding, Reader, Selection
 from timebeam.schema.rollup.config import RollupConfig, RollupInterval
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.rollup_tables import DecodedRollups, decode_rollups

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.core.annotations import parse_stored
-from timebeam.schema.core.reading import Scan, prefix_range
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Scan, prefix_range
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_append, read_row

@@ -21,9 +21,9 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.reading import ColumnRange, Scan
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KEY_BYTES, Cell, KeyRange, Row
+from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place

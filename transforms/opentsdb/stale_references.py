@@ -16,9 +16,9 @@ from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import Cell, Row, stored_bytes
+from timebeam.schema.core.selection import Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
 from timebeam.schema.stores import find_opentsdb

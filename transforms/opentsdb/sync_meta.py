@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
 
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Cell, KeyRange, Row
+from timebeam.schema.core.selection import Scan
 from timebeam.schema.stores.opentsdb import meta_documents
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_row
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Reader
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KeyRange
+from timebeam.schema.core.selection import Reader
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, read_uid

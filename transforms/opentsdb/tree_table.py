@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Cell, Row, TableSpec
+from timebeam.schema.core.selection import Scan
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import LAST_TREE_ID, Tree, TreeError
 from timebeam.schema.stores.opentsdb.trees.tree_cells import Content, Leaf, read_content

@@ -7,8 +7,8 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.core.reading import Reader, Scan
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Reader, Scan
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.query.read_cache import Transcript, UidCache
 

@@ -11,8 +11,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from timebeam.schema.core.reading import Reader, Scan
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Reader, Scan
 
 Kept = TypeVar("Kept")
 

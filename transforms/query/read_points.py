@@ -14,7 +14,7 @@ from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.core.batches import join, latest_points, run_starts
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import DecodedRows, Finding, Reader, Selection
+from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import Values

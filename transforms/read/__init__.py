@@ -1,1 +1,1 @@
-"""Readers of Bigtable for layouts (`timebeam.schema.core.reading.Reader`)."""
+"""Readers of Bigtable for layouts (`timebeam.schema.core.selection.Reader`)."""

@@ -14,9 +14,9 @@ from timebeam.schema.archive.archive_rows import archive_table
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Finding, Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.removal import deletions
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Finding, Reader, Scan, Selection, prefix_range
 from timebeam.schema.series import search_series
 from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.stores.opentsdb import keys, meta_documents

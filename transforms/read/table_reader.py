@@ -21,8 +21,8 @@ from typing import Generic, TypeVar
 
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
+from timebeam.schema.core.selection import ColumnRange, Finding, Reader, Scan, Selected
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows
 from timebeam.transforms.bigtable.chunk_rows import QualifierMerger, RowMerger
 from timebeam.transforms.bigtable.reader import (

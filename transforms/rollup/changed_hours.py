@@ -32,8 +32,8 @@ from typing import NamedTuple
 
 from timebeam.schema.bits.times import DAY_S, HOUR_S, ceil_to, floor_to
 from timebeam.schema.core.contract import ReadableStore, Store
-from timebeam.schema.core.reading import Reader, Scan
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Deletion, EncodedRow, Row, RowMutation, TableSpec
+from timebeam.schema.core.selection import Reader, Scan
 from timebeam.schema.rollup.day_plan import LAST_S
 from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations

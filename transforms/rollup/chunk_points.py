@@ -11,8 +11,8 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import latest_points
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import Finding, Selected
 from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.selection import Finding, Selected
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.day_plan import RollupPlan
 from timebeam.transforms.dead_letters.rejected import rejected_row

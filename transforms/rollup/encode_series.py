@@ -21,9 +21,9 @@ from timebeam.schema.core.abilities import RollupNames
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Row
+from timebeam.schema.core.selection import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator, BucketNumbers, numbers
 from timebeam.schema.rollup.accumulators import Buckets, unpacked

@@ -22,9 +22,9 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import Reader
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow
+from timebeam.schema.core.selection import Reader
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.accumulators import Buckets, row_fragments, unpacked
 from timebeam.schema.rollup.config import RollupInterval

@@ -16,9 +16,9 @@ import numpy as np
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, EncodedRow, KeyRange, Row, TableSpec
+from timebeam.schema.core.selection import Scan
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.accumulators import unpacked
 from timebeam.schema.stores.declared.filled_tables import (

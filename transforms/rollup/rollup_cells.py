@@ -13,8 +13,8 @@ from concurrent.futures import Executor
 import numpy as np
 
 from timebeam.schema.core.points import SeriesKey
-from timebeam.schema.core.reading import Reader
 from timebeam.schema.core.rows import Deletion, EncodedRow, stored_bytes_of
+from timebeam.schema.core.selection import Reader
 from timebeam.schema.rollup.accumulators import Buckets, merge
 from timebeam.schema.rollup.config import OF_GROUP, RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan

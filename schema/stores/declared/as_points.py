@@ -14,8 +14,8 @@ from timebeam.schema.bits.arrays import Int32s, Int64s
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.batches import latest_points
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import DecodedRows, Selected
 from timebeam.schema.stores.declared import cell_values, keys
 from timebeam.schema.stores.declared.columns import Encoding, TimeQualifier
 from timebeam.schema.stores.declared.model import COLUMN, PointFields, TableLayout

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools
-from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Finding, Severity
 from timebeam.schema.stores.declared import keys
 from timebeam.schema.stores.declared.columns import Encoding, MapColumns
 from timebeam.schema.stores.declared.model import CellTime, TableLayout

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from timebeam.schema.bits.bounded import LruCache, batched
 from timebeam.schema.core.contract import ReadableStore, Restored
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import (
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
+from timebeam.schema.core.rows import Cell, Row, TableSpec
+from timebeam.schema.core.selection import (
     ColumnRange,
     DecodedRows,
     Finding,
@@ -25,8 +27,6 @@ from timebeam.schema.core.reading import (
     Severity,
     UnknownNameError,
 )
-from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
-from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.stores.declared import as_points, keys
 from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.filled_tables import day_of, day_piece, is_of_day, tables_within

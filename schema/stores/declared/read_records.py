@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import bucket_starts
-from timebeam.schema.core.reading import UnknownNameError
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import UnknownNameError
 from timebeam.schema.stores.declared import cell_values, keys
 from timebeam.schema.stores.declared.cell_values import Value
 from timebeam.schema.stores.declared.columns import Column, Encoding, SeriesColumn, TimeQualifier

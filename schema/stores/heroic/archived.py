@@ -18,8 +18,8 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.points import SeriesKey
-from timebeam.schema.core.reading import Finding, Reader, Scan, Selected, Selection, UnknownNameError
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Finding, Reader, Scan, Selected, Selection, UnknownNameError
 from timebeam.schema.stores.heroic import series_table
 from timebeam.schema.stores.heroic.decode import cell_times
 from timebeam.schema.stores.heroic.encode import POINTS

@@ -13,8 +13,8 @@ import numpy as np
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.core.point_cells import CellPoints, PointCells, joined
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import DecodedRows, Finding, Severity
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import DecodedRows, Finding, Severity
 from timebeam.schema.stores.heroic import series_table
 from timebeam.schema.stores.heroic.encode import DISTRIBUTIONS, POINTS
 from timebeam.schema.stores.heroic.keys import HeroicRowKey, KeyForm

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Reader, Scan, Selection, UnknownNameError
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Reader, Scan, Selection, UnknownNameError
 from timebeam.schema.stores.heroic.keys import PERIOD_MS, sorted_pairs
 from timebeam.schema.stores.heroic.wire_key import WireKeys
 

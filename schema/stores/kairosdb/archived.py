@@ -18,8 +18,8 @@ from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.points import Series, SeriesKey
-from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Scan, Selected, Selection
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import ColumnRange, Finding, Reader, Scan, Selected, Selection
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.decode import cell_times, kind_of
 from timebeam.schema.stores.kairosdb.keys import FAMILY

@@ -16,8 +16,8 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.core.batches import latest_points
 from timebeam.schema.core.point_cells import CellPoints, PointCells, RowKind, joined
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import DecodedRows, Finding, Severity
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import DecodedRows, Finding, Severity
 from timebeam.schema.stores.kairosdb import keys, select, value_bytes
 from timebeam.schema.stores.kairosdb.keys import KairosDbRowKey, RowSpec, parse_key
 from timebeam.schema.stores.kairosdb.select import Tables

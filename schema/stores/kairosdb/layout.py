@@ -25,7 +25,9 @@ from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.point_cells import decode_together, hours_of, restored_points
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import (
+from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
+from timebeam.schema.core.rows import ARRIVAL, Row, TableSpec
+from timebeam.schema.core.selection import (
     DecodedRows,
     Finding,
     Reader,
@@ -33,8 +35,6 @@ from timebeam.schema.core.reading import (
     Selection,
     Severity,
 )
-from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
-from timebeam.schema.core.rows import ARRIVAL, Row, TableSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing
 from timebeam.schema.stores.kairosdb import decode, encode, keys, select
 from timebeam.schema.stores.kairosdb.archived import KairosDbArchive

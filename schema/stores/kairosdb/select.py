@@ -20,7 +20,8 @@ import numpy as np
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.abilities import SeriesIndex
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import (
+from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import (
     ColumnRange,
     Finding,
     Reader,
@@ -30,7 +31,6 @@ from timebeam.schema.core.reading import (
     Severity,
     UnknownNameError,
 )
-from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.encode import KINDS, sorted_rows, storable
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec

@@ -17,8 +17,8 @@ from timebeam.schema.archive.keys import bases as archive_bases
 from timebeam.schema.archive.view import ArchiveView, DataRow, ReadRow
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.points import SeriesKey
-from timebeam.schema.core.reading import Finding, Reader, Scan, Selected, Selection, prefix_range
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Finding, Reader, Scan, Selected, Selection, prefix_range
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import is_annotation
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram

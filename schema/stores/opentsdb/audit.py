@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive.keys import ArchiveKey
 from timebeam.schema.bits.bounded import batched
-from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Finding, Severity
 from timebeam.schema.stores.opentsdb.columns import decode_rows
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import (
     is_annotation,

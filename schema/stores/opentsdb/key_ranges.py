@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.core.points import SeriesKey
-from timebeam.schema.core.reading import prefix_range
+from timebeam.schema.core.selection import prefix_range
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, OpenTsdbOptions
 

@@ -20,15 +20,15 @@ from timebeam.schema.core.batches import join
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import (
+from timebeam.schema.core.removal import DeleteRange, RowDeletion
+from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
+from timebeam.schema.core.selection import (
     DecodedRows,
     Finding,
     Reader,
     Selected,
     Selection,
 )
-from timebeam.schema.core.removal import DeleteRange, RowDeletion
-from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesSpan
 from timebeam.schema.stores.opentsdb import audit, encode, select
 from timebeam.schema.stores.opentsdb import keys as row_keys

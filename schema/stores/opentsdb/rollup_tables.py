@@ -26,10 +26,10 @@ import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason
-from timebeam.schema.core.reading import ColumnRange
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import ColumnRange
 from timebeam.schema.rollup.accumulate import numbers
 from timebeam.schema.rollup.accumulators import Buckets
 from timebeam.schema.rollup.config import RollupInterval

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import (
+from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import (
     ArchiveRead,
     ColumnRange,
     Finding,
@@ -18,7 +19,6 @@ from timebeam.schema.core.reading import (
     UnknownNameError,
     row_findings,
 )
-from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.key_ranges import (

@@ -23,7 +23,7 @@ from tests.support.commands import Ran, timebeam
 from tests.support.inputs.prometheus_proto import ENCODERS, Plain, snappy
 from tests.support.pubsub_server import SUBSCRIPTION, Published, PubSubServer
 from timebeam.schema.bits.protobuf import encoded_varint
-from timebeam.schema.core.reading import Selected, Selection
+from timebeam.schema.core.selection import Selected, Selection
 from timebeam.transforms.read.table_reader import TableReader
 
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]

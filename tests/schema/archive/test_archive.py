@@ -21,8 +21,8 @@ from timebeam.schema.archive.pcodec_columns import ArchiveError, DecimalForm
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import ArchiveRead, Selected
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import ArchiveRead, Selected
 from timebeam.schema.stores import STORES
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, series_key
 from timebeam.schema.stores.opentsdb.keys import row_key as data_row_key

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support.budget import examples
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import DecodedRows, Selected
 from timebeam.schema.stores.heroic import decode as heroic
 from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
 from timebeam.schema.stores.kairosdb import decode as kairosdb

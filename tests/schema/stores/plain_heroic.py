@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Scan
 
 PERIOD = 4294967296
 Value = tuple[str, bytes]

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Scan
 
 WIDTH_MS = 21 * 24 * 60 * 60 * 1000
 

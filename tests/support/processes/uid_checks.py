@@ -7,7 +7,7 @@ import itertools
 
 from tests.support.commands import timebeam
 from tests.support.stored import Store
-from timebeam.schema.core.reading import Severity
+from timebeam.schema.core.selection import Severity
 from timebeam.schema.core.writing import Name
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 

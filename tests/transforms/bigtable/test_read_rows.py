@@ -30,8 +30,8 @@ from tests.support.servers.rows_server import (
     one_cell,
     serving,
 )
-from timebeam.schema.core.reading import ColumnRange, Scan
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.transforms.bigtable import read_stream, retry
 from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError, RowMerger
 from timebeam.transforms.bigtable.reader import scan_keys

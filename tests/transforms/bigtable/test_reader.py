@@ -9,8 +9,8 @@ from google.api_core import exceptions
 from google.cloud.bigtable.data import RowMutationEntry, SetCell
 
 from tests.support.data_client import open_table
-from timebeam.schema.core.reading import ColumnRange, Scan
 from timebeam.schema.core.rows import Cell, Row, TableSpec
+from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.transforms.bigtable import reader
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import mutate_rows

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Cell, Row, TableSpec
+from timebeam.schema.core.selection import Scan
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.transforms.bigtable.create_tables import create_tables

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from tests.support.servers.rows_server import RESPONSE, RowsServer, one_cell, serving
-from timebeam.schema.core.reading import Scan
+from timebeam.schema.core.selection import Scan
 from timebeam.transforms.bigtable import read_stream
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError

@@ -28,8 +28,8 @@ from timebeam.pipelines.options.stored import settings_table
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive.keys import BLOCK_S, parse_key
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import Selection
 from timebeam.schema.core.rows import WHOLE_TABLE, Deletion, Row
+from timebeam.schema.core.selection import Selection
 from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.query.question import NONE, Question
 from timebeam.transforms.bigtable.create_tables import create_tables

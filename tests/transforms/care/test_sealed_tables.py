@@ -21,9 +21,9 @@ from timebeam.schema.archive.archive_rows import decode_archive_rows
 from timebeam.schema.archive.keys import BLOCK_S
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.reading import Selected
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Deletion, KeyRange, Row
+from timebeam.schema.core.selection import Selected
 from timebeam.schema.core.writing import Name, Packing
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutate import write_all

@@ -21,8 +21,8 @@ from tests.support.commands import Ran, ingest, timebeam
 from tests.support.fault_proxy import READ_ROWS, Break, Fault, every, faulty, no_faults, nth
 from tests.support.points import FIRST_MS, corrections_of, put_file
 from tests.support.workload import random_points
-from timebeam.schema.core.reading import Scan, Selection
 from timebeam.schema.core.rows import KeyRange, Row
+from timebeam.schema.core.selection import Scan, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling, QueryRange, downsample
 from timebeam.schema.query.numbers import to_floats

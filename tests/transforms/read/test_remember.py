@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Scan
 from timebeam.transforms.read import table_reader
 from timebeam.transforms.read.table_reader import RememberingReader
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.plain.rolled import interval
 from timebeam.schema.core.points import Series, SeriesKey
-from timebeam.schema.core.reading import ArchiveRead, Selected
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import ArchiveRead, Selected
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

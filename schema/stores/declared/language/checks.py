@@ -3,7 +3,7 @@
 Format: docs/spec/bigtable-patterns.md §6; the numbers are those of its list.
 
 Checks 2 and 3 (order of times, widths, padding, salts' digits) are made where parts are read, and that
-readings are told apart (check 4) in `apart`.
+readings are told apart (check 4) in `ambiguities`.
 """
 
 from __future__ import annotations

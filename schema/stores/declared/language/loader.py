@@ -20,7 +20,7 @@ import numpy as np
 from timebeam.schema.bits.times import DAY_MS, UTC, WEEKDAYS, span_of, zone_of
 from timebeam.schema.stores.declared import filled_tables
 from timebeam.schema.stores.declared.columns import ColumnOptions, TableColumns, columns_of
-from timebeam.schema.stores.declared.language.apart import Ambiguity, ambiguities
+from timebeam.schema.stores.declared.language.ambiguities import Ambiguity, ambiguities
 from timebeam.schema.stores.declared.language.checks import check_declaration, check_layout, overlaps
 from timebeam.schema.stores.declared.model import (
     COLUMN,

@@ -24,9 +24,9 @@ from timebeam.schema.core.annotations import (
     as_ms,
     parse_stored,
 )
-from timebeam.schema.core.reading import ColumnRange, Scan
 from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns.decode_row import ANNOTATION
 from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY

@@ -22,8 +22,8 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.reading import DecodedRows
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import DecodedRows
 from timebeam.schema.stores.opentsdb.columns import qualifiers as el
 from timebeam.schema.stores.opentsdb.columns.qualifiers import NONE, Elements, concatenate
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key

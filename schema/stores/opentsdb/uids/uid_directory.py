@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 
 from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import (
+from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import (
     AmbiguousNameError,
     ArchiveRead,
     Finding,
@@ -15,7 +16,6 @@ from timebeam.schema.core.reading import (
     Selected,
     row_findings,
 )
-from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids import uid_table
 

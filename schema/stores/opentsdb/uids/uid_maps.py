@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.times import DAY_MS
-from timebeam.schema.core.reading import Finding, Severity
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Finding, Severity
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names

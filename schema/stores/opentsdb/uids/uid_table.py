@@ -27,13 +27,13 @@ from collections.abc import Iterable, Iterator
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import (
+from timebeam.schema.core.rows import KEY_BYTES
+from timebeam.schema.core.selection import (
     ColumnRange,
     Reader,
     Scan,
     prefix_range,
 )
-from timebeam.schema.core.rows import KEY_BYTES
 from timebeam.schema.core.writing import Name
 
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.core.reading import Scan
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Scan
 
 
 class MemoryTables:

@@ -17,7 +17,7 @@ from memory_tables import MemoryTables
 
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.reading import Finding, Selected, Selection
+from timebeam.schema.core.selection import Finding, Selected, Selection
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.language.loader import load
 from timebeam.schema.stores.declared.layout import DeclaredTables

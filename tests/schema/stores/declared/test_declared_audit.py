@@ -9,8 +9,8 @@ import pytest
 from memory_tables import MemoryTables
 from plain_points import PATTERNS, declared, stored
 
-from timebeam.schema.core.reading import Severity
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Severity
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.language.loader import load

@@ -20,8 +20,8 @@ from plain_points import (
     stored,
 )
 
-from timebeam.schema.core.reading import Finding, Selected, Selection, Severity, UnknownNameError
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import Finding, Selected, Selection, Severity, UnknownNameError
 from timebeam.schema.stores.declared.language.loader import DeclarationError, load
 
 

@@ -1,6 +1,6 @@
 """Random declarations: the proof against the model of `random_tables`; all readings written and read.
 
-timebeam.schema.stores.declared.language.apart     proved           not proved, or refuted by two records
+declared.language.ambiguities               proved           not proved, or refuted by two records
 random_tables.collision                     finds none       finds that these two share a cell
 """
 
@@ -34,7 +34,7 @@ from random_tables import (
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.audit_records import audit_rows
-from timebeam.schema.stores.declared.language.apart import Ambiguity, ambiguities
+from timebeam.schema.stores.declared.language.ambiguities import Ambiguity, ambiguities
 from timebeam.schema.stores.declared.language.loader import DeclarationError, load
 from timebeam.schema.stores.declared.model import TableLayout
 from timebeam.schema.stores.declared.read_records import decode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from timebeam.schema.core.reading import Severity
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Severity
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 

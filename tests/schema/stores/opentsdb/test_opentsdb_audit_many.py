@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.budget import long_but_every
-from timebeam.schema.core.reading import Severity
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Severity
 from timebeam.schema.stores.opentsdb import audit
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.uids.uid_table import ID_FAMILY, NAME_FAMILY

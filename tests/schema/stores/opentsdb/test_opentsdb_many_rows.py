@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.support.budget import examples
 from tests.support.inputs.opentsdb_columns import columns
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import DecodedRows, Selected
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import DecodedRows, Selected
 from timebeam.schema.stores.opentsdb.columns.decode_row import decode_row
 from timebeam.schema.stores.opentsdb.columns.decode_rows import read_rows
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbCellTime, OpenTsdbOptions

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from timebeam.schema.core.reading import Scan, Selected, Selection
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import Scan, Selected, Selection
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 NAMES = {b"\0\0\1": [("metrics", b"cpu"), ("tagk", b"host"), ("tagv", b"a")]}

@@ -17,9 +17,9 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import parse_stored
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import Series, SeriesKey
-from timebeam.schema.core.reading import ColumnRange, Finding, Reader, Selection
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.selection import ColumnRange, Finding, Reader, Selection
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells

@@ -11,8 +11,8 @@ from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.histograms import Histogram, NotASimpleHistogramError, decode
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.reading import ColumnRange, Finding, Reader
 from timebeam.schema.core.rows import Row
+from timebeam.schema.core.selection import ColumnRange, Finding, Reader
 from timebeam.schema.query.aggregate import never_stops
 from timebeam.schema.query.answer import (
     QuerySeries,
