@@ -168,6 +168,20 @@ def test_modules_that_the_page_on_architecture_names_exist():
     assert [path for path in paths if not (ROOT / path).is_file()] == []
 
 
+def test_the_tree_of_contributing_has_the_rooms_that_there_are():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    for layer in ("schema", "transforms", "pipelines"):
+        section = re.search(rf"^{layer}/.*\n((?:  .*\n)+)", text, re.MULTILINE)
+        assert section is not None
+        named = {
+            room
+            for line in re.findall(r"^  (\S.*)$", section[1], re.MULTILINE)
+            for room in re.findall(r"(\w+)/(?=,|\s|$)", line.split("    ")[0])
+        }
+        there = {path.name for path in (ROOT / layer).iterdir() if path.is_dir() and path.name[0] != "_"}
+        assert named == there, layer
+
+
 def test_files_that_the_documents_of_tables_name_are_there():
     text = (ROOT / "docs" / "reference" / "tables.md").read_text()
     named = re.findall(r"--(?:tables|input) (\S+)", text) + re.findall(r"layout (?:check|heat) (\S+)", text)
