@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.ingest.points import PointsGraph, Steps
-from timebeam.pipelines.ingest.records import RecordsGraph, records_graph
 from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Source, StreamJob
 from timebeam.pipelines.options.formats import format_of, formats_of
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
@@ -36,8 +35,11 @@ from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
-Graph = PointsGraph | RecordsGraph
-"""How input is stored: in a layout, or in declared tables."""
+if TYPE_CHECKING:
+    from timebeam.pipelines.ingest.records import RecordsGraph
+
+    Graph = PointsGraph | RecordsGraph
+    """How input is stored: in a layout, or in declared tables."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,10 +136,9 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
     inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
     if len(inputs) != 1:
         raise UsageError("give one of --input, --input_subscription and --input_topic")
-    graph: PointsGraph | RecordsGraph
+    graph: Graph
     if options.layout == DECLARED:
-        _refuse_limits(options)
-        graph, framing = records_graph(options)
+        graph, framing = _records_graph(options)
     else:
         graph, framing = points_graph(options, endless=not options.input)
     if not options.input:
@@ -257,13 +258,20 @@ def _meta_of(options: argparse.Namespace, layout: Store) -> MetaMode:
     return mode
 
 
-def _refuse_limits(options: argparse.Namespace) -> None:
-    """Raises UsageError if there are limits of series, which declared tables do not have."""
+def _records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
+    """How records are stored in declared tables, and how files are cut.
+
+    Raises:
+      UsageError: options that cannot go together, such as limits of series, which these tables do not have.
+    """
+    from timebeam.pipelines.ingest.records import records_graph  # other layouts need no declared tables
+
     if _limits_of(options) is not None:
         raise UsageError(
             "--max_new_series, --max_series, --max_tag_values and --max_all_series need a layout of series; "
             "declared tables hold records"
         )
+    return records_graph(options)
 
 
 def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | IngestMessages:
@@ -284,6 +292,5 @@ def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | Ingest
 def _graph(options: argparse.Namespace, *, endless: bool) -> Graph:
     """How the payloads of the letters are stored; raises UsageError if options cannot go together."""
     if options.layout == DECLARED:
-        _refuse_limits(options)
-        return records_graph(options)[0]
+        return _records_graph(options)[0]
     return points_graph(options, endless=endless)[0]

@@ -35,7 +35,7 @@ from timebeam.transforms.rollup.changed_hours import changed_hours_table
 from timebeam.transforms.rollup.encode_series import SeriesRollupJob
 from timebeam.transforms.rollup.encode_tables import TablesEncoder
 from timebeam.transforms.rollup.rollup_graph import RollupEncoder
-from timebeam.transforms.rollup.rollup_job import RollupJob, outputs, rollup_tables
+from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class OpenTsdbRollup(LayoutRollup):
         ]
         for plan in part.plan.intervals:
             interval, rows = plan.interval, len(plan.bases_s)
-            tables = outputs(job.config, interval)
+            tables = job.config.outputs(interval)
             lines.append(
                 f"would write {interval.interval} from {utc_text(plan.start_s)} to {utc_text(plan.end_s)}, "
                 f"{rows:,} rows per series: {', '.join(job.table(name) for name in tables)}"

@@ -58,7 +58,6 @@ from timebeam.transforms.opentsdb.rekeyed_rows import (
 )
 from timebeam.transforms.opentsdb.tree_table import tree_table
 from timebeam.transforms.query.read_points import why_nothing
-from timebeam.transforms.rollup.rollup_job import outputs
 
 _SHOWN = 10  # series of which points are missing
 
@@ -239,7 +238,7 @@ def _table_pairs(
             )
         config = read_config(options.rollup_config)
         for interval in config.intervals:
-            for name in outputs(config, interval):
+            for name in config.outputs(interval):
                 specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True) for prefix in prefixes]
                 add(TableContent.ROLLUPS, specs, max(SPAN_S, interval.row_span.nominal_s))
     if "meta" in options.also:

@@ -14,7 +14,6 @@ from timebeam.schema.series.retention_rules import parse_rules, rule_of
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.rollup_tables import POINT_BYTES, ROLLUP_BYTES
 from timebeam.transforms.care.delete_points import DeleteTask, RolledTable
-from timebeam.transforms.rollup.rollup_job import outputs
 
 
 def old_points(
@@ -76,6 +75,6 @@ def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
         step_ms, qualifier_bytes = (1000, POINT_BYTES) if interval.is_default else (interval_ms, ROLLUP_BYTES)
         tables += [
             RolledTable(layout.options.table_prefix + name, interval_ms, step_ms, qualifier_bytes)
-            for name in outputs(config, interval)
+            for name in config.outputs(interval)
         ]
     return tables

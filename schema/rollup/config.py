@@ -258,6 +258,11 @@ class RollupConfig:
         """The interval of the raw table."""
         return next(interval for interval in self.intervals if interval.is_default)
 
+    def outputs(self, interval: RollupInterval) -> list[str]:
+        """The tables, without prefix, that the buckets of an interval go to."""
+        tables = [] if interval.is_default else [interval.table]
+        return tables + ([interval.pre_aggregation_table] if self.pre_aggregates else [])
+
     @property
     def rollups(self) -> tuple[RollupInterval, ...]:
         """The intervals that have rollups, finest first: all but the default."""

@@ -56,7 +56,6 @@ from timebeam.transforms.rollup.rollup_job import (
     OutputTable,
     RollupJob,
     RollupSeriesKeys,
-    outputs,
     rollup_tables,
 )
 from timebeam.transforms.rollup.stale_cells import OwnedIds, existing_rows, metric_ranges, written_interval
@@ -128,7 +127,7 @@ class TablesEncoder(RollupEncoder):
 
     def encode(self, table: str, groups: list[Group]) -> Iterator[EncodedRow | RejectedOutput]:
         config = self.job.config
-        (interval,) = [each for each in config.intervals if table in outputs(config, each)]
+        (interval,) = [each for each in config.intervals if table in config.outputs(each)]
         existing: list[list[bytes]] = [[] for _ in groups]
         later: list[list[bytes]] = [[] for _ in groups]
         by_aggregator: dict[str, list[tuple[int, list[bytes]]]] = {}

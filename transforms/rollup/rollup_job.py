@@ -93,15 +93,9 @@ class RollupJob:
         return {ids[name]: number for name, number in OF_GROUP[aggregator].items()}
 
 
-def outputs(config: RollupConfig, interval: RollupInterval) -> list[str]:
-    """The tables, without prefix, that the buckets of an interval go to."""
-    tables = [] if interval.is_default else [interval.table]
-    return tables + ([interval.pre_aggregation_table] if config.pre_aggregates else [])
-
-
 def rollup_tables(config: RollupConfig, layout: OpenTsdb) -> Sequence[TableSpec]:
     """The tables of rollups, and the table of marks."""
-    names = dict.fromkeys(name for interval in config.intervals for name in outputs(config, interval))
+    names = dict.fromkeys(name for interval in config.intervals for name in config.outputs(interval))
     prefix, starts = layout.options.table_prefix, "the start of the interval that is rolled up"
     specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True, cell_time=starts) for name in names]
     return [*specs, changed_hours_table(layout)]
