@@ -104,14 +104,18 @@ class LinewiseFormat(MessageFormat):
     """A format of lines; a subclass reads many lines in columns, and any single line.
 
     Attributes:
-      documents: whether a text may also be a JSON document over several lines (`is_document`).
+      documents: whether a text may also be a JSON document over several lines (`is_whole`).
     """
 
     documents: ClassVar[bool] = False
 
+    def is_whole(self, text: bytes) -> bool:
+        """Whether a text is one record over several lines; asked if `documents`."""
+        return is_document(text)
+
     def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
         """(starts, ends) int64[n] of the lines that are not blank, without newlines; or one of a document."""
-        if self.documents and is_document(text):
+        if self.documents and self.is_whole(text):
             return np.zeros(1, np.int64), np.full(1, len(text))
         return number_text.lines(text)
 
@@ -148,8 +152,7 @@ class LinewiseFormat(MessageFormat):
         if self.documents:
             lines = []
             for message in messages:
-                is_whole = b"\n" in message.text and is_document(message.text)
-                (documents if is_whole else lines).append(message)
+                (documents if self.is_whole(message.text) else lines).append(message)
         if documents:
             yield from super()._parse_all(documents)
         if lines:

@@ -127,7 +127,8 @@ class HeroicJson(HeroicFormat):
             raw = text[first:last]
             try:
                 names, members, times_ms, values = _read(self._decode(raw))
-                if not has_strings(raw, members + 2 + 2 * len(names[1]) + 2 * len(names[2])):
+                strings = members + 2 + 2 * len(names[1]) + 2 * len(names[2])
+                if b"\\" in raw or not has_strings(raw, strings):
                     raise _NotPlainError
             except (_NotPlainError, RejectedError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 _read_any(raw, first, last, points)

@@ -8,12 +8,14 @@ Source: plugins/serializers/json of Telegraf. Metrics, booleans and strings are 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from timebeam.schema.bits.json_text import is_document, line_spans
 from timebeam.schema.bits.meter import charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError, short, shown
 from timebeam.schema.core.points import Series
@@ -41,6 +43,17 @@ class TelegrafJson(MeasurementFormat):
     example = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
 
     precision_option = ("telegraf_precision", Precision.SECONDS)
+
+    def is_whole(self, text: bytes) -> bool:
+        """A document, or what is left of one: its first line is no object, and no line has a point."""
+        if is_document(text):
+            return True
+        first, _, rest = text.strip().partition(b"\n")
+        if not rest or first.rstrip().endswith(b"}"):
+            return False
+        spans = line_spans(text)
+        records = itertools.chain.from_iterable(self.records(text, start, end) for start, end in spans)
+        return all(isinstance(record.outcome, RejectedError) for record in records)
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """A point per good field of each metric of a line, then one rejection per reason for the others."""

@@ -81,7 +81,7 @@ class OpenTsdbJson(LineFormat):
             return None
         points = content if isinstance(content, list) else [content]
         strings = 5 * len(points) + 2 * sum(len(point.tags) for point in points)
-        if not points or not has_strings(text, strings):
+        if not points or b"\\" in text or not has_strings(text, strings):
             return None
         times = [point.timestamp for point in points]
         if set(map(type, times)) != {int} or min(times) < 1 or max(times) > LAST_MILLISECOND:

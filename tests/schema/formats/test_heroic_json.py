@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from typing import Any
 
 import pytest
@@ -221,6 +222,13 @@ def test_a_document_over_several_lines() -> None:
     parsed = parse(raw[:-1])
     assert {rejected.reason for rejected in parsed.rejected} == {Reason.BAD_SYNTAX}
     assert b"\n".join(rejected.payload for rejected in parsed.rejected) == raw[:-2]
+
+
+def test_nan_in_a_document_over_several_lines_costs_its_point_only() -> None:
+    raw = json.dumps(write([[TIME, 42.5], [TIME + 1, math.nan]]), indent=2).encode()
+    parsed = parse(raw)
+    assert list(parsed.batch.points()) == [(SERIES, TIME, 42.5)]
+    assert [(each.reason, each.payload) for each in parsed.rejected] == [(Reason.BAD_NUMBER, raw)]
 
 
 def test_several_messages_become_one_batch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import Any
 
@@ -244,6 +245,14 @@ def test_lines_arrays_and_documents(text: bytes) -> None:
     assert [json.loads(text[start:end])["datapoints"][0][1] for start, end in spans] == [1, "x", 2.5]
 
 
+def test_nan_in_a_document_over_several_lines_costs_its_point_only() -> None:
+    metrics = [json.loads(of_value("1")), json.loads(metric(datapoints=[[1, math.nan], [2, 2]]))]
+    parsed = parse(json.dumps(metrics, indent=2).encode())
+    assert [value for _, _, value in parsed.batch.points()] == [1, 2]
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, json.loads(rejected.payload)["name"]) == (Reason.BAD_NUMBER, "m")
+
+
 def test_lifetimes_can_be_ignored() -> None:
     parsed = parse(metric(timestamp=1, value=4, ttl=60), Ttl.IGNORE)
     assert (len(parsed.batch), parsed.rejected) == (1, [])
@@ -392,7 +401,8 @@ def test_plain_bodies_take_the_fast_path() -> None:
     body = [{"name": "m", "tags": {"name": f"h{i}"}, "datapoints": pairs} for i in range(20)]
     body += [{"name": "m", "tags": {"name": "h0"}, "datapoints": pairs, "type": "double"}]
     body += [{"timestamp": 5, "tags": {"host": "value"}, "value": 7.5, "name": "n"}] * 3
+    body += [{"name": "ø", "tags": {"ö": "ü"}, "datapoints": pairs}]  # written with escapes
     for text in (json.dumps(body), json.dumps(body, indent=1), "\n".join(json.dumps(one) for one in body)):
         parsed = form.parse(Message(text.encode(), 1))
-        assert (len(parsed.batch), len(parsed.batch.series), parsed.rejected) == (213, 21, [])
+        assert (len(parsed.batch), len(parsed.batch.series), parsed.rejected) == (223, 22, [])
     assert form.calls == 0

@@ -102,6 +102,28 @@ def test_no_document(text: bytes) -> None:
     assert [each.payload for each in parsed.rejected] == [text]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"metrics": [CPU, MEM]}, indent=2)[:-2],
+        "# comment\n" + json.dumps(CPU, indent=1),
+        json.dumps({"metrics": [CPU, MEM]}, indent=2).replace("1.5", "NaN"),
+    ],
+)
+def test_a_broken_document_is_one_rejection(text: str) -> None:
+    parsed = parse(text)
+    assert len(parsed.batch) == 0
+    assert [(each.reason, each.payload) for each in parsed.rejected] == [(Reason.BAD_SYNTAX, text.encode())]
+
+
+@pytest.mark.parametrize("broken", ['{"fields":{"a":1},', "[", "# comment"])
+def test_a_broken_first_line_costs_no_other_line(broken: str) -> None:
+    text = "\n".join([broken, json.dumps(CPU), json.dumps(MEM)])
+    for parsed in (parse(text), *message_format("telegraf-json").parse_all([Message(text.encode(), 5)])):
+        assert list(parsed.batch.points()) == POINTS
+        assert [each.payload for each in parsed.rejected] == [broken.encode()]
+
+
 @given(
     st.binary(max_size=60) | st.text('{}[]",:0123456789.eE-\n \\metricsfldnag', max_size=60).map(str.encode)
 )
