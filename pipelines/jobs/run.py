@@ -16,6 +16,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import grpc
@@ -35,8 +36,6 @@ from timebeam.pipelines.jobs.job import (
     write_dead_letters,
 )
 from timebeam.pipelines.jobs.runners import CachedOptions, is_dataflow, is_in_process, is_local
-from timebeam.pipelines.jobs.stream import run_micro_batches
-from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch, TakeBlocks, repeated_graphs
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import PointsSummary, Summary
@@ -49,7 +48,9 @@ from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.letter_files import TOPIC
 from timebeam.transforms.flow import elements, metrics
 from timebeam.transforms.input.files import counted, match
-from timebeam.transforms.input.messages import ReadMessages
+
+if TYPE_CHECKING:
+    from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
 
 _SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
 """How the names of places begin that all machines share."""
@@ -159,6 +160,9 @@ def show(summary: Summary, run: Run) -> int:
 
 def _run_stream(job: StreamJob, run: Run) -> int:
     """Runs a stream until it is stopped, or hands it to its runner; returns the exit code."""
+    from timebeam.pipelines.jobs.stream import run_micro_batches  # most jobs are no streams
+    from timebeam.transforms.input.messages import ReadMessages
+
     if is_local(run.flags):
         summary = run_micro_batches(job, run)
         return show(summary, run)
@@ -320,6 +324,8 @@ def run_portions(job: PortionedJob, run: Run) -> None:
     so a second run writes the same cells. A row with points in several portions gets cells from each
     (`timebeam.transforms.ingest.pack.PackInPartsFn`). What is counted is in `metrics.totals`.
     """
+    from timebeam.pipelines.local.micro_batches import TakeBlocks, repeated_graphs  # for files alone
+
     elements.register()
     memory = job.hold()
 

@@ -24,6 +24,7 @@ CONTEXT.set_forkserver_preload(
     [
         "timebeam.pipelines.cli",
         "timebeam.pipelines.jobs.run",
+        "timebeam.pipelines.jobs.stream",
         "timebeam.pipelines.commands.ingest",
         "timebeam.pipelines.store.compact",
         "timebeam.transforms.bigtable.create_tables",
