@@ -231,6 +231,14 @@ def test_nan_in_a_document_over_several_lines_costs_its_point_only() -> None:
     assert [(each.reason, each.payload) for each in parsed.rejected] == [(Reason.BAD_NUMBER, raw)]
 
 
+@pytest.mark.parametrize("value", [42.5, math.nan])
+def test_an_array_over_several_lines_is_one_rejection(value: float) -> None:
+    raw = b"[\n" + text(V1 | {"value": value}) + b",\n" + text(V1) + b"\n]"
+    parsed = parse(raw)
+    assert len(parsed.batch) == 0  # nor is the last document, whose line has no comma
+    assert [(each.reason, each.payload) for each in parsed.rejected] == [(Reason.BAD_SYNTAX, raw)]
+
+
 def test_several_messages_become_one_batch() -> None:
     bodies = [text(V1), b"{\n}", text(V2), b"", json.dumps(write([[1, 2], [3, None]]), indent=1).encode()]
     messages = [
