@@ -23,11 +23,6 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message
-from timebeam.schema.formats.avro.container import ContainerCutter, EarlyEndError
-from timebeam.schema.formats.parquet.footer import read_footer
-from timebeam.schema.formats.parquet.parquet_columns import batch_bytes, cut
-from timebeam.schema.formats.parquet.parquet_format import BATCH_ROWS
-from timebeam.schema.formats.parquet.row_groups import RowGroups
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.input import cutters
@@ -39,6 +34,8 @@ class AvroCutter:
     """Cuts the bytes of one file; see `ContainerCutter`."""
 
     def __init__(self, path: str, modified_ms: int) -> None:
+        from timebeam.schema.formats.avro.container import ContainerCutter  # others read no Avro
+
         self._path, self._modified_ms = path, modified_ms
         self._cutter = ContainerCutter(BLOCK_BYTES)
 
@@ -75,6 +72,8 @@ class AvroCutter:
     def _messages(self, containers: Iterable[tuple[int, bytes]]) -> Iterator[Message]:
         for offset, container in containers:
             yield Message(container, self._modified_ms, self._path, offset)
+        from timebeam.schema.formats.avro.container import EarlyEndError
+
         corruption = self._cutter.damage
         if corruption:
             raise (
@@ -89,6 +88,9 @@ BLOCK_BYTES = 4 << 20
 
 ROW_GROUP_BYTES = 1 << 30
 """The largest row group of a Parquet file that is read, decompressed."""
+
+BATCH_ROWS = 1 << 16
+"""Rows of a message that is cut from a row group."""
 
 _BLOCKS_A_SPAN = 16  # read by one worker, which opens the file once
 
@@ -224,6 +226,8 @@ def blocks(span: FileSpan, framing: Framing = Framing.LINES) -> Iterator[Message
 
 def _row_groups(path: str) -> int:
     """The number of row groups of a Parquet file; 1 if none of them can be read, for one rejection."""
+    from timebeam.schema.formats.parquet.footer import read_footer  # others read no Parquet
+
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         try:
             return len(read_footer(file).group_rows)
@@ -237,6 +241,10 @@ def _row_group_blocks(span: FileSpan, file: BinaryIO) -> Iterator[Message | Reje
     Args:
       span: its start is the number of the row group.
     """
+    from timebeam.schema.formats.parquet.footer import read_footer
+    from timebeam.schema.formats.parquet.parquet_columns import batch_bytes, cut
+    from timebeam.schema.formats.parquet.row_groups import RowGroups
+
     row = 0
     try:
         footer = read_footer(file)

@@ -34,7 +34,6 @@ from timebeam.schema.formats.parquet.read_columns import (
 )
 from timebeam.schema.formats.parquet.row_groups import RowGroups
 
-BATCH_ROWS = 1 << 16
 MOST_ROWS = 1 << 21
 """Rows of a message."""
 
