@@ -25,7 +25,7 @@ KILLER = b'{"metric":"killer"}'
 
 ABORTING = f"""
 import os
-from timebeam.schema.formats.text import linewise
+from timebeam.schema.formats import linewise
 
 read = linewise.LinewiseFormat.parse_all
 

@@ -22,7 +22,8 @@ import bz2, gzip, json, re, resource, sys, zlib
 import zstandard
 import timebeam.transforms.input.messages, timebeam.transforms.ingest.store_records
 from timebeam.schema.formats import FORMATS, Framing, Message, message_format
-from timebeam.schema.core.points import Envelope, PointBatch, Rejected
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Envelope, Rejected
 from timebeam.transforms.input.files import blocks, match, spans
 from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
 
@@ -52,6 +53,7 @@ def records(output):
 def parse(name, given):
     fn, gather = ParseMessagesFn(name, {{}}), GatherFn()
     fn.setup()
+    gather.start_bundle()
     lists = [one for message in given for one in gather.process(message)]
     lists += [value.value for value in gather.finish_bundle()]
     points = refused = 0
