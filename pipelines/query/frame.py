@@ -21,7 +21,7 @@ from timebeam.pipelines.query.points import PointQuery
 from timebeam.schema.core.selection import UnknownNameError
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import to_floats
-from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.find_series import why_nothing
 
 Time = str | int | datetime.datetime
 """As `timebeam query` takes it (`1h-ago`, `2026-11-21`, s or ms since 1970); or a datetime with a zone."""

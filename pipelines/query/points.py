@@ -44,7 +44,7 @@ from timebeam.transforms.query.answer_question import (
     series_annotations,
 )
 from timebeam.transforms.query.budget import Budget, Meter
-from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.find_series import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:

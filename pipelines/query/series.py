@@ -30,8 +30,14 @@ from timebeam.schema.stores.opentsdb.uids.uid_table import Names, names_from
 from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.query.read_points import why_nothing
-from timebeam.transforms.read.find_series import Found, from_data, from_keys, from_meta, from_rows
+from timebeam.transforms.read.find_series import (
+    Found,
+    from_data,
+    from_keys,
+    from_meta,
+    from_rows,
+    why_nothing,
+)
 from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:

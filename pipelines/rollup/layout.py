@@ -16,7 +16,7 @@ from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.bits.times import utc_text
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.day_plan import RollupPart, plan
-from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.find_series import why_nothing
 from timebeam.transforms.rollup.changed_hours import (
     ChangedHour,
     ChangedRange,

@@ -31,7 +31,7 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.writing import Packing
 from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.opentsdb.compact_rows import COUNTERS, CompactJob, CompactRows
-from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.find_series import why_nothing
 
 
 def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:

@@ -57,7 +57,7 @@ from timebeam.transforms.opentsdb.rekeyed_rows import (
     compare_translated,
 )
 from timebeam.transforms.opentsdb.tree_table import tree_table
-from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.find_series import why_nothing
 
 _SHOWN = 10  # series of which points are missing
 

@@ -48,7 +48,7 @@ from timebeam.transforms.care.leases import Leases
 from timebeam.transforms.care.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, stale_rows
 from timebeam.transforms.query.answer_question import question_of_tsuids
-from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.find_series import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 

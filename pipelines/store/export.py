@@ -26,7 +26,7 @@ from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.copy.export_days import COUNTERS, ExportPoints, ExportWork, verify_day
 from timebeam.transforms.opentsdb.exported_rollups import RollupReader
-from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.find_series import why_nothing
 
 _SHOWN = 20  # differences
 

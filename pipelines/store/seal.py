@@ -28,7 +28,7 @@ from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.care.archive_hours import COUNTERS, ArchiveRows
 from timebeam.transforms.care.closed_rows import ArchiveJob
 from timebeam.transforms.care.leases import Leases
-from timebeam.transforms.query.read_points import why_nothing
+from timebeam.transforms.read.find_series import why_nothing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

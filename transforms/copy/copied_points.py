@@ -24,9 +24,8 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject, rejected_row, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write import data_tables
-from timebeam.transforms.query.read_points import read_decoded
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
-from timebeam.transforms.read.table_reader import ParallelReader, within
+from timebeam.transforms.read.table_reader import ParallelReader, read_decoded, within
 
 BATCH_POINTS = 100_000
 

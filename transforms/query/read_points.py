@@ -1,80 +1,35 @@
-"""The points that queries and copies read, in batches or by series."""
+"""The points that queries read, by series."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.core.batches import join, latest_points, run_starts
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selection
+from timebeam.schema.core.selection import Finding, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.numbers import Values
 from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.schema.query.partials import Intervals
 from timebeam.schema.stores import find_opentsdb
-from timebeam.transforms.bigtable.reader import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
-from timebeam.transforms.read.table_reader import ParallelReader, read_ahead
+from timebeam.transforms.read.table_reader import BATCH_POINTS, ParallelReader, read_decoded
 
 _Number = TypeVar("_Number", bound=np.generic)
-
-BATCH_POINTS = 500_000
 
 _FOLDED_POINTS = 1 << 17  # of a batch that becomes intervals at once: its columns fit the cache of a core
 
 _INTEGER, _FLOAT = int(Kind.INTEGER), int(Kind.FLOAT)
 
 _RUN_POINTS = 64  # to join runs of fewer points on average takes longer than to sort the points
-
-_SAMPLED_KEYS = 100  # of a table, to explain an empty result
-
-
-def read_decoded(
-    layout: ReadableStore,
-    selection: Selection,
-    reader: Reader,
-    most: int = BATCH_POINTS,
-    passes: Callable[[Series], bool] | None = None,
-    keys: dict[Series, tuple[str, bytes]] | None = None,
-) -> Iterator[DecodedRows | Finding]:
-    """The selected rows in batches of about `most` points, decoded together and cut to the time range.
-
-    A finding about an unreadable row comes before the rows that are buffered at that time. The readable cells
-    of a corrupt row are decoded.
-
-    Batches come in the order of `ReadableStore.select`. Within a batch, rows may come in any order, except
-    rows that can hold the same time of one series (`ReadableStore.several_rows`): these keep the order in
-    which they are read. A time may come twice: the latest arrival wins; within one arrival, the last
-    point.
-
-    Args:
-      passes: whether the rows of a series are decoded; None for all.
-      keys: takes the table and key of one row of each series that is decoded.
-
-    Raises:
-      UnknownNameError: see `ReadableStore.select`.
-    """
-    selected = layout.select(selection, reader)
-    if passes is not None:
-        cached = functools.cache(passes)
-        selected = (row for row in selected if isinstance(row, Finding) or cached(row.series))
-    for rows in read_ahead(selected, most):
-        if isinstance(rows, Finding):
-            yield rows
-            continue
-        if keys is not None:
-            keys.update([(each.series, (each.row.table, each.row.key)) for each in rows])
-        yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)
 
 
 def find_series(
@@ -238,25 +193,3 @@ def _joined_runs(runs: Sequence[tuple[PointBatch, int, int, int, int]]) -> tuple
 
 def _joined(pieces: Sequence[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def why_nothing(target: Target, layout: ReadableStore) -> str:
-    """Why a command has no points: whether the data tables have rows, and whether they fit the options."""
-    tables = [spec.name for spec in layout.tables() if spec.holds_points]
-    keys = [key for name in tables for key in scan_keys(target, name, limit=_SAMPLED_KEYS)]
-    names, is_many = " and ".join(tables), len(tables) > 1
-    if not keys:
-        archive = find_archive(layout)
-        if archive and any(scan_keys(target, archive.table, limit=1)):
-            return f"table {names} is empty, and nothing in {archive.table} matches the selection"
-        return f"tables {names} are empty" if is_many else f"table {names} is empty"
-    having_rows = f"tables {names} have rows" if is_many else f"table {names} has rows"
-    errors = [error for key in keys if (error := layout.key_error(key))]
-    if len(errors) == len(keys):
-        return (
-            f"{having_rows}, but none of the first {len(keys):,} fits these options ({errors[0]}): "
-            f"give --layout {layout.name} and its options (salt, UID widths, row spec) as they were when the "
-            "rows were written"
-        )
-    unfit = f", {len(errors):,} of the first {len(keys):,} do not" if errors else ""
-    return f"{having_rows} that fit these options{unfit}; none matches the selection"

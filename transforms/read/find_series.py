@@ -1,4 +1,4 @@
-"""Finds series by patterns, in the meta table or the keys of the data rows; and metadata without points."""
+"""Finds series by patterns, and metadata without points; says why a command has no points."""
 
 from __future__ import annotations
 
@@ -203,3 +203,28 @@ def remove(target: Target, rows: Sequence[Row]) -> None:
       GoogleAPICallError: cells could not be deleted; others may have been.
     """
     write_all(target, rows[0].table, [row._replace(cells=(), deleted=deletions(row.cells)) for row in rows])
+
+
+_SAMPLED_KEYS = 100  # of a table, to explain an empty result
+
+
+def why_nothing(target: Target, layout: ReadableStore) -> str:
+    """Why a command has no points: whether the data tables have rows, and whether they fit the options."""
+    tables = [spec.name for spec in layout.tables() if spec.holds_points]
+    keys = [key for name in tables for key in scan_keys(target, name, limit=_SAMPLED_KEYS)]
+    names, is_many = " and ".join(tables), len(tables) > 1
+    if not keys:
+        archive = find_archive(layout)
+        if archive and any(scan_keys(target, archive.table, limit=1)):
+            return f"table {names} is empty, and nothing in {archive.table} matches the selection"
+        return f"tables {names} are empty" if is_many else f"table {names} is empty"
+    having_rows = f"tables {names} have rows" if is_many else f"table {names} has rows"
+    errors = [error for key in keys if (error := layout.key_error(key))]
+    if len(errors) == len(keys):
+        return (
+            f"{having_rows}, but none of the first {len(keys):,} fits these options ({errors[0]}): "
+            f"give --layout {layout.name} and its options (salt, UID widths, row spec) as they were when the "
+            "rows were written"
+        )
+    unfit = f", {len(errors):,} of the first {len(keys):,} do not" if errors else ""
+    return f"{having_rows} that fit these options{unfit}; none matches the selection"

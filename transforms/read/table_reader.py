@@ -1,4 +1,4 @@
-"""Readers of Bigtable for stores: plain, parallel, remembering, of a key range.
+"""Readers of Bigtable for stores: plain, parallel, remembering, of a key range; and decoded rows in batches.
 
 `ParallelReader` reads a scan as a key range for each thread, in the order of one scan. Threads help where a
 scan waits: the service filters many rows for a few, or is far away. If rows come as fast as Python takes
@@ -21,8 +21,17 @@ from typing import Generic, TypeVar
 
 from timebeam.schema.bits.bounded import batched
 from timebeam.schema.core.contract import ReadableStore
+from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
-from timebeam.schema.core.selection import ColumnRange, Finding, Reader, Scan, Selected
+from timebeam.schema.core.selection import (
+    ColumnRange,
+    DecodedRows,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+)
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows
 from timebeam.transforms.bigtable.chunk_rows import QualifierMerger, RowMerger
 from timebeam.transforms.bigtable.reader import (
@@ -326,3 +335,44 @@ def _has_waited(start_s: float, processor_start_s: float) -> bool:
     """
     seconds = time.perf_counter() - start_s - PATIENCE_SECONDS
     return seconds > 0 and seconds > 2 * (time.process_time() - processor_start_s)
+
+
+BATCH_POINTS = 500_000
+
+
+def read_decoded(
+    layout: ReadableStore,
+    selection: Selection,
+    reader: Reader,
+    most: int = BATCH_POINTS,
+    passes: Callable[[Series], bool] | None = None,
+    keys: dict[Series, tuple[str, bytes]] | None = None,
+) -> Iterator[DecodedRows | Finding]:
+    """The selected rows in batches of about `most` points, decoded together and cut to the time range.
+
+    A finding about an unreadable row comes before the rows that are buffered at that time. The readable cells
+    of a corrupt row are decoded.
+
+    Batches come in the order of `ReadableStore.select`. Within a batch, rows may come in any order, except
+    rows that can hold the same time of one series (`ReadableStore.several_rows`): these keep the order in
+    which they are read. A time may come twice: the latest arrival wins; within one arrival, the last
+    point.
+
+    Args:
+      passes: whether the rows of a series are decoded; None for all.
+      keys: takes the table and key of one row of each series that is decoded.
+
+    Raises:
+      UnknownNameError: see `ReadableStore.select`.
+    """
+    selected = layout.select(selection, reader)
+    if passes is not None:
+        cached = functools.cache(passes)
+        selected = (row for row in selected if isinstance(row, Finding) or cached(row.series))
+    for rows in read_ahead(selected, most):
+        if isinstance(rows, Finding):
+            yield rows
+            continue
+        if keys is not None:
+            keys.update([(each.series, (each.row.table, each.row.key)) for each in rows])
+        yield layout.decode_rows(rows).within(selection.start_ms, selection.end_ms + 1)

@@ -40,7 +40,7 @@ COLUMNS = ["metric", "tag_host", "tag_mode", "time", "kind", "int_value", "doubl
 @pytest.fixture(autouse=True)
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several runs, row groups and files for a few hundred points."""
-    monkeypatch.setattr("timebeam.transforms.query.read_points.BATCH_POINTS", 50)
+    monkeypatch.setattr("timebeam.transforms.read.table_reader.BATCH_POINTS", 50)
     monkeypatch.setattr(sorted_runs, "RUN_POINTS", 150)
     monkeypatch.setattr(sorted_runs, "RANGE_POINTS", 100)
 
