@@ -28,7 +28,7 @@ _STREAMS = """
 import gc, importlib, json, sys, time
 time.perf_counter = time.process_time  # what `in_memory` of an older checkout times too
 streaming = importlib.import_module("benchmarks.streaming")
-packings = importlib.import_module(sys.argv[1] + "schema.stores").Packing
+packings = streaming.Packing
 gc.freeze()  # as the command does after its imports, and it keeps freed memory
 getattr(importlib.import_module(sys.argv[1] + "pipelines.cli"), "_keep_heap", lambda: None)()
 for line in sys.stdin:
