@@ -178,11 +178,12 @@ def _epoch_ranges(
     renderer = _renderer_of(layout, fixed, since_ms)
     prefixes = [b""]
     used: set[str] = set()
+    time = layout.time
     for number, key_part in enumerate(layout.key):
         tail = layout.separator if number < len(layout.key) - 1 else b""
-        if key_part is layout.time and key_part.stored_field not in fixed and interval is not None:
+        if key_part is time and time.stored_field not in fixed and interval is not None:
             _must_be_used(layout, fixed, used)
-            bounds = key_part.ranges(*interval)
+            bounds = time.ranges(*interval)
             if bounds is None:
                 return []
             return [(p + bounds[0], after(p) if bounds[1] is None else p + bounds[1]) for p in prefixes]

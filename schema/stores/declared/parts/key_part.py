@@ -8,6 +8,7 @@ batch at once, and says what its bytes tell. `declared.parts` lists the kinds.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -104,7 +105,7 @@ class KeyFields:
         return unit_before
 
 
-class KeyPart:
+class KeyPart(abc.ABC):
     """A part of a row key.
 
     Attributes:
@@ -121,21 +122,21 @@ class KeyPart:
     size: int | None
 
     @classmethod
+    @abc.abstractmethod
     def read(cls, content: object, place: Location, fields: KeyFields) -> KeyPart:
         """The part that a section declares.
 
         Raises:
           ProblemError: an option is wrong.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def render(self, renderer: Renderer) -> pa.Array | pa.Scalar:
         """binary[n]: the bytes of all records of a batch; or one scalar for all."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def explain(self) -> str:
         """What the bytes are, in words."""
-        raise NotImplementedError
 
     @property
     def stored_field(self) -> str | None:
@@ -205,13 +206,6 @@ class KeyPart:
           ValueError: they are none of this part.
         """
         return None
-
-    def ranges(self, start_ms: int, end_ms: int) -> tuple[bytes, bytes | None] | None:
-        """(first, end) of the bytes of times from `start_ms` on and before `end_ms`; None if none.
-
-        The end is exclusive; None for an end that only the bytes before the part can tell.
-        """
-        raise NotImplementedError
 
     def every(self, count: int) -> list[bytes]:
         """All bytes that there can be, if there are so many choices."""

@@ -246,6 +246,10 @@ class Time(KeyPart):
         return found_ms
 
     def ranges(self, start_ms: int, end_ms: int) -> tuple[bytes, bytes | None] | None:
+        """(first, end) of the bytes of times from `start_ms` on and before `end_ms`; None if none.
+
+        The end is exclusive; None for an end that only the bytes before the part can tell.
+        """
         units, milliseconds = UNIT_PER_MS[self.unit]
         first = max(-(-start_ms * units // milliseconds), 0)
         final = min(-(-end_ms * units // milliseconds) - 1, self.last)
