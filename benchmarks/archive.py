@@ -42,9 +42,9 @@ import zstandard
 from benchmarks import bench
 from benchmarks.bench import TARGET
 from timebeam.pipelines import cli
-from timebeam.pipelines.options.stored import settings_table
+from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.schema.archive import archive_cell, pcodec_columns
-from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive import archive_keys as archive_keys
 from timebeam.schema.archive.archive_rows import archive_cells
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch, Series
@@ -57,13 +57,13 @@ from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.care.archive_hours import archive_metric
-from timebeam.transforms.care.closed_rows import ArchiveJob
-from timebeam.transforms.care.leases import Leases
+from timebeam.transforms.care.range_leases import Leases
+from timebeam.transforms.care.rows_to_archive import ArchiveJob
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader, scan_table
-from timebeam.transforms.rollup.chunk_points import NumberReader
+from timebeam.transforms.rollup.read_chunk import NumberReader
 
 _SEAL = """\
 import sys

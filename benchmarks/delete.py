@@ -26,7 +26,7 @@ from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.read.table_reader import scan_table
 
 _COMMAND = """\

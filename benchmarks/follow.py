@@ -33,7 +33,7 @@ from timebeam.pipelines.options.values import read_config
 from timebeam.schema.core.rows import Row
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
-from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target

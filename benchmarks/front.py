@@ -37,8 +37,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from benchmarks import bench
 from tests.support.inputs.prometheus_proto import message, request_1, snappy
-from timebeam.pipelines.serve.app import ServerLimits, application
 from timebeam.pipelines.serve.connections import TimedProtocol
+from timebeam.pipelines.serve.web_application import ServerLimits, application
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits
 from timebeam.pipelines.serve.writes.publisher import Publisher

@@ -30,7 +30,7 @@ from benchmarks.ingest import count_points
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
-from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.read_ranges import scan_keys
 
 _FORM = "opentsdb-json"
 CASES = {"off": "off", "track": "track", "full": "full", "again": "full"}

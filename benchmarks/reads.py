@@ -34,8 +34,8 @@ from timebeam.schema.core.selection import Selection
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
+from timebeam.transforms.bigtable.read_ranges import row_filter
 from timebeam.transforms.bigtable.read_stream import ON_ONE_THREAD
-from timebeam.transforms.bigtable.reader import row_filter
 from timebeam.transforms.bigtable.target import method
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.table_reader import TableReader

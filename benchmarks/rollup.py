@@ -62,15 +62,15 @@ from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.transforms.bigtable.io import BUFFER_BYTES
+from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 from timebeam.transforms.flow import elements
 from timebeam.transforms.read.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.chunk_points import NumberedChunk, NumberReader, give_back_memory
-from timebeam.transforms.rollup.encode_tables import TablesEncoder
+from timebeam.transforms.rollup.read_chunk import NumberedChunk, NumberReader, give_back_memory
 from timebeam.transforms.rollup.rollup_graph import add_rollup
 from timebeam.transforms.rollup.rollup_job import RollupJob
+from timebeam.transforms.rollup.rollups_in_tables import TablesEncoder
 
 START = 1_356_998_400
 _CONFIG = {

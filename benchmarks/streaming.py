@@ -43,7 +43,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from benchmarks import bench, naive
 from benchmarks.bench import TARGET
 from benchmarks.checkouts import Commands, Streams
-from timebeam.pipelines.ingest.points import PointsGraph, Steps
+from timebeam.pipelines.ingest.ingest_points import PointsGraph, Steps
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.generate import publish
@@ -58,7 +58,7 @@ from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.flow import elements
-from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.messages import pubsub_message
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader

@@ -36,9 +36,9 @@ from timebeam.schema.stores.opentsdb.meta_documents import TsMeta, meta_table
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, parse_trees
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, place
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.mutate import mutate_rows
-from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.opentsdb.tree_table import tree_table
+from timebeam.transforms.bigtable.read_ranges import scan_keys
+from timebeam.transforms.bigtable.write_rows import mutate_rows
+from timebeam.transforms.opentsdb.trees.tree_table import tree_table
 
 _TREE = ROOT / "examples" / "trees" / "hosts.json"
 _ROWS = 10_000

@@ -123,7 +123,7 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
         else:
             gc.set_threshold(_GC_OBJECTS)
         for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
-            _named("timebeam.pipelines.options.stored:use_stored")(
+            _named("timebeam.pipelines.options.use_settings:use_stored")(
                 options, layout, start, takes_archive=command.takes_archive
             )
         if starts_job:

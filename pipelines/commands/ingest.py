@@ -274,7 +274,7 @@ STORING = (
 INGEST_COMMAND = Command(
     "ingest",
     "Stores the points of files, or of Pub/Sub messages, in Bigtable.",
-    job="timebeam.pipelines.ingest.jobs:ingest_job",
+    job="timebeam.pipelines.ingest.ingest_jobs:ingest_job",
     takes_archive=True,
     parameters=(*SOURCE, *STORING, PREFLIGHT),
     examples="""\
@@ -295,7 +295,7 @@ Beam's own options can be given too""",
 REPLAY_COMMAND = Command(
     "replay",
     "Ingests the payloads of dead letters.",
-    job="timebeam.pipelines.ingest.jobs:replay_job",
+    job="timebeam.pipelines.ingest.ingest_jobs:replay_job",
     takes_archive=True,
     arguments=(Argument("source", metavar="SOURCE", help="files, a pattern, or projects/P/subscriptions/S"),),
     parameters=STORING,

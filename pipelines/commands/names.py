@@ -20,7 +20,7 @@ from timebeam.pipelines.options.parameters import (
 NAMES_COMMAND = Command(
     "names",
     "Lists, renames, merges, frees and fixes the names in OpenTSDB's UID table.",
-    runs="timebeam.pipelines.store.names:run",
+    runs="timebeam.pipelines.store.edit_names:run",
     arguments=(
         Argument("action", choices=["list", "rename", "merge", "free", "fix"], help="what to do"),
         Argument("argument", nargs="*", help="list: KIND PREFIX, or nothing; rename, merge: KIND OLD NEW"),

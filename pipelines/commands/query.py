@@ -95,7 +95,7 @@ SELECTION = (
 QUERY_COMMAND = Command(
     "query",
     "Reads and aggregates points.",
-    runs="timebeam.pipelines.query.points:run",
+    runs="timebeam.pipelines.query.query_points:run",
     arguments=(
         Argument(
             "metric",

@@ -91,7 +91,7 @@ def config(arguments: argparse.Namespace) -> int:
         name: setting.origin for name, setting in settings.items()
     }
     options = argparse.Namespace(**values, origins=origins)
-    from timebeam.pipelines.options.stored import use_stored  # imports Google's clients
+    from timebeam.pipelines.options.use_settings import use_stored  # imports Google's clients
 
     error = None
     try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timebeam.pipelines.deploy.jobs import JOBS, Deployable
+from timebeam.pipelines.deploy.deployed_jobs import JOBS, Deployable
 from timebeam.pipelines.options.parameters import (
     Parameter,
     TemplateType,

@@ -18,7 +18,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.options.parameters import Limit, UsageError
-from timebeam.pipelines.options.storing import NewSettings
+from timebeam.pipelines.options.store_settings import NewSettings
 from timebeam.pipelines.options.values import create_command, dead_letters_of
 from timebeam.pipelines.output.summary import PointsSummary, Summary
 from timebeam.schema.core.contract import Store

@@ -15,10 +15,10 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import opentsdb_of, target_of
 from timebeam.pipelines.output.summary import TallySummary
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Row
-from timebeam.schema.series.search_series import SeriesQuery
+from timebeam.schema.series.series_patterns import SeriesQuery
 from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, listed, meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.opentsdb.sync_meta import COUNTERS, MetaSyncJob, SyncMeta

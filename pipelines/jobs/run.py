@@ -42,8 +42,8 @@ from timebeam.pipelines.output.summary import PointsSummary, Summary
 from timebeam.schema.archive.pcodec_columns import CodecMissingError
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
+from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.retry import writer_error
-from timebeam.transforms.bigtable.table_list import check_tables
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.letter_files import TOPIC
 from timebeam.transforms.flow import elements, metrics
@@ -322,7 +322,7 @@ def run_portions(job: PortionedJob, run: Run) -> None:
     The rows of a portion are packed and written before the next one is read, so the memory of a run does not
     depend on the size of its input, and the first rows are stored early. Portions end where the input says,
     so a second run writes the same cells. A row with points in several portions gets cells from each
-    (`timebeam.transforms.ingest.pack.PackInPartsFn`). What is counted is in `metrics.totals`.
+    (`timebeam.transforms.ingest.encode_and_pack.PackInPartsFn`). What is counted is in `metrics.totals`.
     """
     from timebeam.pipelines.local.micro_batches import TakeBlocks, repeated_graphs  # for files alone
 

@@ -7,7 +7,7 @@ import hashlib
 import time
 
 from timebeam.pipelines.local.subscription import Portion, Subscription
-from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.lru_cache import LruCache
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter import from_json, joined, of_one_payload, to_json

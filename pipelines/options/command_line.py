@@ -1,7 +1,7 @@
 """The parser of a command: an option, else a variable, else the settings file, else the default.
 
-What none of them gives is taken from the stored settings of the tables (`timebeam.pipelines.options.stored`),
-by the commands that open tables.
+What none of them gives is taken from the stored settings of the tables, by the commands that open tables
+(`timebeam.pipelines.options.use_settings`).
 """
 
 from __future__ import annotations

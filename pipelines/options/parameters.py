@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timebeam.schema.core.option import Option, OptionKind
+from timebeam.schema.core.declared_options import Option, OptionKind
 from timebeam.schema.stores import STORES, declared_options
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ ROLLUP_CONFIG = Parameter(
 )
 
 OUTPUTS = "table, table-all, json, json-ms, csv, annotations, FILE.png, FILE.html"
-"""What `timebeam.pipelines.output.render.render` accepts, for help and messages."""
+"""What `timebeam.pipelines.output.write_results.render` accepts, for help and messages."""
 
 CSV_GUARD = Parameter(
     "csv_guard",

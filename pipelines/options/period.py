@@ -18,8 +18,8 @@ from timebeam.schema.bits.times import (
     parse_time,
     utc_text,
 )
-from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.day_plan import LAST_MS, RollupPlan, plan
+from timebeam.schema.rollup.rollup_config import RollupConfig
 
 SETTLED_MS = 60_000
 """More than the clocks of Bigtable and this machine differ."""

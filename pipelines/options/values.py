@@ -24,14 +24,14 @@ from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.core.writing import Packing
-from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.schema.stores import STORES, MissingAbilityError, as_opentsdb, find_opentsdb, missing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
+    from timebeam.schema.stores.declared.declaration import Declaration, TableLayout
     from timebeam.schema.stores.declared.layout import DeclaredTables
-    from timebeam.schema.stores.declared.model import Declaration, TableLayout
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def declared_layouts(text: str, name: str) -> Sequence[TableLayout]:
     Raises:
       ValueError: it is wrong.
     """
-    from timebeam.schema.stores.declared.language.loader import load
+    from timebeam.schema.stores.declared.language.load_declaration import load
 
     return load(text, name, reading=True).all_layouts
 
@@ -143,7 +143,7 @@ def declared_points(
     Raises:
       UsageError: the declaration says of no table how it reads as points.
     """
-    from timebeam.transforms.bigtable.table_list import recent_table_names  # imports Google's clients
+    from timebeam.transforms.bigtable.existing_tables import recent_table_names  # imports Google's clients
 
     layout = declared_tables(declaration, apart=apart)
     if not any(spec.holds_points for spec in layout.tables()):
@@ -217,7 +217,7 @@ def declaration_of(options: argparse.Namespace, *, reading: bool = False) -> Dec
     Raises:
       UsageError: no file is given, or it is wrong.
     """
-    from timebeam.schema.stores.declared.language.loader import DeclarationError, load
+    from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load
 
     try:
         declaration = load(*declaration_text(options), reading=reading)

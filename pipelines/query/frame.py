@@ -15,9 +15,9 @@ from timebeam.pipelines.commands.query import SELECTION
 from timebeam.pipelines.options.command_line import CommandParser
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.profiles import setting_text
-from timebeam.pipelines.options.stored import use_stored
+from timebeam.pipelines.options.use_settings import use_stored
 from timebeam.pipelines.options.values import readable_of, target_of
-from timebeam.pipelines.query.points import PointQuery
+from timebeam.pipelines.query.query_points import PointQuery
 from timebeam.schema.core.selection import UnknownNameError
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import to_floats

@@ -20,15 +20,15 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.render import csv_cell, csv_line, json_array
+from timebeam.pipelines.output.write_results import csv_cell, csv_line, json_array
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.series.search_series import Listed, SeriesQuery
+from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names, names_from
-from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.table_list import check_tables
+from timebeam.transforms.bigtable.existing_tables import check_tables
+from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.read.find_series import (
     Found,

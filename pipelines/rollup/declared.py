@@ -23,12 +23,12 @@ from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, KeyRange
 from timebeam.schema.core.writing import Packing
+from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
-from timebeam.schema.stores.declared.model import Declaration
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
-from timebeam.transforms.bigtable.table_list import table_names
-from timebeam.transforms.dead_letters.rejected import REJECTED, rejecting
-from timebeam.transforms.ingest.write import StoreRows
+from timebeam.transforms.bigtable.existing_tables import table_names
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
+from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.rollup.roll_up_records import CopyDayFn, DayCopy, DeclaredRollupJob
 from timebeam.transforms.rollup.rollup_graph import add_rollup

@@ -44,7 +44,7 @@ from timebeam.transforms.rollup.changed_hours import (
     hours_note,
     read_days,
 )
-from timebeam.transforms.rollup.hour_leases import Lease, claim, deletion_of, give_up, release
+from timebeam.transforms.rollup.row_leases import Lease, claim, deletion_of, give_up, release
 
 _PATIENCE = 10
 """An hour that is marked all the time is rolled up after so many quiet times."""

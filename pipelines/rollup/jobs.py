@@ -22,20 +22,20 @@ from timebeam.pipelines.rollup.layout import LayoutRollup
 from timebeam.schema.bits.times import DAY_S, hours_between, utc_text
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.rollup.config import RollupConfig, RollupConfigError
 from timebeam.schema.rollup.day_plan import RollupPart
+from timebeam.schema.rollup.rollup_config import RollupConfig, RollupConfigError
 from timebeam.schema.stores import find_opentsdb, missing
 from timebeam.schema.stores.opentsdb.keys import ranges as key_ranges
-from timebeam.transforms.bigtable.reader import ranges_between, sampled_bytes, split_keys
-from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.write import data_tables
+from timebeam.transforms.bigtable.read_ranges import ranges_between, sampled_bytes, split_keys
+from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.write_packed_rows import data_tables
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import changed_hours_table
-from timebeam.transforms.rollup.encode_series import SeriesRollupJob
-from timebeam.transforms.rollup.encode_tables import TablesEncoder
 from timebeam.transforms.rollup.rollup_graph import RollupEncoder
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
+from timebeam.transforms.rollup.rollups_as_series import SeriesRollupJob
+from timebeam.transforms.rollup.rollups_in_tables import TablesEncoder
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

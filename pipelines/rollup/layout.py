@@ -29,9 +29,9 @@ from timebeam.transforms.rollup.clear_changed_hours import (
     unwritten_metrics,
     when_complete,
 )
-from timebeam.transforms.rollup.encode_series import SeriesRollupJob
 from timebeam.transforms.rollup.rollup_graph import RollupEncoder, add_rollup
 from timebeam.transforms.rollup.rollup_job import RollupJob
+from timebeam.transforms.rollup.rollups_as_series import SeriesRollupJob
 
 
 def summary_of(result: PipelineResult, run: Run) -> PointsSummary:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import AmbiguousNameError, Reader
-from timebeam.schema.rollup.config import RollupConfig
+from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.answer_question import Evaluated

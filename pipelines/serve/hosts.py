@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timebeam.pipelines.serve.writes.protocols import PROTOCOLS
 from timebeam.schema.bits.reasons import short
-from timebeam.schema.stores.opentsdb.http.request import ApiError
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 

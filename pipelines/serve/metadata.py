@@ -15,12 +15,12 @@ from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.core.annotations import NotAnAnnotationError, parse_stored
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import Name
-from timebeam.schema.series.search_series import SeriesQuery
+from timebeam.schema.series.series_patterns import SeriesQuery
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request, not_found, parse_time
+from timebeam.schema.stores.opentsdb.http.last_suggest_lookup import metric_and_tags
 from timebeam.schema.stores.opentsdb.http.query_answer import annotation_body
-from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found, parse_time
-from timebeam.schema.stores.opentsdb.http.search import metric_and_tags
 from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import (
     COUNTER,

@@ -18,6 +18,7 @@ from timebeam.schema.query.choose_rollups import choose
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.stores import find_opentsdb
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request
 from timebeam.schema.stores.opentsdb.http.gexp import MOST_ARGUMENTS, Indexed, parse_expression
 from timebeam.schema.stores.opentsdb.http.query_answer import (
     OBJECT_POINTS,
@@ -32,7 +33,6 @@ from timebeam.schema.stores.opentsdb.http.remote_read_messages import (
     read_request,
     read_response,
 )
-from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
 from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery, checked, json_query
 from timebeam.schema.stores.opentsdb.http.uri_query import metric_sub_query, uri_query
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown

@@ -14,10 +14,10 @@ from timebeam.schema.bits.times import HOUR_MS, floor_to
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.selection import Scan, Selection, UnknownNameError
 from timebeam.schema.core.writing import Name
-from timebeam.schema.series.search_series import Listed, SeriesQuery
+from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores import find_opentsdb
-from timebeam.schema.stores.opentsdb.http.request import ApiError, Request, not_found
-from timebeam.schema.stores.opentsdb.http.search import (
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request, not_found
+from timebeam.schema.stores.opentsdb.http.last_suggest_lookup import (
     LastQuery,
     LookupQuery,
     SuggestQuery,

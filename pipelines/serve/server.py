@@ -26,7 +26,7 @@ from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.archive.pcodec_columns import codec
 from timebeam.schema.archive.view import find_archive
-from timebeam.transforms.bigtable.table_list import check_tables
+from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.query.budget import Budget
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def worker() -> Starlette:
 
 def _application(options: argparse.Namespace) -> Starlette:
     """The application that the options describe."""
-    from timebeam.pipelines.serve.app import ServerLimits, application
+    from timebeam.pipelines.serve.web_application import ServerLimits, application
 
     budget = Budget(
         options.max_rows,

@@ -16,10 +16,10 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import RejectedError
-from timebeam.schema.core.abilities import SeriesIndex
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Row, stored_bytes
+from timebeam.schema.core.series_index import SeriesIndex
 from timebeam.schema.core.writing import Name, Packing
 
 START_MS = 1_767_225_600_000
@@ -166,7 +166,7 @@ class Case:
 
     @property
     def grouped(self) -> bool:
-        """Whether points are shuffled to meet in their row; see `timebeam.pipelines.ingest.points`."""
+        """Whether points are shuffled to meet in their row; see `timebeam.pipelines.ingest.ingest_points`."""
         return not (self.stream and self.packing is Packing.POINTS)
 
 

@@ -25,9 +25,9 @@ from timebeam.pipelines.query.series import find_series
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import parse_time
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.series.series_limits import Cardinality, Rank
-from timebeam.transforms.bigtable.table_list import check_tables
+from timebeam.schema.series.series_patterns import Listed, SeriesQuery
+from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.dead_letters.letter import from_json
 from timebeam.transforms.input.files import match
 

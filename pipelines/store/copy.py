@@ -14,12 +14,12 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.commands.ingest import TO
-from timebeam.pipelines.ingest.jobs import storing_graph
-from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.ingest.ingest_jobs import storing_graph
+from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import LAYOUT, UsageError
 from timebeam.pipelines.options.period import time_of
-from timebeam.pipelines.options.storing import NewSettings, settle_names
+from timebeam.pipelines.options.store_settings import NewSettings, settle_names
 from timebeam.pipelines.options.values import (
     create_command,
     layout_named,
@@ -38,17 +38,17 @@ from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
 from timebeam.schema.stores.opentsdb.keys import SPAN_S
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
-from timebeam.transforms.bigtable.table_list import check_tables
+from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.copy.copied_points import Compared, ReadPoints, compare
 from timebeam.transforms.dead_letters.letter_files import count_letters, read_row_letters
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.opentsdb.attached_cells import (
+from timebeam.transforms.opentsdb.copy_annotations import (
     CarryAttached,
     CarryJob,
     ComparedAttached,
     compare_attached,
 )
-from timebeam.transforms.opentsdb.rekeyed_rows import (
+from timebeam.transforms.opentsdb.copy_to_other_uids import (
     ComparedRows,
     CopyTranslated,
     TableContent,
@@ -56,7 +56,7 @@ from timebeam.transforms.opentsdb.rekeyed_rows import (
     TranslateJob,
     compare_translated,
 )
-from timebeam.transforms.opentsdb.tree_table import tree_table
+from timebeam.transforms.opentsdb.trees.tree_table import tree_table
 from timebeam.transforms.read.find_series import why_nothing
 
 _SHOWN = 10  # series of which points are missing

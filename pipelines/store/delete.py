@@ -22,11 +22,11 @@ from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
-from timebeam.pipelines.options.stored import settings_table
+from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.pipelines.options.values import create_command, opentsdb_of, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.summary import Summary
-from timebeam.pipelines.query.points import tag_filters
+from timebeam.pipelines.query.query_points import tag_filters
 from timebeam.pipelines.store.retention import old_points
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.times import utc_text
@@ -37,15 +37,15 @@ from timebeam.schema.core.selection import Finding, Reader, Selection, UnknownNa
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
-from timebeam.transforms.bigtable.table_list import check_tables, table_exists
+from timebeam.transforms.bigtable.existing_tables import check_tables, table_exists
+from timebeam.transforms.care.delete_from_tables import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.care.delete_log import interrupted_logs, used_s, write_done
 from timebeam.transforms.care.delete_points import (
     DeleteJob,
     DeletePoints,
     DeleteTask,
 )
-from timebeam.transforms.care.leases import Leases
-from timebeam.transforms.care.removals import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
+from timebeam.transforms.care.range_leases import Leases
 from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, stale_rows
 from timebeam.transforms.query.answer_question import question_of_tsuids
 from timebeam.transforms.read.find_series import why_nothing

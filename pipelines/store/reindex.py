@@ -14,7 +14,7 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.core.rejections import Rejected
-from timebeam.transforms.ingest.index import COUNTERS, Reindex, ReindexJob
+from timebeam.transforms.ingest.store_index import COUNTERS, Reindex, ReindexJob
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import SETTLED_MS, time_of, whole_hours
-from timebeam.pipelines.options.stored import read_rows, settings_table
+from timebeam.pipelines.options.use_settings import read_rows, settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.archive.pcodec_columns import CodecMissingError, codec
@@ -24,10 +24,10 @@ from timebeam.schema.archive.view import find_archivable
 from timebeam.schema.bits.times import HOUR_MS, parse_duration, utc_text
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores import find_opentsdb
-from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.care.archive_hours import COUNTERS, ArchiveRows
-from timebeam.transforms.care.closed_rows import ArchiveJob
-from timebeam.transforms.care.leases import Leases
+from timebeam.transforms.care.range_leases import Leases
+from timebeam.transforms.care.rows_to_archive import ArchiveJob
 from timebeam.transforms.read.find_series import why_nothing
 
 

@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from timebeam.pipelines.options.storing import hidden_points
+from timebeam.pipelines.options.store_settings import hidden_points
 from timebeam.pipelines.options.values import create_command, store_of, target_of
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import WHOLE_TABLE, Row
 from timebeam.schema.core.selection import Finding, Scan, Severity
-from timebeam.transforms.bigtable.table_list import check_tables, recent_table_names
+from timebeam.transforms.bigtable.existing_tables import check_tables, recent_table_names
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import ParallelReader
 

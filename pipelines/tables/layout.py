@@ -17,9 +17,9 @@ from timebeam.pipelines.options.values import text_of
 from timebeam.pipelines.output.chart import need_plots
 from timebeam.pipelines.output.picture import plain
 from timebeam.schema.formats import Message
+from timebeam.schema.stores.declared.declaration import Declaration, TableLayout
 from timebeam.schema.stores.declared.language.explain_layout import Heat, explain, figures, heat
-from timebeam.schema.stores.declared.language.loader import DeclarationError, load
-from timebeam.schema.stores.declared.model import Declaration, TableLayout
+from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load
 from timebeam.schema.stores.declared.parts.time_part import to_ms
 from timebeam.schema.stores.declared.records import RecordBatch, read_avro, read_csv, read_json
 from timebeam.schema.stores.declared.write_records import layout_rows

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.stored import UNPROVED, read_rows, settings_table, use_stored
-from timebeam.pipelines.options.storing import forget, settings_of, store_again, store_new
+from timebeam.pipelines.options.store_settings import forget, settings_of, store_again, store_new
+from timebeam.pipelines.options.use_settings import UNPROVED, read_rows, settings_table, use_stored
 from timebeam.pipelines.options.values import (
     create_command,
     layout_of,
@@ -28,9 +28,9 @@ from timebeam.schema.series.series_limits import counts_table
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.create_tables import create_tables, set_max_age, show_rules
-from timebeam.transforms.bigtable.table_list import check_tables
+from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.target import BigtableError
-from timebeam.transforms.opentsdb.tree_table import tree_table
+from timebeam.transforms.opentsdb.trees.tree_table import tree_table
 
 _FINDINGS = 10
 

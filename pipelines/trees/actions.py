@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 from timebeam.pipelines.commands.upkeep import TREE_OUTPUTS
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import create_command, opentsdb_of, parsed_file, target_of
-from timebeam.pipelines.trees.page import trees_page
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
-from timebeam.schema.bits.bounded import batched
+from timebeam.pipelines.trees.tree_page import trees_page
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, TreeError, parse_trees, warnings_of
 from timebeam.schema.stores.opentsdb.trees.explain_rules import placement_lines, tree_lines
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
 from timebeam.schema.stores.opentsdb.trees.tree_cells import Content
-from timebeam.transforms.bigtable.table_list import check_tables
+from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, misplaced
-from timebeam.transforms.opentsdb.tree_series import DescribedUids, find_series
-from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
+from timebeam.transforms.opentsdb.trees.tree_series import DescribedUids, find_series
+from timebeam.transforms.opentsdb.trees.tree_table import TreeTable, tree_table
 from timebeam.transforms.read.table_reader import TableReader, read_rows
 
 if TYPE_CHECKING:

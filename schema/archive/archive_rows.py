@@ -19,7 +19,7 @@ import numpy as np
 
 from timebeam.schema.archive import archive_cell
 from timebeam.schema.archive.archive_cell import PartHeader, PartPlace, PartPoints
-from timebeam.schema.archive.keys import (
+from timebeam.schema.archive.archive_keys import (
     BLOCK_CODE,
     BLOCK_S,
     SPANS_S,
@@ -32,7 +32,7 @@ from timebeam.schema.archive.pcodec_columns import ArchiveError
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.core.batches import join, latest_points
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.removal import DeleteRange, RowDeletion, deletions
+from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, deletions
 from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
 from timebeam.schema.core.selection import ColumnRange, DecodedRows, Finding, Selected, Severity
 

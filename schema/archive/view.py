@@ -14,6 +14,14 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from timebeam.schema.archive.archive_keys import (
+    BLOCK_S,
+    SPANS_S,
+    ArchiveKey,
+    SeriesHeads,
+    archive_key,
+    parse_key,
+)
 from timebeam.schema.archive.archive_rows import (
     PARTS,
     archive_table,
@@ -21,14 +29,6 @@ from timebeam.schema.archive.archive_rows import (
     decode_archive_rows,
     merged,
     within_parts,
-)
-from timebeam.schema.archive.keys import (
-    BLOCK_S,
-    SPANS_S,
-    ArchiveKey,
-    SeriesHeads,
-    archive_key,
-    parse_key,
 )
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import DAY_MS

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.bits.meter import VALUE_BYTES, charge, room
+from timebeam.schema.bits.memory_limit import VALUE_BYTES, charge, room
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Types of values."""

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from timebeam.schema.core.option import member
+from timebeam.schema.core.declared_options import member
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point
 from timebeam.schema.formats.options import Nan
 

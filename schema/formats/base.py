@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.json_text import is_document
-from timebeam.schema.bits.meter import NoRoomError, metered
+from timebeam.schema.bits.memory_limit import NoRoomError, metered
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import concatenate, join

@@ -19,11 +19,11 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.bits import number_text, number_words
+from timebeam.schema.bits import parse_numbers, text_columns
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
-from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.json_text import is_document
-from timebeam.schema.bits.meter import NoRoomError, charge_json
+from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
+from timebeam.schema.bits.memory_limit import NoRoomError, charge_json
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.batches import concatenate
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
@@ -117,7 +117,7 @@ class LinewiseFormat(MessageFormat):
         """(starts, ends) int64[n] of the lines that are not blank, without newlines; or one of a document."""
         if self.documents and self.is_whole(text):
             return np.zeros(1, np.int64), np.full(1, len(text))
-        return number_text.lines(text)
+        return text_columns.lines(text)
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """(points of the lines that can be read in columns, int64[k] the numbers of the other lines).
@@ -162,7 +162,7 @@ class LinewiseFormat(MessageFormat):
         """The records of messages whose lines are records."""
         joined = joined_of(messages)
         text = joined_message(messages)
-        return separated(self._read_lines(text, *number_text.lines(text.text), joined), joined)
+        return separated(self._read_lines(text, *text_columns.lines(text.text), joined), joined)
 
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
@@ -274,11 +274,11 @@ class LineFormat(LinewiseFormat):
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """See `LinewiseFormat.columnar`; one point per line."""
-        padded = number_text.padded(text)
-        view = number_text.byte_view(padded)
+        padded = text_columns.padded(text)
+        view = text_columns.byte_view(padded)
         places = self.locate(padded, view, starts, ends)
-        values = number_words.numbers(padded, places.values, places.is_located)
-        time_lengths, times = number_words.timestamps(padded, places.times)
+        values = parse_numbers.numbers(padded, places.values, places.is_located)
+        time_lengths, times = parse_numbers.timestamps(padded, places.times)
         good = values.good & (time_lengths > 0) & (times <= LAST_MILLISECOND)
         time_first = places.times < places.values
         good &= places.times + time_lengths <= np.where(time_first, places.values, ends)
@@ -312,13 +312,13 @@ class LineFormat(LinewiseFormat):
           cuts: six int64[n]: start of line, start and end of the first and second number, end of line.
         """
         # The string between two lines holds the newline, and all lines that were not located.
-        cut = number_text.strings_between(text, *cuts).view(pa.binary())
+        cut = text_columns.strings_between(text, *cuts).view(pa.binary())
         indexes = np.arange(0, len(cut), len(cuts))
-        between = number_text.first_if_same(padded, cuts[2], cuts[3])
+        between = text_columns.first_if_same(padded, cuts[2], cuts[3])
         return [
-            number_text.distinct(cut, indexes),
-            between or number_text.distinct(cut, indexes + 2),
-            number_text.distinct(cut, indexes + 4),
+            text_columns.distinct(cut, indexes),
+            between or text_columns.distinct(cut, indexes + 2),
+            text_columns.distinct(cut, indexes + 4),
         ]
 
     def _resolve(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from timebeam.schema.core.option import Option, OptionKind, values_of
+from timebeam.schema.core.declared_options import Option, OptionKind, values_of
 from timebeam.schema.formats.base import Framing
 
 

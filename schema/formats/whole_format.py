@@ -1,6 +1,6 @@
 """Formats whose messages are read as a whole, many together; a corrupt one is rejected as a whole.
 
-A subclass reads the text of joined messages into `Samples` (`timebeam.schema.formats.series_columns`).
+A subclass reads the text of joined messages into `Samples` (`timebeam.schema.formats.cached_series`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.compression import LARGEST
-from timebeam.schema.bits.meter import metered
+from timebeam.schema.bits.memory_limit import metered
+from timebeam.schema.bits.protobuf_columns import PADDING, CorruptMessagesError
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.bits.wire_fields import PADDING, CorruptMessagesError
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined, Origins, Rejected, grouped, is_listed, records_of
 from timebeam.schema.formats.base import (
@@ -30,8 +30,8 @@ from timebeam.schema.formats.base import (
     joined_of,
     separated,
 )
+from timebeam.schema.formats.cached_series import Rejection, Samples, SeriesCache
 from timebeam.schema.formats.record_rejections import Rejections
-from timebeam.schema.formats.series_columns import Rejection, Samples, SeriesCache
 
 
 class WholeFormat(MessageFormat):

@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.core.batches import distinct
-from timebeam.schema.query.folds import (
+from timebeam.schema.query.aggregate_columns import (
     OF_ONE_ITSELF,
     RANKED,
     Estimation,

@@ -17,11 +17,11 @@ from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.query.aggregate import AGGREGATORS, Gap
+from timebeam.schema.query.aggregate_columns import Fold
 from timebeam.schema.query.downsample import Downsampling, Fill
-from timebeam.schema.query.folds import Fold
-from timebeam.schema.query.partials import NUMBERS
+from timebeam.schema.query.merge_intervals import NUMBERS
 from timebeam.schema.query.question import NONE, Question
-from timebeam.schema.rollup.config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
+from timebeam.schema.rollup.rollup_config import OF_GROUP, PreAggregate, RollupConfig, RollupInterval, matches
 
 
 class SourceSpan(NamedTuple):

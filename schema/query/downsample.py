@@ -21,8 +21,8 @@ import numpy as np
 from timebeam.schema.bits.arrays import Floats, Int64s
 from timebeam.schema.bits.times import HOUR_S, ceil_to, floor_to, parse_duration
 from timebeam.schema.query.aggregate import PERCENTS
-from timebeam.schema.query.calendar import CalendarInterval
-from timebeam.schema.query.folds import Estimation, between, neighbours
+from timebeam.schema.query.aggregate_columns import Estimation, between, neighbours
+from timebeam.schema.query.calendar_intervals import CalendarInterval
 
 # Each function: values float64[n] of one or more intervals and the index of each interval's first
 # value -> one result per interval.

@@ -19,7 +19,7 @@ from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s, Ki
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.rollup.accumulators import (
+from timebeam.schema.rollup.buckets import (
     NO_MAX,
     NO_MIN,
     Buckets,

@@ -10,8 +10,8 @@ from typing import Any
 
 from timebeam.schema.bits.json_text import DuplicateKeyError, check_keys
 from timebeam.schema.bits.times import parse_duration
-from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError, RollupInterval
 from timebeam.schema.rollup.day_plan import RowSpan
+from timebeam.schema.rollup.rollup_config import PreAggregate, RollupConfig, RollupConfigError, RollupInterval
 
 SECTION = "timebeam"
 """The field with the section that TSDs ignore."""

@@ -28,7 +28,7 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import DAY_S, HOUR_S, ceil_to, floor_to, hours_between
 
 if TYPE_CHECKING:
-    from timebeam.schema.rollup.config import RollupConfig, RollupInterval
+    from timebeam.schema.rollup.rollup_config import RollupConfig, RollupInterval
 
 LAST_S = 1 << 32
 LAST_MS = LAST_S * 1000

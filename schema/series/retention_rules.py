@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from timebeam.schema.series.search_series import matches
+from timebeam.schema.series.series_patterns import matches
 
 FOREVER = "forever"
 _DAYS = rf"([0-9]{{1,5}}|{FOREVER})"

@@ -24,7 +24,7 @@ import numpy as np
 
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, TableSpec
-from timebeam.schema.series.search_series import matches
+from timebeam.schema.series.series_patterns import matches
 
 FAMILY = "count"
 ALL_ROW = b"all"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from timebeam.schema.core.contract import ReadableStore, Store
-from timebeam.schema.core.option import Option
+from timebeam.schema.core.declared_options import Option
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb as OpenTsdb

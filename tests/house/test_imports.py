@@ -35,14 +35,14 @@ OF_OPENTSDB = {
     "pipelines.jobs.meta",
     "pipelines.serve",
     "pipelines.store.export",
-    "pipelines.store.names",
+    "pipelines.store.edit_names",
     "pipelines.tables.tables",
     "pipelines.trees",
     "transforms.opentsdb",
-    "transforms.query.answer_rollups",
+    "transforms.query.read_rollups",
     "transforms.read.chunks",
-    "transforms.rollup.encode_tables",
-    "transforms.rollup.rollup_cells",
+    "transforms.rollup.rollups_in_tables",
+    "transforms.rollup.encode_rollups",
     "transforms.rollup.rollup_job",
     "transforms.rollup.stale_cells",
 }
@@ -51,12 +51,12 @@ OF_OPENTSDB = {
 STILL_OPENTSDB = {
     "pipelines.commands.ingest",
     "pipelines.commands.query",
-    "pipelines.ingest.jobs",
-    "pipelines.ingest.points",
-    "pipelines.ingest.records",
+    "pipelines.ingest.ingest_jobs",
+    "pipelines.ingest.ingest_points",
+    "pipelines.ingest.ingest_records",
     "pipelines.jobs.bigtable_checks",
-    "pipelines.options.storing",
-    "pipelines.query.points",
+    "pipelines.options.store_settings",
+    "pipelines.query.query_points",
     "pipelines.query.series",
     "pipelines.rollup.follow",
     "pipelines.rollup.jobs",
@@ -65,7 +65,7 @@ STILL_OPENTSDB = {
     "pipelines.store.retention",
     "transforms.care.delete_points",
     "transforms.ingest.limit_series",
-    "transforms.ingest.write",
+    "transforms.ingest.write_packed_rows",
     "transforms.query.answer_question",
     "transforms.read.find_series",
 }
@@ -207,8 +207,8 @@ def test_message_formats_do_not_import_each_other() -> None:
 
 def test_declared_tables_import_one_way() -> None:
     edges = _edges("schema.stores.declared")
-    assert edges["parts"] == {"records", "sections"}
-    assert edges["model"] == {"columns", "parts", "sections"}
+    assert edges["parts"] == {"records", "read_section"}
+    assert edges["declaration"] == {"columns", "parts", "read_section"}
     assert not {entry for entry, imported in edges.items() if imported & {"language", "layout"}}
     tuple(graphlib.TopologicalSorter(edges).static_order())  # raises CycleError
 

@@ -44,7 +44,7 @@ CLIENTS = {
 }
 """Google's clients, and what only they import; reads without an emulator need that of the data API."""
 
-FORMATS = {"fastavro", "pyarrow", "timebeam.schema.formats", "timebeam.schema.stores.declared.model"}
+FORMATS = {"fastavro", "pyarrow", "timebeam.schema.formats", "timebeam.schema.stores.declared.declaration"}
 """Formats of messages, declared tables, and what only they import."""
 
 _PROGRAM = f"""\
@@ -64,7 +64,7 @@ print(json.dumps(loaded))
 
 _IMPORTS = """\
 import importlib, json, sys
-import timebeam.pipelines.options.stored
+import timebeam.pipelines.options.use_settings
 
 print(json.dumps({
     function: importlib.import_module(function.partition(":")[0]) and list(sys.modules)

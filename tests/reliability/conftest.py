@@ -14,7 +14,7 @@ import pytest
 from apache_beam.io.gcp.bigtableio import WriteToBigTable
 
 from tests.support.stored import Store
-from timebeam.transforms.ingest import beam_writer, write
+from timebeam.transforms.ingest import beam_writer, write_packed_rows
 
 
 @pytest.fixture
@@ -34,5 +34,5 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both writers send many requests of about a hundred rows instead of one."""
-    monkeypatch.setattr(write, "BUFFER_BYTES", 10_000)
+    monkeypatch.setattr(write_packed_rows, "BUFFER_BYTES", 10_000)
     monkeypatch.setattr(beam_writer, "WriteToBigTable", functools.partial(WriteToBigTable, flush_count=100))

@@ -14,7 +14,7 @@ from tests.support.commands import timebeam
 from tests.support.fault_proxy import READ_ROWS, Break, Call, FaultProxy, Plan, faulty
 from tests.support.stored import Store
 from tests.support.workload import HOUR_S, START_S, Workload, run
-from timebeam.transforms.bigtable import reader
+from timebeam.transforms.bigtable import read_ranges
 
 BUCKETS, HOURS = 4, 4
 METRIC = "sys.m0"
@@ -78,7 +78,7 @@ def test_reads_that_break_at_every_message(
 
     A query over salted rows, in which every read breaks off once, after k messages, for every k up to
     the longest answer: equal to the unbroken one, which is equal to the model."""
-    monkeypatch.setattr(reader, "_RANGES_A_REQUEST", ranges)
+    monkeypatch.setattr(read_ranges, "_RANGES_A_REQUEST", ranges)
     store = Store.create(bigtable, prefix, salt_width=1, salt_buckets=BUCKETS)
     work = Workload.write(tmp_path, seed, series=60, hours=HOURS, a_row=10)
     assert run(work, store).code == 0

@@ -29,8 +29,8 @@ from tests.support.stored import Store
 from tests.support.workload import WRITERS, Workload, check_equal, holds, letters, run
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.transforms.bigtable import retry
-from timebeam.transforms.bigtable.io import REQUESTS
-from timebeam.transforms.ingest import write
+from timebeam.transforms.bigtable.beam_steps import REQUESTS
+from timebeam.transforms.ingest import write_packed_rows
 
 BUDGET_SECONDS = 2
 BUSY_SECONDS = 30
@@ -87,7 +87,7 @@ def test_bigtable_stays_away_from_the_direct_writer(
     failed = [call for call, _ in proxy.faults]
     assert failed[-1].at - failed[0].at < BUDGET_SECONDS + BUSY_SECONDS
     assert len({call.request for call in failed}) <= REQUESTS
-    assert len(failed[0].request) < 2 * write.BUFFER_BYTES
+    assert len(failed[0].request) < 2 * write_packed_rows.BUFFER_BYTES
     assert not holds(store, work.points, "points")
     assert run(work, store, *flags).code == 0
     check_equal(store, work.points, "points")

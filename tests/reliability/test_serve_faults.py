@@ -34,8 +34,8 @@ from tests.support.servers.golden_api import differences, normal
 from tests.support.servers.running_server import running
 from tests.support.servers.tcp_cable import plugged
 from tests.support.stored import Store
-from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.transforms.query.budget import Budget
 
 HOSTS, HOURS, STEP_S = 8, 3, 60

@@ -20,11 +20,11 @@ from tests.support.commands import ingest, timebeam
 from tests.support.servers.golden_api import load
 from tests.support.servers.running_server import running
 from tests.support.stored import Store
-from timebeam.pipelines.serve.app import Gate, ServerLimits
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.pipelines.serve.route_requests import request_of, respond
+from timebeam.pipelines.serve.web_application import Gate, ServerLimits
 from timebeam.schema.core.rows import Row
-from timebeam.schema.stores.opentsdb.http.request import ApiError
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.ts_query import checked
 from timebeam.schema.stores.opentsdb.http.uri_query import uri_query
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions

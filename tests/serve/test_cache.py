@@ -30,17 +30,17 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve import queries
 from timebeam.pipelines.serve.cache import AnswerCache, Api, Caches
-from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.schema.core.selection import Scan
-from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.query.answer_question import Evaluated, evaluate
 from timebeam.transforms.query.budget import Budget, Meter, MeteredReader
 from timebeam.transforms.query.read_cache import KEPT_SECONDS, TimedCache, Transcript
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.changed_hours import changed_hours_table, hours_note, read_days
-from timebeam.transforms.rollup.hour_leases import claim, release
+from timebeam.transforms.rollup.row_leases import claim, release
 
 BUDGET = Budget(100_000, 1_000_000, 100_000, 1 << 26, 60.0)
 LAYOUTS = ["opentsdb", "opentsdb-salted", "heroic", "heroic-readable", "kairosdb-milliseconds"]

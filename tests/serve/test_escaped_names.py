@@ -16,7 +16,7 @@ from tests.support.servers import remote_read
 from tests.support.servers.remote_read import EQ, RE
 from tests.support.stored import Store
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 METRICS = ["job:load_1", "node.load_1", "node_load", "температура"]

@@ -12,7 +12,7 @@ import pytest
 from tests.support.servers.golden_api import CASES, Case, differences, load, normal
 from tests.support.stored import Store
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.endpoints import respond
+from timebeam.pipelines.serve.route_requests import respond
 
 CLIENT_ERRORS = {
     "get filter if.octets {cpu=not_key()}",

@@ -11,7 +11,7 @@ from tests.support.servers.golden_api import SALTED, Case, cases_of, differences
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.endpoints import respond
+from timebeam.pipelines.serve.route_requests import respond
 
 
 @pytest.fixture(scope="module")

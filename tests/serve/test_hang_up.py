@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.servers.rows_server import RowsServer, serving
 from tests.support.servers.running_server import running
-from timebeam.pipelines.serve import app
-from timebeam.pipelines.serve.app import ServerLimits
+from timebeam.pipelines.serve import web_application
 from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
@@ -96,7 +96,7 @@ def test_the_end_of_the_time_ends_a_scan_that_gets_no_row() -> None:
 
 
 def test_readiness_is_answered_while_bigtable_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "_READY_SECONDS", 0.3)
+    monkeypatch.setattr(web_application, "_READY_SECONDS", 0.3)
     with stalled() as (bigtable, client):
         response = client.get("/readyz")
         assert response.status_code == 503
@@ -125,8 +125,10 @@ def test_a_client_that_hangs_up_leaves_the_queue() -> None:
 
 
 def test_a_request_waits_for_its_turn_no_longer_than_it_may_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.Meter, "seconds_left", LIMITS.budget.seconds)  # the work itself never ends
-    monkeypatch.setattr(app.Meter, "seconds", 0.0)
+    monkeypatch.setattr(
+        web_application.Meter, "seconds_left", LIMITS.budget.seconds
+    )  # the work itself never ends
+    monkeypatch.setattr(web_application.Meter, "seconds", 0.0)
     budget = dataclasses.replace(LIMITS.budget, seconds=0.5)
     with stalled(dataclasses.replace(LIMITS, budget=budget)) as (bigtable, client):
         connection = sent(client)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from timebeam.pipelines.serve.endpoints import PAGE
+from timebeam.pipelines.serve.route_requests import PAGE
 
 DRIVER = """
 const vm = require("vm");

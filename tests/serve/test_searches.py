@@ -11,7 +11,7 @@ import pytest
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.transforms.query.budget import Budget, Meter
 
 ROWS = 50

@@ -14,7 +14,7 @@ from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.options.values import readable_of, target_of
 from timebeam.pipelines.serve import server
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.pipelines.serve.route_requests import request_of, respond
 
 MARKET = Path(__file__).parents[2] / "examples" / "tables" / "market.toml"
 

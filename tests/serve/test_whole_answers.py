@@ -18,7 +18,7 @@ from tests.support.servers.remote_read import EQ, RE
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.endpoints import Response, request_of, respond
+from timebeam.pipelines.serve.route_requests import Response, request_of, respond
 from timebeam.schema.core.points import Series as TimeSeries
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names

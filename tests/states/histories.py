@@ -19,8 +19,8 @@ from typing import Any
 from tests.states.store_state import Document, Step, answer, save, state_of
 from timebeam.pipelines.local.emulator import HOST_VARIABLE, Emulator
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import write_all
 
 START_S = 1_793_491_200
 """2026-11-01T00:00:00Z."""

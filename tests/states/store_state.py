@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from tests.support.commands import timebeam
 from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.transforms.bigtable.create_tables import admin_instance, create_tables
-from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.table_list import table_names
+from timebeam.transforms.bigtable.existing_tables import table_names
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.read.table_reader import scan_table
 
 FOLDER = Path(__file__).parents[1] / "golden" / "states"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tests.conftest import Bigtable
 from tests.support.commands import Ran, timebeam
-from timebeam.pipelines.options.stored import FAMILY, read_rows, settings_table
+from timebeam.pipelines.options.use_settings import FAMILY, read_rows, settings_table
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.mutate import mutate_rows
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import mutate_rows
 
 OPENTSDB = {
     "version": "1",

@@ -9,7 +9,7 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCe
 
 from tests.support.data_client import open_table
 from tests.support.decoded import decode_row
-from timebeam.pipelines.options.stored import FAMILY, VERSION, settings_table
+from timebeam.pipelines.options.use_settings import FAMILY, VERSION, settings_table
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.core import contract
 from timebeam.schema.core.points import Series
@@ -19,8 +19,8 @@ from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.read.table_reader import scan_table
 
 CellBytes = tuple[bytes, bytes, int, bytes]

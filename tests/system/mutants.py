@@ -37,9 +37,9 @@ from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import AUTO, FORMATS
 from timebeam.schema.formats.options import RecordEncoding
-from timebeam.schema.stores.declared.language.loader import load
-from timebeam.transforms.dead_letters.rejected import REJECTED
-from timebeam.transforms.ingest.store_records import RecordMessagesFn
+from timebeam.schema.stores.declared.language.load_declaration import load
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED
+from timebeam.transforms.ingest.declared_rows import RecordMessagesFn
 from timebeam.transforms.input.messages import ParseMessagesFn, pubsub_message
 from timebeam.transforms.input.parse import ANNOTATIONS
 

@@ -23,9 +23,9 @@ from tests.support.processes.children import start_command
 from tests.support.processes.killed import CHANGING
 from tests.system.race_tables import settle_at_once
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
-from timebeam.transforms.bigtable import reader
+from timebeam.transforms.bigtable import read_ranges
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.care import leases
+from timebeam.transforms.care import range_leases
 
 LEASE_SECONDS = 3.0
 """For which a range stays leased by a process that was killed."""
@@ -56,14 +56,14 @@ class Gate(NamedTuple):
 def prepare_child(is_split: bool) -> None:
     """Makes jobs take cells of any age, leases short, and perhaps each row a split of its table."""
     settle_at_once()
-    leases.LEASE_SECONDS = LEASE_SECONDS
+    range_leases.LEASE_SECONDS = LEASE_SECONDS
     if is_split:
-        reader.sampled = _sampled
+        read_ranges.sampled = _sampled
 
 
 def _sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
     """What SampleRowKeys says of a table of large rows."""
-    return [*((key, 1) for key in reader.scan_keys(target, table)), (b"", 1)]
+    return [*((key, 1) for key in read_ranges.scan_keys(target, table)), (b"", 1)]
 
 
 class Child:

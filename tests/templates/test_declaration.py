@@ -16,7 +16,7 @@ from google.protobuf import json_format
 
 from tests.support.servers.dataflow import ROOT, as_texts, environment
 from timebeam.pipelines.commands import find_command
-from timebeam.pipelines.deploy.jobs import JOBS, main
+from timebeam.pipelines.deploy.deployed_jobs import JOBS, main
 from timebeam.pipelines.deploy.templates import IMAGE, files, image_spec, metadata, template_parameters
 
 FLEX = list(JOBS)

@@ -11,7 +11,7 @@ from timebeam.schema.core.rows import Cell, Deletion, EncodedRow, KeyRange, Row
 from timebeam.transforms.bigtable.target import BigtableError, Target
 
 if typing.TYPE_CHECKING:
-    from timebeam.transforms.bigtable.io import FailedRow, ReadRows, WriteRows
+    from timebeam.transforms.bigtable.beam_steps import FailedRow, ReadRows, WriteRows
 
 __all__ = [
     "BigtableCell",
@@ -36,6 +36,6 @@ def __getattr__(name: str) -> object:
     """Imports Beam when it is needed: commands without a pipeline start a second sooner."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from timebeam.transforms.bigtable import io
+    from timebeam.transforms.bigtable import beam_steps
 
-    return getattr(io, name)
+    return getattr(beam_steps, name)

@@ -20,7 +20,7 @@ from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.mutation_bytes import add_mutations
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
-from timebeam.transforms.bigtable.reader import read_keys
+from timebeam.transforms.bigtable.read_ranges import read_keys
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, FIRST_PAUSE, LONGEST_PAUSE, RETRYABLE, Backoff
 from timebeam.transforms.bigtable.target import Target, call_headers, method
 

@@ -23,7 +23,7 @@ from google.cloud.bigtable.column_family import (
 from google.cloud.bigtable.instance import Instance
 from google.cloud.bigtable.table import Table
 
-from timebeam.transforms.bigtable.table_list import TableFamilies, admin_errors, forget_table_names
+from timebeam.transforms.bigtable.existing_tables import TableFamilies, admin_errors, forget_table_names
 from timebeam.transforms.bigtable.target import Target, check_emulator
 
 _DAY = datetime.timedelta(days=1)

@@ -25,20 +25,20 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
+from timebeam.schema.archive import archive_keys as archive_keys
 from timebeam.schema.archive import archive_rows
-from timebeam.schema.archive import keys as archive_keys
-from timebeam.schema.archive.keys import SeriesHeads
+from timebeam.schema.archive.archive_keys import SeriesHeads
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_S, floor_to
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.row_deletion import deletions
 from timebeam.schema.core.rows import WHOLE_TABLE, Row
 from timebeam.schema.core.selection import ColumnRange, Selected
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
-from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.care.closed_rows import (
+from timebeam.transforms.bigtable.write_rows import write_all
+from timebeam.transforms.care.rows_to_archive import (
     ArchiveJob,
     ClosedRow,
     buffered,
@@ -50,7 +50,7 @@ from timebeam.transforms.care.closed_rows import (
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.chunks import Chunk, spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows
-from timebeam.transforms.rollup.chunk_points import give_back_memory
+from timebeam.transforms.rollup.read_chunk import give_back_memory
 
 _ATTEMPTS = 5
 

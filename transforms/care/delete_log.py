@@ -22,7 +22,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from timebeam.schema.bits.times import HOUR_S
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import RowDeletion
+from timebeam.schema.core.row_deletion import RowDeletion
 
 _BEGUN, _DONE, _ROWS = "-begun.json", "-done.json", "-*.jsonl"
 _ENDED_S = 12 * HOUR_S

@@ -17,11 +17,11 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from timebeam.schema.archive.view import find_archive
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.times import HOUR_S, hours_between
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import DeleteRange, RowDeletion
+from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.core.writing import Name
@@ -32,18 +32,18 @@ from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_annotations
 from timebeam.schema.stores.opentsdb.rollup_tables import remove_rollups
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
-from timebeam.transforms.bigtable.reader import common_range, ranges_between, split_keys
+from timebeam.transforms.bigtable.read_ranges import common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.care.delete_log import logged_rows, write_begun, write_done
-from timebeam.transforms.care.leases import Leases, RangeLease
-from timebeam.transforms.care.removals import (
+from timebeam.transforms.care.delete_from_tables import (
     COUNTERS,
     ArchiveDeletions,
     PendingRemovals,
     count_removal,
 )
+from timebeam.transforms.care.delete_log import logged_rows, write_begun, write_done
+from timebeam.transforms.care.range_leases import Leases, RangeLease
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.write import data_tables
+from timebeam.transforms.ingest.write_packed_rows import data_tables
 from timebeam.transforms.read.chunks import spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter

@@ -17,7 +17,7 @@ import msgspec
 from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.reasons import Reason, shortened
 from timebeam.schema.core.rejections import MOST_RECORDS, Envelope, Part, Rejected, Stage
-from timebeam.transforms.dead_letters.rejected import CellTime
+from timebeam.transforms.dead_letters.rejected_rows import CellTime
 
 LETTER_BYTES = 9_000_000
 """Longest letter sent to a topic; Pub/Sub takes 10 MB, attributes included."""

@@ -23,7 +23,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Row
 from timebeam.transforms.dead_letters.letter import from_json, letters, to_json
-from timebeam.transforms.dead_letters.rejected import ROW_SOURCE, row_of
+from timebeam.transforms.dead_letters.rejected_rows import ROW_SOURCE, row_of
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
 

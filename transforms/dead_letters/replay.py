@@ -35,10 +35,10 @@ from timebeam.transforms.dead_letters.letter import (
     of_one_payload,
     to_json,
 )
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject, row_of
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject, row_of
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.pack import mutations
-from timebeam.transforms.input import cutters
+from timebeam.transforms.ingest.encode_and_pack import mutations
+from timebeam.transforms.input import cut_lines
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader
 
 POINTS: Final = "points"
@@ -104,11 +104,11 @@ def _split(path: str, file: BinaryIO) -> Iterator[tuple[bytes, int, RejectedErro
             size += len(last)
             pending.append(last)
             if size > LINE_BYTES:
-                pending = [b"".join(pending)[: cutters.LINE_BYTES]]
+                pending = [b"".join(pending)[: cut_lines.LINE_BYTES]]
     except (TruncatedError, CorruptDataError) as error:
         reason = Reason.TRUNCATED_FILE if isinstance(error, TruncatedError) else Reason.CORRUPT_FILE
         why = RejectedError(reason, f"{error}: dead letters before byte {offset} are read; the rest is not")
-        yield b"".join(pending)[: cutters.LINE_BYTES], offset, why
+        yield b"".join(pending)[: cut_lines.LINE_BYTES], offset, why
         return
     if size:
         yield _line(pending, size, offset)
@@ -119,7 +119,7 @@ def _line(chunks: list[bytes], size: int, offset: int) -> tuple[bytes, int, Reje
     if size <= LINE_BYTES:
         return b"".join(chunks), offset, None
     why = f"line of more than {LINE_BYTES:,} bytes: no dead letter is so long; the payload is its beginning"
-    return b"".join(chunks)[: cutters.LINE_BYTES], offset, RejectedError(Reason.LINE_TOO_LONG, why)
+    return b"".join(chunks)[: cut_lines.LINE_BYTES], offset, RejectedError(Reason.LINE_TOO_LONG, why)
 
 
 class OpenLetters(beam.PTransform):  # type: ignore[type-arg]

@@ -15,15 +15,15 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from timebeam.schema.bits.bounded import LruCache, batched
+from timebeam.schema.bits.lru_cache import LruCache, batched
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.series import series_limits
-from timebeam.schema.series.search_series import Listed, SeriesQuery
 from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of
+from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.compare_and_set import Replacement, update_rows

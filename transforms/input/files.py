@@ -23,11 +23,11 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject, rejecting
+from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.input import cutters
-from timebeam.transforms.input.cutters import Cutter, DelimitedCutter, LineCutter
-from timebeam.transforms.input.json_cutter import JsonCutter
+from timebeam.transforms.input import cut_lines
+from timebeam.transforms.input.cut_json import JsonCutter
+from timebeam.transforms.input.cut_lines import Cutter, DelimitedCutter, LineCutter
 
 
 class AvroCutter:
@@ -188,7 +188,7 @@ def _may_be_document(file: FileMetadata, framing: Framing) -> bool:
     if framing is not Framing.JSON or file.size_in_bytes <= LARGEST:
         return framing is Framing.JSON
     with FileSystems.open(file.path, compression_type=CompressionTypes.UNCOMPRESSED) as opened:
-        return starts_document(opened.read(cutters.LINE_BYTES + 1), cutters.LINE_BYTES)
+        return starts_document(opened.read(cut_lines.LINE_BYTES + 1), cut_lines.LINE_BYTES)
 
 
 def blocks_by_arrival(
@@ -307,7 +307,7 @@ def _whole_file_blocks(span: FileSpan, file: BinaryIO, cutter: Cutter) -> Iterat
         reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
         message = f"{error}: records before byte {cutter.offset} are stored; the rest is not"
         yield Rejected(
-            cutter.rest[: cutters.LINE_BYTES], reason, message, Stage.READ, span.path, cutter.offset
+            cutter.rest[: cut_lines.LINE_BYTES], reason, message, Stage.READ, span.path, cutter.offset
         )
 
 

@@ -30,10 +30,11 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject
+from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn
-from timebeam.transforms.input.opening import (
+from timebeam.transforms.input.parse import AnnotationsOutput, parse_gathered, parsed_points, rejected_message
+from timebeam.transforms.input.unpack_messages import (
     JSON,
     ReadMessage,
     choose_format,
@@ -41,7 +42,6 @@ from timebeam.transforms.input.opening import (
     joined_contents,
     unwrapped,
 )
-from timebeam.transforms.input.parse import AnnotationsOutput, parse_gathered, parsed_points, rejected_message
 
 GATHERED_BYTES = 4 << 20
 GATHERED_MESSAGES = 50_000

@@ -20,12 +20,12 @@ from timebeam.schema.core.batches import follows, join_texts
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import windowed
-from timebeam.transforms.input.cutters import LINES, LineCutter, count_newlines, rejection
-from timebeam.transforms.input.json_cutter import JsonCutter
-from timebeam.transforms.input.opening import ReadMessage
+from timebeam.transforms.input.cut_json import JsonCutter
+from timebeam.transforms.input.cut_lines import LINES, LineCutter, count_newlines, rejection
+from timebeam.transforms.input.unpack_messages import ReadMessage
 
 Output = TypeVar("Output")
 

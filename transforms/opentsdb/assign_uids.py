@@ -24,8 +24,8 @@ from timebeam.schema.core.rows import KEY_BYTES, Cell, Row
 from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
-from timebeam.transforms.bigtable.mutate import increment
 from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.bigtable.write_rows import increment
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 
 _LOGGER = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.archive.keys import SPANS_S, archive_key
+from timebeam.schema.archive.archive_keys import SPANS_S, archive_key
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Cell, Row, RowMutation, stored_bytes
 from timebeam.schema.core.writing import Packing
@@ -20,14 +20,14 @@ from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row
 from timebeam.schema.stores.opentsdb.key_ranges import Wanted
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, parse_key
-from timebeam.transforms.bigtable.io import REQUESTS, RowWriter
-from timebeam.transforms.bigtable.mutate import mutate_rows
-from timebeam.transforms.bigtable.reader import sampled
+from timebeam.transforms.bigtable.beam_steps import REQUESTS, RowWriter
+from timebeam.transforms.bigtable.read_ranges import sampled
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.care.leases import Leases, RangeLease
-from timebeam.transforms.dead_letters.rejected import over_limit
+from timebeam.transforms.bigtable.write_rows import mutate_rows
+from timebeam.transforms.care.range_leases import Leases, RangeLease
+from timebeam.transforms.dead_letters.rejected_rows import over_limit
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.write import refused_write
+from timebeam.transforms.ingest.write_packed_rows import refused_write
 from timebeam.transforms.read.chunks import Chunk, hour_chunks, spread_chunks
 from timebeam.transforms.read.table_reader import ParallelReader, TableReader, within
 

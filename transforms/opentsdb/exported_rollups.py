@@ -12,11 +12,11 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.selection import Finding, Reader, Selection
-from timebeam.schema.rollup.config import RollupConfig, RollupInterval
+from timebeam.schema.rollup.rollup_config import RollupConfig, RollupInterval
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.rollup_tables import DecodedRollups, decode_rollups
 from timebeam.transforms.copy.copied_points import BATCH_POINTS
-from timebeam.transforms.dead_letters.rejected import rejected_row
+from timebeam.transforms.dead_letters.rejected_rows import rejected_row
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.core.annotations import parse_stored
-from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.row_deletion import deletions
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Scan, prefix_range
 from timebeam.schema.stores.opentsdb import keys
@@ -26,10 +26,10 @@ from timebeam.schema.stores.opentsdb.columns.decode_row import is_append, read_r
 from timebeam.schema.stores.opentsdb.columns.pack_rows import columns
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, UidPair
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
-from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.table_list import table_exists
+from timebeam.transforms.bigtable.existing_tables import table_exists
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.care.leases import RangeLease
+from timebeam.transforms.bigtable.write_rows import write_all
+from timebeam.transforms.care.range_leases import RangeLease
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter, read_days
 

@@ -18,12 +18,12 @@ from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, UidPair, is_of_seri
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees.tree_cells import leaf_tsuid
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_maps import UidChange, UidMaps
+from timebeam.schema.stores.opentsdb.uids.repair_uids import UidChange, UidMaps
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
-from timebeam.transforms.bigtable.reader import scan_keys
-from timebeam.transforms.bigtable.table_list import table_exists, table_names
+from timebeam.transforms.bigtable.existing_tables import table_exists, table_names
+from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.opentsdb.tree_table import tree_table
+from timebeam.transforms.opentsdb.trees.tree_table import tree_table
 from timebeam.transforms.read.table_reader import read_rows, scan_table
 from timebeam.transforms.rollup.changed_hours import changed_hours_table
 

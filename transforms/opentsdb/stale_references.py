@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from google.api_core.exceptions import NotFound
 
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.row_deletion import deletions
 from timebeam.schema.core.rows import Cell, Row, stored_bytes
 from timebeam.schema.core.selection import Reader, Scan, Selection, prefix_range
 from timebeam.schema.core.writing import Name
@@ -29,10 +29,10 @@ from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
-from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.opentsdb.tree_series import DescribedUids
-from timebeam.transforms.opentsdb.tree_table import TreeTable, tree_table
+from timebeam.transforms.bigtable.write_rows import write_all
+from timebeam.transforms.opentsdb.trees.tree_series import DescribedUids
+from timebeam.transforms.opentsdb.trees.tree_table import TreeTable, tree_table
 from timebeam.transforms.read.find_series import metric_keys
 from timebeam.transforms.read.table_reader import TableReader, scan_rows
 

@@ -23,7 +23,7 @@ from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table, series_row, uid_rows
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why_nameless
 from timebeam.transforms.bigtable.compare_and_set import Replacement, create_cells, replace_cells
-from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import META_NAMESPACE, SkipLog, TallyCounters, work_done

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from apache_beam.utils import shared
 
-from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.lru_cache import LruCache
 from timebeam.schema.core.rows import EncodedRow, Row
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table, series_row, uid_rows

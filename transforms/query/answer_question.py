@@ -25,7 +25,7 @@ from timebeam.schema.query.answer import (
 )
 from timebeam.schema.query.downsample import first_whole_ms
 from timebeam.schema.query.question import Question
-from timebeam.schema.rollup.config import PreAggregate, RollupConfig
+from timebeam.schema.rollup.rollup_config import PreAggregate, RollupConfig
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
@@ -37,8 +37,8 @@ from timebeam.schema.stores.opentsdb.keys import parse_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.answer_rollups import find_points, find_rolled_up
 from timebeam.transforms.query.budget import Meter, metered
+from timebeam.transforms.query.read_rollups import find_points, find_rolled_up
 from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.selection import Finding, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling
+from timebeam.schema.query.merge_intervals import Intervals
 from timebeam.schema.query.numbers import Values
 from timebeam.schema.query.numbers import numbers as numbers_of
-from timebeam.schema.query.partials import Intervals
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 from google.api_core.exceptions import NotFound
 
-from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive import archive_keys as archive_keys
 from timebeam.schema.archive.archive_rows import archive_table
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.row_deletion import deletions
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Finding, Reader, Scan, Selection, prefix_range
-from timebeam.schema.series import search_series
-from timebeam.schema.series.search_series import Listed, SeriesQuery
+from timebeam.schema.series import series_patterns
+from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores.opentsdb import keys, meta_documents
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import FAMILY, meta_table
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
-from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.query.budget import Meter, metered, metered_keys
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 
@@ -133,9 +133,9 @@ def has_rows(target: Target, table: str) -> bool:
 
 def _metrics(layout: OpenTsdb, query: SeriesQuery, reader: Reader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
-    start = search_series.fixed_start(query.metric)
+    start = series_patterns.fixed_start(query.metric)
     names = uid_table.names_from(layout.options.names, layout.uid_table, "metrics", start, reader)
-    return sorted(uid for name, uid in names if search_series.matches(name, [query.metric]))
+    return sorted(uid for name, uid in names if series_patterns.matches(name, [query.metric]))
 
 
 def metric_keys(target: Target, layout: OpenTsdb, metric: bytes, start_ms: int = 0) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
@@ -34,7 +34,7 @@ from timebeam.schema.core.selection import (
 )
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows
 from timebeam.transforms.bigtable.chunk_rows import QualifierMerger, RowMerger
-from timebeam.transforms.bigtable.reader import (
+from timebeam.transforms.bigtable.read_ranges import (
     ascend,
     common_range,
     ranges_between,

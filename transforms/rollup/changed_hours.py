@@ -15,7 +15,7 @@ marks, then the points, and writes; then it deletes of each mark the columns tha
 that it has read. So the rollup has read the points, or a mark stays: the first mark of points that are not
 stored yet may be deleted, but not the second one.
 
-`rollup --follow` takes a lease (`timebeam.transforms.rollup.hour_leases`) in the row of a metric and day
+`rollup --follow` takes a lease (`timebeam.transforms.rollup.row_leases`) in the row of a metric and day
 before it reads the points. The note of the lease, 3 bytes, has a bit for each hour in which it may write.
 """
 
@@ -35,12 +35,12 @@ from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Deletion, EncodedRow, Row, RowMutation, TableSpec
 from timebeam.schema.core.selection import Reader, Scan
 from timebeam.schema.rollup.day_plan import LAST_S
-from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.ingest.write import Hours, data_tables
+from timebeam.transforms.bigtable.write_rows import write_all
+from timebeam.transforms.ingest.write_packed_rows import Hours, data_tables
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.hour_leases import DEAD_MS, FAMILY, Lease, LeaseRow, is_lease
+from timebeam.transforms.rollup.row_leases import DEAD_MS, FAMILY, Lease, LeaseRow, is_lease
 
 _QUALIFIER_BYTES = 9
 _OPEN = b"\1"

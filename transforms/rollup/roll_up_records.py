@@ -20,7 +20,8 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, EncodedRow, KeyRange, Row, TableSpec
 from timebeam.schema.core.selection import Scan
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
-from timebeam.schema.rollup.accumulators import unpacked
+from timebeam.schema.rollup.buckets import unpacked
+from timebeam.schema.stores.declared.declaration import DayTables, DeclaredRollup, TableLayout
 from timebeam.schema.stores.declared.filled_tables import (
     day_pattern,
     day_piece,
@@ -30,16 +31,15 @@ from timebeam.schema.stores.declared.filled_tables import (
     table_of,
     values_of,
 )
-from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
-from timebeam.transforms.bigtable.reader import ranges_between, split_keys
+from timebeam.transforms.bigtable.read_ranges import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import RejectedOutput, reject, rejected_row
+from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject, rejected_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.group import RowKey
-from timebeam.transforms.ingest.pack import mutations
+from timebeam.transforms.ingest.encode_and_pack import mutations
+from timebeam.transforms.ingest.group_by_row import RowKey
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.chunk_points import NumberedChunk
+from timebeam.transforms.rollup.read_chunk import NumberedChunk
 from timebeam.transforms.rollup.rollup_graph import (
     AccumulateFn,
     ChunkWork,

@@ -27,15 +27,15 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, KeyRange, Row
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
-from timebeam.schema.rollup.accumulators import Buckets, packed_series
+from timebeam.schema.rollup.buckets import Buckets, packed_series
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, RejectedOutput, reject, rejecting
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.buffered import BufferedDoFn, windowed
-from timebeam.transforms.ingest.group import RowKey
-from timebeam.transforms.ingest.pack import mutations, overwriting
-from timebeam.transforms.ingest.write import StoreRows
-from timebeam.transforms.rollup.chunk_points import NumberedChunk, give_back_memory
+from timebeam.transforms.ingest.encode_and_pack import mutations, overwriting
+from timebeam.transforms.ingest.group_by_row import RowKey
+from timebeam.transforms.ingest.write_packed_rows import StoreRows
+from timebeam.transforms.rollup.read_chunk import NumberedChunk, give_back_memory
 
 FragmentKey = tuple[str, bytes]
 """(table, key of a row or `text_of` a series): the fragments of one key become rows together."""

@@ -6,20 +6,20 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive import archive_keys as archive_keys
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.bits.times import ceil_to, floor_to
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
 from timebeam.schema.core.selection import Finding, Selected
-from timebeam.schema.rollup.accumulators import Grouping
-from timebeam.schema.rollup.config import OF_GROUP, RollupConfig, RollupInterval
+from timebeam.schema.rollup.buckets import Grouping
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
+from timebeam.schema.rollup.rollup_config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.assign import SeriesKeys, UidOptions
+from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.changed_hours import changed_hours_table
 from timebeam.transforms.rollup.rollup_graph import SINGLE

@@ -17,14 +17,14 @@ from timebeam.schema.bits.times import floor_to
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.core.selection import ColumnRange, Reader, Scan
 from timebeam.schema.core.writing import Name
-from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import IntervalPlan
+from timebeam.schema.rollup.rollup_config import RollupInterval
 from timebeam.schema.stores.opentsdb import keys as row_keys
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.chunk_columns import EqualCells, MergedRows
-from timebeam.transforms.bigtable.reader import common_range
+from timebeam.transforms.bigtable.read_ranges import common_range
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import scan_columns
 from timebeam.transforms.rollup.rollup_graph import SINGLE

@@ -22,12 +22,12 @@ from starlette.responses import JSONResponse
 from starlette.responses import Response as HttpResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from timebeam.pipelines.serve.endpoints import Response, as_json, request_of
+from timebeam.pipelines.serve.route_requests import Response, as_json, request_of
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.protocols import PROTOCOLS, Protocol, Write
 from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
 from timebeam.pipelines.serve.writes.telnet import TelnetAddress, TelnetPort
-from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request
 
 BODY_BYTES = 9_000_000
 """The longest body: Pub/Sub takes messages of 10 MB."""

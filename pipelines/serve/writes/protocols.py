@@ -20,14 +20,14 @@ from typing import Any
 
 import orjson
 
-from timebeam.pipelines.serve.endpoints import Response
+from timebeam.pipelines.serve.route_requests import Response
 from timebeam.pipelines.serve.writes.bodies import BodyContent
 from timebeam.schema.bits.json_text import DECODER, JsonPairs, NumberText
 from timebeam.schema.bits.protobuf import VARINT, encoded_bytes, encoded_varint
 from timebeam.schema.bits.reasons import Reason, short
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats.base import NOT_FINITE
-from timebeam.schema.stores.opentsdb.http.request import ApiError, Request
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request
 
 ENCODINGS = ("gzip", "zstd")
 """Content encodings of bodies, which the stream reads too."""

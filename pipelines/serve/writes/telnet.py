@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
-from timebeam.pipelines.serve.endpoints import TSD_VERSION
+from timebeam.pipelines.serve.route_requests import TSD_VERSION
 from timebeam.pipelines.serve.writes.bodies import BodyContent, BodyParser
 from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
 from timebeam.schema.bits.reasons import Reason

@@ -12,10 +12,10 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.json_text import line_spans
+from timebeam.schema.bits.lru_cache import LruCache
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.option import member
+from timebeam.schema.core.declared_options import member
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats.avro.avro_points import AvroGatherer, default_fields

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
-from timebeam.schema.bits.meter import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
-from timebeam.schema.bits.number_text import number_columns
+from timebeam.schema.bits.memory_limit import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError, shown
+from timebeam.schema.bits.text_columns import number_columns
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series, add_tag
 from timebeam.schema.core.rejections import Origins
 from timebeam.schema.formats.base import NOT_FINITE, Message, Parsed

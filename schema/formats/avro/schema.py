@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 import fastavro
 
 from timebeam.schema.bits.json_text import DuplicateKeyError, distinct
-from timebeam.schema.bits.number_text import integer
 from timebeam.schema.bits.reasons import Reason, RejectedError, shown
+from timebeam.schema.bits.text_columns import integer
 
 DEEPEST = 32
 """Types within types; fastavro reads them by recursion in C without a limit."""

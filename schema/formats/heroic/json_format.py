@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from timebeam.schema.bits.json_text import JsonPairs, check_string, has_strings, members_of, record_spans
-from timebeam.schema.bits.number_text import integer
 from timebeam.schema.bits.reasons import Reason, RejectedError, shown
+from timebeam.schema.bits.text_columns import integer
 from timebeam.schema.core.points import LAST_MILLISECOND, Series
 from timebeam.schema.formats.base import Framing
-from timebeam.schema.formats.heroic.gathering import (
+from timebeam.schema.formats.heroic.heroic_points import (
     HeroicFormat,
     HeroicGatherer,
     HeroicValue,

@@ -16,14 +16,14 @@ from __future__ import annotations
 import math
 import struct
 
-from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.compression import snappy
-from timebeam.schema.bits.meter import charge_fields, charge_series
+from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
+from timebeam.schema.bits.memory_limit import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, end_of, varint
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import NOT_FINITE, Framing
-from timebeam.schema.formats.heroic.gathering import (
+from timebeam.schema.formats.heroic.heroic_points import (
     HeroicFormat,
     HeroicGatherer,
     HeroicValue,

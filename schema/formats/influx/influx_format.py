@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
-from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
+from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
+from timebeam.schema.bits.memory_limit import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.option import member
+from timebeam.schema.core.declared_options import member
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series
 from timebeam.schema.core.rejections import Joined
 from timebeam.schema.formats.base import Message, Parsed, Point

@@ -18,10 +18,10 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.bits import number_text
+from timebeam.schema.bits import text_columns
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
-from timebeam.schema.bits.number_text import integer
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
+from timebeam.schema.bits.text_columns import integer
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
 from timebeam.schema.formats.options import Booleans, Precision
 
@@ -240,7 +240,7 @@ def _skip_blanks(line: str, position: int) -> int:
 
 _RETURN, _BLANK, _HASH, _COMMA, _MINUS, _NINE, _EQUALS, _I, _U = b"\r #,-9=iu"
 _MARKED = bytes(byte < 32 or byte in b' ,="\\\x7f' for byte in range(256))
-_PLACES = np.arange(number_text.WINDOW)
+_PLACES = np.arange(text_columns.WINDOW)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -267,9 +267,9 @@ class PlainLines:
     @classmethod
     def of(cls, text: bytes, starts: Int64s, ends: Int64s) -> PlainLines:
         """The plain lines among the lines from `starts` to `ends`, int64[l]."""
-        padded = number_text.padded(text)
-        view = number_text.byte_view(padded)
-        marks = np.flatnonzero(number_text.byte_view(padded.translate(_MARKED)).view(np.bool_))
+        padded = text_columns.padded(text)
+        view = text_columns.byte_view(padded)
+        marks = np.flatnonzero(text_columns.byte_view(padded.translate(_MARKED)).view(np.bool_))
         kinds = view[marks]
         first, last = np.searchsorted(marks, starts), np.searchsorted(marks, ends)
         last -= view[ends - 1] == _RETURN
@@ -287,12 +287,12 @@ class PlainLines:
         """(timestamps int64[n], bool[n] whether each is an integer of 64 bits)."""
         starts = self.marks[self.times] + 1
         lengths = self.ends - starts
-        window = number_text.windows(self.padded, starts)
+        window = text_columns.windows(self.padded, starts)
         good = (((window - np.uint8(48)) < 10) | (lengths[:, None] <= _PLACES)).all(axis=1)
         # Any 18 digits fit 63 bits; 19 digits do if the first one is below 9.
         good &= (lengths > 0) & ((lengths < 19) | ((lengths == 19) & (window[:, 0] < _NINE)))
         times = np.zeros(len(starts), np.int64)
-        times[good], good[good] = number_text.integers(
+        times[good], good[good] = text_columns.integers(
             _cut(self.padded, starts, self.ends, np.flatnonzero(good))
         )
         return times, good
@@ -338,19 +338,19 @@ class PlainFields:
     def values(self) -> tuple[Int64s, Bytes, Bools]:
         """(bits int64[m], kinds uint8[m], good bool[m]) of the values; good for numbers."""
         starts = self.keys_end + 1
-        last = number_text.byte_view(self.padded)[self.ends - 1]
+        last = text_columns.byte_view(self.padded)[self.ends - 1]
         is_float = (last != _I) & (last != _U)
         ends = self.ends - ~is_float
         lengths = ends - starts
-        lengths[lengths > number_text.WINDOW] = 0
-        window = number_text.windows(self.padded, starts)
-        is_decimal, exponent = number_text.decimals(window, lengths)
-        good = self.good & number_text.regular(window, lengths, is_float, exponent)
+        lengths[lengths > text_columns.WINDOW] = 0
+        window = text_columns.windows(self.padded, starts)
+        is_decimal, exponent = text_columns.decimals(window, lengths)
+        good = self.good & text_columns.regular(window, lengths, is_float, exponent)
         good &= (is_float | ~is_decimal) & ((last != _U) | (window[:, 0] != _MINUS))
         bits, kinds = np.zeros(len(good), np.int64), np.zeros(len(good), np.uint8)
         numeric = np.flatnonzero(good)
-        read_numbers = number_text.values(
-            number_text.strings_between(self.padded, starts, ends), numeric * 2, is_float[numeric]
+        read_numbers = text_columns.values(
+            text_columns.strings_between(self.padded, starts, ends), numeric * 2, is_float[numeric]
         )
         bits[numeric], kinds[numeric], good[numeric] = read_numbers
         return bits, kinds, good
@@ -362,10 +362,10 @@ class PlainFields:
 
 def _cut(text: bytes, starts: Int64s, ends: Int64s, which: Int64s) -> pa.StringArray:
     """The strings number `which` of those from `starts` to `ends`, which ascend in the text."""
-    return number_text.strings_between(text, starts, ends).take(number_text.indices(which * 2))
+    return text_columns.strings_between(text, starts, ends).take(text_columns.indices(which * 2))
 
 
 def _distinct(text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, list[bytes]]:
     """(int64[n], k strings): the number of each string from `starts` to `ends`, distinct strings."""
-    cut = number_text.strings_between(text, starts, ends).view(pa.binary())
-    return number_text.distinct(cut, np.arange(0, len(cut), 2))
+    cut = text_columns.strings_between(text, starts, ends).view(pa.binary())
+    return text_columns.distinct(cut, np.arange(0, len(cut), 2))

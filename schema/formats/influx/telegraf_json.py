@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from timebeam.schema.bits.json_text import is_document, line_spans
-from timebeam.schema.bits.meter import charge_series, text_bytes
+from timebeam.schema.bits.memory_limit import charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError, short, shown
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point

@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from timebeam.schema.bits.bounded import CACHED_BYTES, LruCache
 from timebeam.schema.bits.json_text import DECODER, elements, has_strings, record_spans
-from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_json
+from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
+from timebeam.schema.bits.memory_limit import POINT_BYTES, charge, charge_json
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.batches import PointBuilder
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.formats.kairosdb.metric import read_metric, ttl_option
+from timebeam.schema.formats.kairosdb.json_metric import read_metric, ttl_option
 from timebeam.schema.formats.options import Ttl
 from timebeam.schema.formats.record_rejections import Rejections
 

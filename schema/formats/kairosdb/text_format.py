@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.schema.bits import number_text
+from timebeam.schema.bits import text_columns
 from timebeam.schema.bits.arrays import Bytes, Int64s
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
-from timebeam.schema.formats.kairosdb.metric import (
+from timebeam.schema.formats.kairosdb.json_metric import (
     check_ttl,
     checked_long,
     double_of,
@@ -35,7 +35,7 @@ FIRST_MILLISECOND = 3_000_000_000
 _COMMANDS = ("put", "putm", "puts")
 _TTL = "kairos_opt.ttl"
 _NO_TAGS = {"add": "tag"}
-_PUTM = number_text.word(b"putm \0\0\0")
+_PUTM = text_columns.word(b"putm \0\0\0")
 _FIVE_BYTES = (1 << 40) - 1
 _JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -65,11 +65,11 @@ class KairosDbText(LineFormat):
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """See `LineFormat.locate`: the third and fourth word; values with an exponent take the slow path."""
-        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - number_text.WINDOW - 8))
+        blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - text_columns.WINDOW - 8))
         nth = np.minimum(np.searchsorted(blanks, starts) + 1, len(blanks) - 2)
         times, values = blanks[nth] + 1, blanks[nth + 1] + 1
-        window = number_text.windows(text, np.minimum(values, len(text) - number_text.WINDOW))
-        _, exponent = number_text.decimals(window, number_text.number_lengths(window))
+        window = text_columns.windows(text, np.minimum(values, len(text) - text_columns.WINDOW))
+        _, exponent = text_columns.decimals(window, text_columns.number_lengths(window))
         return Places(times, values, (values > times + 1) & (values < ends) & ~exponent)
 
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
@@ -77,7 +77,7 @@ class KairosDbText(LineFormat):
         read_columns, slow = super().columnar(text, starts, ends)
         if len(read_columns.starts) == 0:
             return read_columns, slow
-        is_putm = (number_text.words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
+        is_putm = (text_columns.words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
         raw = read_columns.times_ms // 1000
         is_different = ~read_columns.in_ms & (is_putm | (raw >= FIRST_MILLISECOND))
         read_columns.times_ms[is_different] = raw[is_different]

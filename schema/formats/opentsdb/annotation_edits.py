@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of, record_spans
-from timebeam.schema.bits.meter import charge_json
+from timebeam.schema.bits.memory_limit import charge_json
 from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 from timebeam.schema.core.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
 from timebeam.schema.core.points import PointBatch, Series

@@ -22,8 +22,8 @@ from typing import Any, Self
 import numpy as np
 
 from timebeam.schema.bits.json_text import JsonPairs, members_of
-from timebeam.schema.bits.number_text import finite
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
+from timebeam.schema.bits.text_columns import finite
 from timebeam.schema.core.histograms import Bounds, Histogram, NotASimpleHistogramError, decode, encode
 from timebeam.schema.core.points import HistogramBytes, Series
 from timebeam.schema.formats.base import Framing, Point

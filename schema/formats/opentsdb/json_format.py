@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from timebeam.schema.bits import number_text
+from timebeam.schema.bits import text_columns
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.bits.json_text import (
     JsonPairs,
@@ -91,7 +91,7 @@ class OpenTsdbJson(LineFormat):
 
     def split(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
         """See `LinewiseFormat.split`: an array of objects is a span for each."""
-        view = number_text.byte_view(text)
+        view = text_columns.byte_view(text)
         # Shorter ones hold no point; their spans would need hundreds of times their bytes.
         arrays = np.flatnonzero((view[starts] == ord("[")) & (ends - starts >= _BYTES_AN_OBJECT))
         cuts = {
@@ -109,8 +109,8 @@ class OpenTsdbJson(LineFormat):
 
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """See `LineFormat.locate`: after `"timestamp":` and `"value":`, anywhere in the line."""
-        times = number_text.find(text, b'"timestamp":', starts, ends, starts)
-        values = number_text.find(text, b'"value":', starts, ends, np.maximum(times, starts))
+        times = text_columns.find(text, b'"timestamp":', starts, ends, starts)
+        values = text_columns.find(text, b'"value":', starts, ends, np.maximum(times, starts))
         is_plain = (times >= 0) & (values >= 0)
         return Places(_number_start(view, times, is_plain), _number_start(view, values, is_plain), is_plain)
 
@@ -156,7 +156,7 @@ def _objects(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:
             position = starts[number] = text.index(element, position)
             position += len(element)
         ends = starts + lengths
-    is_object = number_text.byte_view(text)[starts] == ord("{")
+    is_object = text_columns.byte_view(text)[starts] == ord("{")
     return (starts, ends) if is_object.all() else None
 
 

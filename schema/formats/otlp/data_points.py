@@ -26,7 +26,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.bits.meter import charge_fields
+from timebeam.schema.bits.memory_limit import charge_fields
 from timebeam.schema.bits.protobuf import (
     BYTES,
     FIXED64,

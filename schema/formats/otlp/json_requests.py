@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from timebeam.schema.bits.meter import charge_json
+from timebeam.schema.bits.memory_limit import charge_json
 from timebeam.schema.bits.protobuf import FIXED64, VARINT, encoded_bytes, encoded_varint
 from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 

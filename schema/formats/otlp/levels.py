@@ -9,8 +9,8 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.protobuf import BYTES
+from timebeam.schema.bits.protobuf_columns import CorruptMessagesError, Fields, scan
 from timebeam.schema.bits.reasons import RejectedError
-from timebeam.schema.bits.wire_fields import CorruptMessagesError, Fields, scan
 from timebeam.schema.core.rejections import Spans
 
 FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES

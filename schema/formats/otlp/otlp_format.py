@@ -27,11 +27,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.bits.bounded import LruCache
-from timebeam.schema.bits.meter import POINT_BYTES, charge, charge_fields, charge_series, text_bytes
+from timebeam.schema.bits.lru_cache import LruCache
+from timebeam.schema.bits.memory_limit import POINT_BYTES, charge, charge_fields, charge_series, text_bytes
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
-from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.bits.wire_fields import (
+from timebeam.schema.bits.protobuf_columns import (
     CorruptMessagesError,
     Fields,
     field_bytes,
@@ -39,9 +38,11 @@ from timebeam.schema.bits.wire_fields import (
     scan,
     varints,
 )
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Spans
 from timebeam.schema.formats.base import Framing, Message
+from timebeam.schema.formats.cached_series import Outcome, SampleGatherer, Samples, bounded_key
 from timebeam.schema.formats.options import (
     DECLARED_OPTIONS,
     HISTOGRAM_ID,
@@ -53,7 +54,6 @@ from timebeam.schema.formats.options import (
 from timebeam.schema.formats.otlp.data_points import KINDS, MetricKind, Reader, read_attributes
 from timebeam.schema.formats.otlp.json_requests import encoded_request
 from timebeam.schema.formats.otlp.levels import FIRST, Levels, levels_of, spans_of
-from timebeam.schema.formats.series_columns import Outcome, SampleGatherer, Samples, bounded_key
 from timebeam.schema.formats.whole_format import WholeFormat
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
-from timebeam.schema.bits.meter import charge_series
+from timebeam.schema.bits.memory_limit import charge_series
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.formats.options import RecordFields

@@ -19,7 +19,7 @@ import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
-from timebeam.schema.bits.meter import charge_fields
+from timebeam.schema.bits.memory_limit import charge_fields
 from timebeam.schema.bits.protobuf import (
     BYTES,
     FIXED64,

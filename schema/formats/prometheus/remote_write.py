@@ -31,13 +31,12 @@ from collections.abc import Hashable
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.bits.bounded import LruCache
 from timebeam.schema.bits.compression import compression, snappy, unpack
-from timebeam.schema.bits.meter import charge_fields, charge_series
+from timebeam.schema.bits.lru_cache import LruCache
+from timebeam.schema.bits.memory_limit import charge_fields, charge_series
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError
 from timebeam.schema.bits.protobuf import fields as fields_of
-from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.bits.wire_fields import (
+from timebeam.schema.bits.protobuf_columns import (
     CorruptMessagesError,
     Fields,
     field_bytes,
@@ -46,17 +45,18 @@ from timebeam.schema.bits.wire_fields import (
     scan,
     varints,
 )
+from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.core.rejections import Spans
 from timebeam.schema.formats.base import Framing
-from timebeam.schema.formats.prometheus.native_histogram import read_histogram
-from timebeam.schema.formats.prometheus.plain_series import SERIES_1, plain_requests, plain_series
-from timebeam.schema.formats.series_columns import (
+from timebeam.schema.formats.cached_series import (
     Outcome,
     SampleGatherer,
     Samples,
     bounded_key,
 )
+from timebeam.schema.formats.prometheus.native_histogram import read_histogram
+from timebeam.schema.formats.prometheus.plain_series import SERIES_1, plain_requests, plain_series
 from timebeam.schema.formats.whole_format import WholeFormat
 
 STALE = 0x7FF0000000000002

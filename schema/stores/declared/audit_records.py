@@ -21,7 +21,7 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Finding, Severity
 from timebeam.schema.stores.declared import keys
 from timebeam.schema.stores.declared.columns import Encoding, MapColumns
-from timebeam.schema.stores.declared.model import CellTime, TableLayout
+from timebeam.schema.stores.declared.declaration import CellTime, TableLayout
 from timebeam.schema.stores.declared.parts.key_part import Const, KeyPart
 from timebeam.schema.stores.declared.parts.time_part import to_ms
 from timebeam.schema.stores.declared.read_records import Record, decode

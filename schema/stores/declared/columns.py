@@ -21,7 +21,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.bits.times import DAY_MS, HOUR_S, Span, first_time, local_ms, span_of, whole_days
 from timebeam.schema.stores.declared.parts.key_part import KeyFields
 from timebeam.schema.stores.declared.parts.time_texts import fixed
-from timebeam.schema.stores.declared.sections import Location, Number, Options, read
+from timebeam.schema.stores.declared.read_section import Location, Number, Options, read
 
 _BINARY = {"be16": (">u2", 2), "be32": (">u4", 4)}
 _CLOCK = {

@@ -39,10 +39,10 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Row
 from timebeam.schema.rollup.accumulate import numbers
-from timebeam.schema.rollup.accumulators import Buckets
+from timebeam.schema.rollup.buckets import Buckets
 from timebeam.schema.stores.declared import keys
-from timebeam.schema.stores.declared.cell_values import finite_number
-from timebeam.schema.stores.declared.model import DayTables, DeclaredRollup, TableLayout
+from timebeam.schema.stores.declared.declaration import DayTables, DeclaredRollup, TableLayout
+from timebeam.schema.stores.declared.encode_values import finite_number
 from timebeam.schema.stores.declared.parts.time_part import from_ms, one_to_ms, to_ms
 from timebeam.schema.stores.declared.read_records import Record, decode, remembered_times
 from timebeam.schema.stores.declared.records import RecordBatch

@@ -13,7 +13,7 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.regex import of_bytes
-from timebeam.schema.stores.declared.model import TableLayout
+from timebeam.schema.stores.declared.declaration import TableLayout
 from timebeam.schema.stores.declared.parts.key_part import KeyPart, RecordRejections, Renderer
 from timebeam.schema.stores.declared.parts.time_part import after, one_from_ms
 from timebeam.schema.stores.declared.records import RecordBatch
@@ -123,7 +123,7 @@ def ranges(
     Ascending and apart; one for each salt bucket, if the salt is not known from the fields. Rows of
     buckets of time are in if their bucket meets the interval.
 
-    >>> from timebeam.schema.stores.declared.language.loader import load
+    >>> from timebeam.schema.stores.declared.language.load_declaration import load
     >>> declaration = load(
     ...     '''[layout.sensor]
     ...     table = "SENSOR"

@@ -11,10 +11,10 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from timebeam.schema.bits.bounded import LruCache, batched
+from timebeam.schema.bits.lru_cache import LruCache, batched
 from timebeam.schema.core.contract import ReadableStore, Restored
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
+from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.core.selection import (
     ColumnRange,
@@ -27,10 +27,10 @@ from timebeam.schema.core.selection import (
     Severity,
     UnknownNameError,
 )
-from timebeam.schema.stores.declared import as_points, keys
+from timebeam.schema.stores.declared import keys, points_of_rows
 from timebeam.schema.stores.declared.audit_records import audit_rows
+from timebeam.schema.stores.declared.declaration import COLUMN, DayTables, Declaration, TableLayout
 from timebeam.schema.stores.declared.filled_tables import day_of, day_piece, is_of_day, tables_within
-from timebeam.schema.stores.declared.model import COLUMN, DayTables, Declaration, TableLayout
 from timebeam.schema.stores.declared.read_records import ReadPlan, folded_text, plan
 
 NAME = "table"
@@ -99,7 +99,7 @@ class DeclaredTables(ReadableStore):
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
         layouts = {layout.table: layout for layout in self._readable()}
         by_table = itertools.groupby(rows, key=lambda selected: selected.row.table)
-        decoded = [as_points.decode_points(layouts[table], [*same]) for table, same in by_table]
+        decoded = [points_of_rows.decode_points(layouts[table], [*same]) for table, same in by_table]
         return DecodedRows.joined(decoded)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
@@ -109,8 +109,8 @@ class DeclaredTables(ReadableStore):
         """
         row, series, _ = selected
         layout = self._layout_of(row.table)
-        removal = remove_cells(row, as_points.cell_times(layout, row, series), deleted)
-        if removal is None or as_points.versions(layout) == 1:
+        removal = remove_cells(row, points_of_rows.cell_times(layout, row, series), deleted)
+        if removal is None or points_of_rows.versions(layout) == 1:
             return removal
         newest_ms = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in reversed(removal.old)}
         older = [
@@ -122,10 +122,10 @@ class DeclaredTables(ReadableStore):
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
         """See `ReadableStore.several_rows`: all series of tables whose keys keep equal times apart."""
-        if all(map(as_points.is_unique, self._readable())):
+        if all(map(points_of_rows.is_unique, self._readable())):
             return frozenset()
         selected = self.select(selection, reader)
-        tied = {layout.table for layout in self._readable() if not as_points.is_unique(layout)}
+        tied = {layout.table for layout in self._readable() if not points_of_rows.is_unique(layout)}
         return frozenset(
             each.series for each in selected if not isinstance(each, Finding) and each.row.table in tied
         )
@@ -216,9 +216,9 @@ class DeclaredTables(ReadableStore):
                 message = f"no declared table is called {metric!r}, or has points of this metric"
                 raise UnknownNameError(message, metric, self._names())
         for tag in selection.tags:
-            tagged = [layout for layout in layouts if tag in as_points.points_of(layout).tags]
+            tagged = [layout for layout in layouts if tag in points_of_rows.points_of(layout).tags]
             if not tagged:
-                tags = sorted({name for layout in layouts for name in as_points.points_of(layout).tags})
+                tags = sorted({name for layout in layouts for name in points_of_rows.points_of(layout).tags})
                 raise UnknownNameError(f"no table of these points has tag key {tag!r}", tag, _Beginning(tags))
             layouts = tagged
         return [_table_selection(layout, selection) for layout in layouts]
@@ -228,7 +228,7 @@ class DeclaredTables(ReadableStore):
         metrics = [
             metric
             for layout in self._readable()
-            for metric in layout.metrics or (as_points.points_of(layout).metric,)
+            for metric in layout.metrics or (points_of_rows.points_of(layout).metric,)
         ]
         return _Beginning([*metrics, *(layout.table for layout in self.declaration.all_layouts)])
 
@@ -277,7 +277,7 @@ def scan_reason(layout: TableLayout, fields: Sequence[str]) -> str:
 
 def _table_selection(layout: TableLayout, selection: Selection) -> _TableSelection:
     """What a selection reads of a table that has its metric and tag keys."""
-    fields = as_points.points_of(layout)
+    fields = points_of_rows.points_of(layout)
     selection = _folded(layout, selection)
     values: dict[str, Sequence[str]] = {key: sorted(texts) for key, texts in selection.tags.items() if texts}
     if selection.metric is not None and fields.placeholder is not None:
@@ -296,7 +296,7 @@ def _folded(layout: TableLayout, selection: Selection) -> Selection:
         name: frozenset(folded_text(layout, name, text) for text in texts)
         for name, texts in selection.tags.items()
     }
-    fields, metric = as_points.points_of(layout), selection.metric
+    fields, metric = points_of_rows.points_of(layout), selection.metric
     if metric is not None and fields.placeholder is not None:
         text = fields.placeholder_of(metric) or ""
         metric = fields.metric_of(folded_text(layout, fields.placeholder, text))
@@ -308,12 +308,12 @@ def _scan(table: _TableSelection) -> Scan:
     layout = table.layout
     columns = None
     needs_columns = layout.time_source == "column" or any(
-        column.field in as_points.points_of(layout).tags and column.field not in keys.names(layout)
+        column.field in points_of_rows.points_of(layout).tags and column.field not in keys.names(layout)
         for column in layout.columns
     )
     if table.labels is not None and len(table.labels) == 1 and not needs_columns:
         (label,) = table.labels
-        qualifier = as_points.qualifier_of(layout, label)
+        qualifier = points_of_rows.qualifier_of(layout, label)
         columns = None if qualifier is None else ColumnRange(layout.family, qualifier, qualifier + b"\0")
     table_plan = table.plan
     return Scan(
@@ -321,7 +321,7 @@ def _scan(table: _TableSelection) -> Scan:
         table_plan.ranges,
         table_plan.key_pattern,
         columns,
-        versions=as_points.versions(layout),
+        versions=points_of_rows.versions(layout),
     )
 
 
@@ -331,13 +331,13 @@ def _selected(
     """The selected series of a row, each with its cells."""
     layout = table.layout
     try:
-        texts = as_points.fields_of_row(layout, row)
+        texts = points_of_rows.fields_of_row(layout, row)
     except ValueError as error:
         yield Finding(Severity.CORRUPT, row.table, row.key, str(error))
         return
     cells_by_label: dict[str, list[Cell]] = {}
     for cell in row.cells:
-        label = as_points.label_of_cell(layout, cell)
+        label = points_of_rows.label_of_cell(layout, cell)
         if label is not None and (table.labels is None or label in table.labels):
             cells_by_label.setdefault(label, []).append(cell)
     needs_row = layout.time_source == "column"
@@ -345,14 +345,14 @@ def _selected(
         name = (label, *itertools.chain(*texts.items()))
         series = series_by_name.get(name)
         if series is None:
-            series = series_by_name[name] = as_points.series_of(layout, texts, label)
+            series = series_by_name[name] = points_of_rows.series_of(layout, texts, label)
         if table.selection.takes(series):
             yield Selected(row if needs_row else row._replace(cells=cells), series)
 
 
 def _before_ties(layout: TableLayout, key: bytes) -> bytes:
     """The bytes of a key before the part that keeps records of one time apart; the key without one."""
-    if as_points.is_unique(layout):
+    if points_of_rows.is_unique(layout):
         return key
     try:
         parts_bytes = keys.split(layout, key)

@@ -23,10 +23,10 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import UnknownNameError
-from timebeam.schema.stores.declared import cell_values, keys
-from timebeam.schema.stores.declared.cell_values import Value
+from timebeam.schema.stores.declared import encode_values, keys
 from timebeam.schema.stores.declared.columns import Column, Encoding, SeriesColumn, TimeQualifier
-from timebeam.schema.stores.declared.model import CellTime, TableLayout
+from timebeam.schema.stores.declared.declaration import CellTime, TableLayout
+from timebeam.schema.stores.declared.encode_values import Value
 from timebeam.schema.stores.declared.parts.key_part import KeyPart
 from timebeam.schema.stores.declared.parts.time_part import (
     LAST_MS,
@@ -68,12 +68,12 @@ def decode(layout: TableLayout, row: Row) -> list[Record]:
             value = (
                 event_time(layout, column, cell)
                 if is_time
-                else cell_values.decode(cell.value, column.encoding)
+                else encode_values.decode(cell.value, column.encoding)
             )
             base[column.field] = value
         elif layout.map is not None:
             layout.map.entry_names(cell.qualifier)
-            entries[cell.qualifier.decode()] = cell_values.decode(cell.value, layout.map.encoding)
+            entries[cell.qualifier.decode()] = encode_values.decode(cell.value, layout.map.encoding)
         else:
             raise ValueError(f"{layout.table} has no column {cell.qualifier!r}")
     if layout.map is not None and entries:
@@ -90,7 +90,7 @@ def event_time(layout: TableLayout, column: Column, cell: Cell) -> int:
       ValueError: it is not a time from 1970 to the year 9999.
     """
     assert layout.event is not None
-    time = cell_values.whole_number(cell_values.decode(cell.value, column.encoding))
+    time = encode_values.whole_number(encode_values.decode(cell.value, column.encoding))
     if not 0 <= time <= last(layout.event[1]):
         raise ValueError(f"{column.field} {time} is not a time from 1970 to the year 9999")
     return time
@@ -117,7 +117,7 @@ def _exact(layout: TableLayout, key_time: int | None, timestamp_ms: int) -> int 
 def _reading(
     layout: TableLayout, series: SeriesColumn, base: Record, key_time: int | None, cell: Cell
 ) -> Record:
-    value = cell_values.decode(cell.value, series.encoding)
+    value = encode_values.decode(cell.value, series.encoding)
     if not isinstance(series.qualifier, TimeQualifier):
         record = {**base, series.qualifier: cell.qualifier.decode(), series.field: value}
         return _timed(layout, record, key_time, cell.timestamp_ms)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.bits.meter import POINT_BYTES, NoRoomError, charge, metered
+from timebeam.schema.bits.memory_limit import POINT_BYTES, NoRoomError, charge, metered
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rejections import Joined, Origins, Rejected, Stage
 from timebeam.schema.formats.avro.container import read_records, unpack

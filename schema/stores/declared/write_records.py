@@ -19,10 +19,10 @@ from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores.declared import cell_values
+from timebeam.schema.stores.declared import encode_values
 from timebeam.schema.stores.declared.columns import Column, Encoding, MapColumns, SeriesColumn, TimeQualifier
+from timebeam.schema.stores.declared.declaration import CellTime, Declaration, TableLayout
 from timebeam.schema.stores.declared.keys import keys_of
-from timebeam.schema.stores.declared.model import CellTime, Declaration, TableLayout
 from timebeam.schema.stores.declared.parts.key_part import RecordRejections
 from timebeam.schema.stores.declared.parts.time_part import last, to_ms
 from timebeam.schema.stores.declared.records import RecordBatch
@@ -89,7 +89,7 @@ def _stored(
     batch: RecordBatch, field: str, encoding: Encoding, rejections: RecordRejections
 ) -> list[bytes | None]:
     """The stored values of a field, None where absent or rejected."""
-    stored, rejected = cell_values.encode(batch.texts(field), batch.are_texts(field), encoding)
+    stored, rejected = encode_values.encode(batch.texts(field), batch.are_texts(field), encoding)
     for i, error in rejected:
         rejections.add(i, error.reason, f"{field}: {error.message}")
     return stored
@@ -128,7 +128,7 @@ def _map(
         if text is not None:
             try:
                 for qualifier, value, is_text in columns.entries(text, fixed_qualifiers):
-                    stored = cell_values.encode_one(value, is_text, columns.encoding)
+                    stored = encode_values.encode_one(value, is_text, columns.encoding)
                     qualifiers_of_record.append(Cell(family, qualifier, stamp, stored))
             except RejectedError as error:
                 rejections.add(i, error.reason, error.message)
@@ -200,7 +200,7 @@ def rows(declaration: Declaration, batch: RecordBatch) -> tuple[list[Row], list[
     others, and rejected once, with the first reason.
 
     >>> from timebeam.schema.stores.declared.records import read_json
-    >>> from timebeam.schema.stores.declared.language.loader import load
+    >>> from timebeam.schema.stores.declared.language.load_declaration import load
     >>> from timebeam.schema.formats.base import Message
     >>> declaration = load(
     ...     '''[layout.quote]

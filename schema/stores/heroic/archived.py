@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from timebeam.schema.archive.archive_keys import ranges
 from timebeam.schema.archive.archive_rows import PARTS
-from timebeam.schema.archive.keys import ranges
 from timebeam.schema.archive.view import ArchiveView, DataRow
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.points import SeriesKey
 from timebeam.schema.core.rows import Cell, Row

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.core.point_cells import CellPoints, PointCells, joined
+from timebeam.schema.core.decode_point_cells import CellPoints, PointCells, joined
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Finding, Severity

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from timebeam.schema.bits.bounded import batched
-from timebeam.schema.core.abilities import SeriesIndex
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
+from timebeam.schema.core.series_index import SeriesIndex
 from timebeam.schema.stores.heroic import series_table
 from timebeam.schema.stores.heroic.encode import POINTS, storable
 from timebeam.schema.stores.heroic.keys import LAST_BASE_MS, PERIOD_MS, HeroicRowKey, KeyForm, base_of

@@ -20,7 +20,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Reader, Scan, Selection, UnknownNameError

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive import archive_keys as archive_keys
 from timebeam.schema.archive.archive_rows import PARTS
 from timebeam.schema.archive.view import ArchiveView, DataRow
 from timebeam.schema.bits.arrays import Int64s, Kind
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row

@@ -14,7 +14,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.core.batches import latest_points
-from timebeam.schema.core.point_cells import CellPoints, PointCells, RowKind, joined
+from timebeam.schema.core.decode_point_cells import CellPoints, PointCells, RowKind, joined
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Finding, Severity

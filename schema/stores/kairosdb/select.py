@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.bits.bounded import batched
-from timebeam.schema.core.abilities import SeriesIndex
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import (
@@ -31,6 +30,7 @@ from timebeam.schema.core.selection import (
     Severity,
     UnknownNameError,
 )
+from timebeam.schema.core.series_index import SeriesIndex
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.encode import KINDS, sorted_rows, storable
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec

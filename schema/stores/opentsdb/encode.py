@@ -14,7 +14,7 @@ from timebeam.schema.core.batches import run_starts
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.writing import Encoded, RowFragment
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_keys
 
 _SPAN_MS = SPAN_S * 1000

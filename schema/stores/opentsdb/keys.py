@@ -14,11 +14,11 @@ import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.archive.keys import OPTION as ARCHIVE_OPTION
+from timebeam.schema.archive.archive_keys import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.bits.times import HOUR_S
-from timebeam.schema.core.option import Option, OptionKind, values_of
+from timebeam.schema.core.declared_options import Option, OptionKind, values_of
 from timebeam.schema.core.points import SeriesKey
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names, Overflow
 
@@ -113,7 +113,7 @@ class OpenTsdbOptions:
             )
 
     def head_bytes(self, key: bytes) -> int:
-        """See `timebeam.schema.archive.keys.SeriesHeads`; of the archive: salt and metric UID.
+        """See `timebeam.schema.archive.archive_keys.SeriesHeads`; of the archive: salt and metric UID.
 
         Raises:
           ValueError: the length of the key cannot be that of an archive row.

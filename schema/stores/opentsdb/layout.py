@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from timebeam.schema.archive.archive_keys import parse_key as parse_archive_key
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
-from timebeam.schema.archive.keys import parse_key as parse_archive_key
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RejectedError
@@ -20,7 +20,7 @@ from timebeam.schema.core.batches import join
 from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.removal import DeleteRange, RowDeletion
+from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
 from timebeam.schema.core.selection import (
     DecodedRows,
@@ -30,7 +30,7 @@ from timebeam.schema.core.selection import (
     Selection,
 )
 from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesSpan
-from timebeam.schema.stores.opentsdb import audit, encode, select
+from timebeam.schema.stores.opentsdb import check_data_rows, encode, select
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.archived import OpenTsdbArchive
 from timebeam.schema.stores.opentsdb.columns import (
@@ -49,7 +49,7 @@ from timebeam.schema.stores.opentsdb.keys import (
     OpenTsdbOptions,
 )
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_maps import UidMaps
+from timebeam.schema.stores.opentsdb.uids.repair_uids import UidMaps
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names, Overflow
 
 _CELL_TIME = (
@@ -267,9 +267,9 @@ class OpenTsdb(Archivable):
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         maps = UidMaps(read(self.uid_table))
         yield from maps.findings(self.uid_table, self.options)
-        yield from audit.data_findings(read(self.data_table), maps, self.options)
+        yield from check_data_rows.data_findings(read(self.data_table), maps, self.options)
         if self.options.archive:
-            yield from audit.archive_findings(read(self.archive_view.table), maps, self.options)
+            yield from check_data_rows.archive_findings(read(self.archive_view.table), maps, self.options)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """See `Store.remove`; histograms are points too. Of a row of the archive without its late rows."""

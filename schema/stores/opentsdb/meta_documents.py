@@ -21,10 +21,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from timebeam.schema.bits import java_text
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row, TableSpec
-from timebeam.schema.series.search_series import Listed, SeriesQuery
+from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores.opentsdb.keys import UidPair
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 

@@ -27,13 +27,13 @@ import numpy.typing as npt
 from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
+from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import ColumnRange
 from timebeam.schema.rollup.accumulate import numbers
-from timebeam.schema.rollup.accumulators import Buckets
-from timebeam.schema.rollup.config import RollupInterval
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.rollup.buckets import Buckets
+from timebeam.schema.rollup.rollup_config import RollupInterval
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.keys import SPAN_S
 
 FAMILY = "t"

@@ -15,7 +15,7 @@ from apache_beam.testing import test_stream
 from tests.support.inputs.annotations import A, notes
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core import contract
 from timebeam.schema.core.annotations import Annotation
@@ -27,7 +27,7 @@ from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import elements
-from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 ANNOTATION = {"format": "opentsdb-annotations"}

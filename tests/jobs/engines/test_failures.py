@@ -15,7 +15,7 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.children import start_command
 from tests.support.processes.tracked import Deadly
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
@@ -25,7 +25,7 @@ from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.flow import elements
-from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 

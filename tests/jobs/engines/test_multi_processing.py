@@ -18,14 +18,14 @@ from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.tracked import FOLDER, Tracked
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
 from timebeam.transforms.flow import elements
-from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 

@@ -26,7 +26,7 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.tracked import FOLDER, FREE, WAITING, DeadlyOnce, HeldOnce
 from tests.support.servers.flink_cluster import FlinkCluster
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress, start
 from timebeam.pipelines.local import flink
@@ -36,7 +36,7 @@ from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.flow import elements
-from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 

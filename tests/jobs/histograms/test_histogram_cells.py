@@ -15,7 +15,7 @@ from tests.support.points import BASE_S
 from tests.support.servers.golden_api import normal
 from tests.support.stored import Store
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.endpoints import request_of, respond
+from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row

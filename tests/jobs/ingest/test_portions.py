@@ -34,7 +34,7 @@ from tests.support.workload import Workload, check_equal, run
 from timebeam.pipelines.jobs import run as portions_of_files
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.opentsdb.columns.qualifiers import split_qualifiers
+from timebeam.schema.stores.opentsdb.columns.point_elements import split_qualifiers
 
 PACKINGS = [
     ("opentsdb", "compacted"),
@@ -141,7 +141,7 @@ def test_in_the_order_of_time_no_row_is_read(
     series = [("sys.cpu", (("host", host),)) for host in "abcd"]
     points = [Point(name, BASE_S + 20 * step, step, FIRST_MS) for step in range(360) for name in series]
     path = write_file(tmp_path / "points.json", map(json_line, points))
-    monkeypatch.setattr("timebeam.transforms.ingest.pack.read_rows", None)
+    monkeypatch.setattr("timebeam.transforms.ingest.encode_and_pack.read_rows", None)
     with small_portions(300):
         summary = ingest(
             tmp_path, *store.flags, "--format=opentsdb-json", "--auto_create_metrics", "--input", path

@@ -27,7 +27,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.query.choose_rollups import overlapping
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import changed_hours_table, day_key, hours_note, read_days
-from timebeam.transforms.rollup.hour_leases import LeaseRow, claim, release
+from timebeam.transforms.rollup.row_leases import LeaseRow, claim, release
 
 END = DAY + 24 * HOUR - 1
 FLAGS = ("--aggregator=none", "--downsample=1h-sum")

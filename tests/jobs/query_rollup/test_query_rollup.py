@@ -32,7 +32,7 @@ from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.answer import Result, answer
 from timebeam.schema.query.downsample import Downsampling, Fill
 from timebeam.schema.query.question import Question
-from timebeam.transforms.query.answer_rollups import find_points, find_rolled_up
+from timebeam.transforms.query.read_rollups import find_points, find_rolled_up
 
 HOURS = 54
 START, END = DAY + 5 * HOUR // 2, DAY + 50 * HOUR + 700

@@ -33,7 +33,7 @@ from tests.support.plain.rollup_day import (
 )
 from tests.support.stored import Store
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.transforms.bigtable.mutate import write_all
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.read.table_reader import scan_table
 from timebeam.transforms.rollup import changed_hours
 from timebeam.transforms.rollup.changed_hours import (
@@ -44,7 +44,7 @@ from timebeam.transforms.rollup.changed_hours import (
     clear_hours,
     read_changed_hours,
 )
-from timebeam.transforms.rollup.hour_leases import DEAD_MS
+from timebeam.transforms.rollup.row_leases import DEAD_MS
 
 MARK_BYTES = 7
 """Of the row key of a mark, the longest of its table."""

@@ -33,20 +33,20 @@ from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.rollup.follow import Rounds
 from timebeam.pipelines.rollup.jobs import OpenTsdbRollup
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.removal import deletions
+from timebeam.schema.core.row_deletion import deletions
 from timebeam.schema.core.rows import Deletion
 from timebeam.schema.rollup.day_plan import RollupPart, plan
-from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.ingest.write import hours_written
+from timebeam.transforms.bigtable.write_rows import write_all
+from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.write_packed_rows import hours_written
 from timebeam.transforms.opentsdb import merge_uids as merge_module
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup import changed_hours as touched_module
-from timebeam.transforms.rollup import hour_leases as lease_module
+from timebeam.transforms.rollup import row_leases as lease_module
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter, read_days
-from timebeam.transforms.rollup.hour_leases import DEAD_MS
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
+from timebeam.transforms.rollup.row_leases import DEAD_MS
 
 METRIC, OTHER = b"\0\0\1", b"\0\0\2"
 HOURS = (0, 1, 5, 23)

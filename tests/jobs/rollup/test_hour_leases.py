@@ -11,11 +11,11 @@ import pytest
 from tests.support.fault_proxy import AFTER, COMPARE_AND_SET, Fault, faulty, share
 from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.mutate import write_all
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.read.table_reader import read_rows, scan_table
-from timebeam.transforms.rollup import hour_leases as leases_module
-from timebeam.transforms.rollup.hour_leases import (
+from timebeam.transforms.rollup import row_leases as leases_module
+from timebeam.transforms.rollup.row_leases import (
     DEAD_MS,
     FAMILY,
     Lease,

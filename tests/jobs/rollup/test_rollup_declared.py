@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.plain.rollup_declared import DECLARATION, Place
-from timebeam.transforms.bigtable.table_list import table_names
+from timebeam.transforms.bigtable.existing_tables import table_names
 
 ZONE = "America/Los_Angeles"
 TODAY = datetime.datetime.now(zoneinfo.ZoneInfo(ZONE)).date()

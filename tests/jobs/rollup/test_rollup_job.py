@@ -47,7 +47,7 @@ from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read import chunks
 from timebeam.transforms.read.table_reader import scan_table
-from timebeam.transforms.rollup import encode_tables
+from timebeam.transforms.rollup import rollups_in_tables
 from timebeam.transforms.rollup.rollup_job import rollup_tables
 
 
@@ -127,7 +127,7 @@ def chunks_cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             return []
         return [(row.key, 64) for row in scan_table(target, table)][::2]
 
-    monkeypatch.setattr(encode_tables, "sampled", sampled)
+    monkeypatch.setattr(rollups_in_tables, "sampled", sampled)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 640 if request.param == "by hours" else 100)
 
 

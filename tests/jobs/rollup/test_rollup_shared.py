@@ -17,9 +17,9 @@ from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.transforms.ingest.assign import UidOptions
-from timebeam.transforms.rollup.encode_tables import shared_intervals
+from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.rollup.rollup_job import RollupJob
+from timebeam.transforms.rollup.rollups_in_tables import shared_intervals
 
 GROUPS = [{"metrics": ["*"], "keepTags": ["dc"], "aggregators": ["sum"]}]
 

@@ -18,16 +18,16 @@ from tests.support.data_client import open_table
 from tests.support.plain.rolled import interval
 from tests.support.stored import Store
 from timebeam.schema.core.rows import WHOLE_TABLE
-from timebeam.schema.rollup.config import COMPUTED
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import RollupPart, plan
+from timebeam.schema.rollup.rollup_config import COMPUTED
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.encode_tables import LATER, STANDING, TablesEncoder
 from timebeam.transforms.rollup.rollup_graph import ExistingRange
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
+from timebeam.transforms.rollup.rollups_in_tables import LATER, STANDING, TablesEncoder
 from timebeam.transforms.rollup.stale_cells import ChunkExisting
 
 DAY, HOUR = 1_772_236_800, 3600  # 2026-02-28

@@ -23,7 +23,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter import from_json, letters
-from timebeam.transforms.dead_letters.rejected import REJECTED
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED
 from timebeam.transforms.dead_letters.replay import OpenLetters
 from timebeam.transforms.flow import elements
 

@@ -14,7 +14,7 @@ from tests.support.data_client import open_table
 from tests.support.stored import Store
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.opentsdb.tree_table import tree_table
+from timebeam.transforms.opentsdb.trees.tree_table import tree_table
 from timebeam.transforms.read.table_reader import scan_table
 
 TreeCell = tuple[bytes, bytes, int, bytes]

@@ -18,8 +18,8 @@ from tests.support.commands import ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.servers.running_server import running
 from timebeam.pipelines.options.values import declaration_of, declared_points
-from timebeam.pipelines.serve.app import ServerLimits
 from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 

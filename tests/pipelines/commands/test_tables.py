@@ -39,7 +39,7 @@ def check_sound(bigtable: tuple[str, str], prefix: str) -> None:
 
 
 def create(bigtable: tuple[str, str], prefix: str, *flags: str) -> list[str]:
-    """What the command says of the layout's tables; tests/pipelines/options/test_stored.py has the rest."""
+    """What the command says of the layout's tables; see tests/pipelines/options/test_use_settings.py."""
     ran = timebeam("tables", "create", *flags_of(bigtable, prefix), *flags)
     assert (ran.code, ran.err) == (0, "")
     return [line for line in ran.out.splitlines() if "settings" not in line]

@@ -18,7 +18,7 @@ from timebeam.pipelines.deploy.infrastructure import OWNED, layout_parameters, s
 from timebeam.pipelines.deploy.templates import template_parameters
 from timebeam.pipelines.options.command_line import given_settings
 from timebeam.pipelines.options.parameters import LAYOUT
-from timebeam.pipelines.options.stored import settings_table
+from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.rollup.config_json import parse_config

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.plain.results import BASE, NAN, SPAN_MS, result
 from timebeam.pipelines.output.chart import Chart
-from timebeam.pipelines.output.page import chart_page
+from timebeam.pipelines.output.html_page import chart_page
 from timebeam.schema.core.annotations import Annotation
 
 HOSTILE = '</script><b onclick="x">&amp;<!-- %{x}'

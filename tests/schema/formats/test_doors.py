@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.support.rejections import refused_point
-from timebeam.schema.bits import meter
+from timebeam.schema.bits import memory_limit
 from timebeam.schema.bits.json_text import starts_document
-from timebeam.schema.bits.meter import SERIES_BYTES, TAG_BYTES
+from timebeam.schema.bits.memory_limit import SERIES_BYTES, TAG_BYTES
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Envelope, Rejected
 from timebeam.schema.formats import FORMATS, Message, MessageFormat, message_format
 from timebeam.schema.formats.base import Framing
-from timebeam.transforms.input.cutters import LINE_BYTES
+from timebeam.transforms.input.cut_lines import LINE_BYTES
 
 POISON = b"poison"
 JSON_EXAMPLES = {
@@ -117,7 +117,7 @@ def test_a_line_that_makes_the_reader_fail_is_refused_alone(
 
 def test_each_message_has_its_own_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of a message are refused for which it has no room; no message takes that of another one."""
-    monkeypatch.setattr(meter, "MESSAGE_BYTES", 1 << 20)
+    monkeypatch.setattr(memory_limit, "MESSAGE_BYTES", 1 << 20)
     fields = b",".join(b"f%d=1" % number for number in range(100))
     lines = [b"m%d,h=" % n + b"a" * 1_000 + b" " + fields + b" 1356998400000000000" for n in range(40)]
     messages = [Message(line, number, "topic") for number, line in enumerate(lines)]

@@ -22,7 +22,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 
-from timebeam.schema.bits import meter, wire_fields
+from timebeam.schema.bits import memory_limit, protobuf_columns
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.histograms import Histogram, decode
 from timebeam.schema.core.points import Series
@@ -42,7 +42,7 @@ DEFAULT = {"service.name", "service.namespace", "service.instance.id", "host.nam
 def together(request: pytest.FixtureRequest) -> Iterator[None]:
     """Messages of one level are read together from the second on, and one by one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire_fields, "_TOGETHER", request.param)
+        patch.setattr(protobuf_columns, "_TOGETHER", request.param)
         yield
 
 
@@ -507,7 +507,7 @@ def exponential_histograms(number: int, buckets: int, name: str = "sizes") -> Ex
 
 def test_histograms_that_become_too_many_points_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte of a message is a bucket, which is a point."""
-    monkeypatch.setattr(meter, "MESSAGE_BYTES", 200_000)
+    monkeypatch.setattr(memory_limit, "MESSAGE_BYTES", 200_000)
     small, large = exponential_histograms(2, 30), exponential_histograms(20, 100)
     assert len(parse(small).batch) == 2 * (30 + 2)
     parsed = parse(large)

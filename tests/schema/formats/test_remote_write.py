@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from tests.support.inputs.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
 from tests.support.inputs.prometheus_proto import message as proto
 from tests.support.rejections import refused_point
-from timebeam.schema.bits import wire_fields
+from timebeam.schema.bits import protobuf_columns
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.compression import snappy as unpack_snappy
+from timebeam.schema.bits.protobuf_columns import Fields
 from timebeam.schema.bits.reasons import Reason
-from timebeam.schema.bits.wire_fields import Fields
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Envelope, Stage
 from timebeam.schema.formats import Framing, Message, whole_format
@@ -51,7 +51,7 @@ PACKINGS = {
 def together(request: pytest.FixtureRequest) -> Iterator[None]:
     """Messages of one level are read together from the second on, and one by one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire_fields, "_TOGETHER", request.param)
+        patch.setattr(protobuf_columns, "_TOGETHER", request.param)
         yield
 
 

@@ -11,7 +11,7 @@ from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.batches import join, latest_points
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.query.downsample import Downsampling, QueryRange, downsample
-from timebeam.schema.query.partials import NUMBERS, Intervals
+from timebeam.schema.query.merge_intervals import NUMBERS, Intervals
 
 SERIES = [Series.of("m", {"host": host}) for host in "abc"]
 VALUES = st.one_of(st.integers(-(2**40), 2**40), st.floats(-1e9, 1e9), st.just(math.nan), st.just("text"))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from timebeam.schema.query.choose_rollups import SourceSpan, choose, gaps, is_covered, merged_spans
 from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.partials import NUMBERS, Partials, joined, of_points
+from timebeam.schema.query.merge_intervals import NUMBERS, Partials, joined, of_points
 from timebeam.schema.query.question import Question
-from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupInterval
 from timebeam.schema.rollup.day_plan import RowSpan
+from timebeam.schema.rollup.rollup_config import PreAggregate, RollupConfig, RollupInterval
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 DAY = 1_709_078_400_000  # 2024-02-28

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.schema.rollup.plain_rollup import Point
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, EncodedRollups
 
 BASE_MS = 1_356_998_400_000

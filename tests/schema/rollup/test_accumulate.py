@@ -14,8 +14,8 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.rollup.accumulate import accumulate, aggregatable, numbers
-from timebeam.schema.rollup.accumulators import Buckets, Grouping, empty, merge
-from timebeam.schema.rollup.config import COMPUTED
+from timebeam.schema.rollup.buckets import Buckets, Grouping, empty, merge
+from timebeam.schema.rollup.rollup_config import COMPUTED
 
 
 def content(buckets: Buckets) -> dict[tuple[Series, int], dict[str, Number]]:

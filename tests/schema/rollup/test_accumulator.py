@@ -12,7 +12,7 @@ from tests.schema.rollup.rollup_points import BASE_MS, POINTS, SERIES, batch_of
 from tests.support.plain.bucket_columns import columns
 from timebeam.schema.rollup import accumulate as module
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator, accumulate
-from timebeam.schema.rollup.accumulators import Buckets, Grouping, merge
+from timebeam.schema.rollup.buckets import Buckets, Grouping, merge
 
 LENGTHS = st.lists(st.sampled_from([1, 7, 10, 30, 45, 60, 3600]), min_size=1, max_size=4)
 

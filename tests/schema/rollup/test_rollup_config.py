@@ -13,9 +13,9 @@ import pytest
 from tests.schema.rollup.rollup_cases import rollup_cases
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.points import Series
-from timebeam.schema.rollup.config import PreAggregate, RollupConfig, RollupConfigError
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import RowSpan
+from timebeam.schema.rollup.rollup_config import PreAggregate, RollupConfig, RollupConfigError
 
 GOOD: dict[str, Any] = {
     "aggregationIds": {"sum": 0, "COUNT": 1, "min": 2, "max": 3},

@@ -17,10 +17,10 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.rollup.accumulate import Accumulator
-from timebeam.schema.rollup.accumulators import Grouping
-from timebeam.schema.rollup.config import OF_GROUP
+from timebeam.schema.rollup.buckets import Grouping
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import plan
+from timebeam.schema.rollup.rollup_config import OF_GROUP
 from timebeam.schema.stores.opentsdb.keys import parse_key, row_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.rollup_tables import Form, decode_rollups, encode_points, encode_rollups

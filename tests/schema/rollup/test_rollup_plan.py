@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.schema.rollup.plain_rollup import plain_base
 from tests.support.budget import examples
 from timebeam.schema.bits.times import day_range, last_complete_day
-from timebeam.schema.rollup.config import RollupConfig
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import IntervalPlan, RowSpan, plan
+from timebeam.schema.rollup.rollup_config import RollupConfig
 
 DAY_MS = 86_400_000
 SPANS = st.sampled_from(["1h", "2h", "6h", "10h", "1d", "1n", "1y"]).map(RowSpan.parse)

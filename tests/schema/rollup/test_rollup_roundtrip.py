@@ -17,8 +17,8 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.rollup.accumulate import accumulate
-from timebeam.schema.rollup.config import RollupInterval
 from timebeam.schema.rollup.day_plan import RowSpan
+from timebeam.schema.rollup.rollup_config import RollupInterval
 from timebeam.schema.stores.opentsdb.rollup_tables import (
     Form,
     decode_rollups,

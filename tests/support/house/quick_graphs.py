@@ -27,7 +27,7 @@ from apache_beam.typehints import decorators, trivial_inference
 from apache_beam.utils import interactive_utils
 
 from tests.support.processes.children import SHORT_LEASE_SECONDS
-from timebeam.transforms.care import leases
+from timebeam.transforms.care import range_leases
 
 _MOST_INFERENCES, _MOST_VIEWS = 500, 200
 
@@ -58,7 +58,7 @@ def quick_graphs() -> Iterator[None]:
         patch.setattr(
             PipelineOptions, "_visible_option_list", lambda self: sorted(vars(self._visible_options))
         )
-        patch.setattr(leases, "LEASE_SECONDS", SHORT_LEASE_SECONDS)
+        patch.setattr(range_leases, "LEASE_SECONDS", SHORT_LEASE_SECONDS)
         patch.setattr(PipelineOptions, "view_as", _shared_views(_parsed_once(PipelineOptions.view_as)))
         yield
 

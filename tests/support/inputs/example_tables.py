@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.commands import Ingested, ingest, timebeam
 from timebeam.pipelines.options.parameters import DECLARED
-from timebeam.schema.stores.declared.language.loader import load
-from timebeam.schema.stores.declared.model import Declaration
+from timebeam.schema.stores.declared.declaration import Declaration
+from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.schema.stores.declared.read_records import decode
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import scan_table

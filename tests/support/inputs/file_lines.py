@@ -16,7 +16,7 @@ import zstandard
 from timebeam.schema.bits import compression
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
-from timebeam.transforms.input import cutters, files
+from timebeam.transforms.input import cut_lines, files
 from timebeam.transforms.input.files import match
 
 Lines = list[tuple[int, bytes]]
@@ -28,7 +28,7 @@ def sizes(block: int, line: int, blocks_a_span: int = 1, slice_: int = 4096) -> 
     """Small blocks, lines, parts and slices of compressed bytes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK_BYTES", block)
-        patch.setattr(cutters, "LINE_BYTES", line)
+        patch.setattr(cut_lines, "LINE_BYTES", line)
         patch.setattr(files, "_BLOCKS_A_SPAN", blocks_a_span)
         patch.setattr(compression, "_SLICE", slice_)
         patch.setattr(compression, "_ZSTD_SLICE", slice_)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from timebeam.pipelines.jobs import run
-from timebeam.transforms.input import cutters, files, parse
+from timebeam.transforms.input import cut_lines, files, parse
 
 POINTS, JOINED_POINTS, BLOCK_BYTES = 100, 40, 2000
 _REST = contextlib.ExitStack()
@@ -21,7 +21,7 @@ def small_portions(points: int = POINTS) -> Iterator[None]:
         patch.setattr(run, "PORTION_POINTS", points)
         patch.setattr(files, "BLOCK_BYTES", BLOCK_BYTES)
         patch.setattr(parse, "JOINED_POINTS", JOINED_POINTS)
-        patch.setattr(cutters, "LINE_BYTES", BLOCK_BYTES)
+        patch.setattr(cut_lines, "LINE_BYTES", BLOCK_BYTES)
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from timebeam.schema.core.points import Series
-from timebeam.schema.rollup.accumulators import Buckets
+from timebeam.schema.rollup.buckets import Buckets
 
 
 def columns(buckets: Buckets) -> dict[tuple[Series, int], tuple[object, ...]]:

@@ -74,9 +74,9 @@ def _run(
     for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
         os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT), stream.fileno())
     from timebeam.pipelines import cli
-    from timebeam.transforms.care import leases
+    from timebeam.transforms.care import range_leases
 
-    leases.LEASE_SECONDS = SHORT_LEASE_SECONDS
+    range_leases.LEASE_SECONDS = SHORT_LEASE_SECONDS
     if before is not None:
         before()
 

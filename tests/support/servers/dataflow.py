@@ -22,7 +22,7 @@ from apache_beam import coders
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
-from timebeam.pipelines.deploy.jobs import main
+from timebeam.pipelines.deploy.deployed_jobs import main
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGE = "europe-west1-docker.pkg.dev/my-project/timebeam/timebeam-test:1"

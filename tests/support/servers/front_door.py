@@ -10,7 +10,7 @@ import httpx
 
 from tests.support.pubsub_server import TOPIC, PubSubServer
 from tests.support.servers.running_server import running
-from timebeam.pipelines.serve.app import ServerLimits
+from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.front_door import FrontDoor, WriteLimits
 from timebeam.pipelines.serve.writes.publisher import Publisher

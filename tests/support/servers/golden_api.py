@@ -13,8 +13,8 @@ from tests.golden.cases import HERE
 from tests.support.commands import ingest
 from tests.support.points import FIRST_MS
 from tests.support.stored import Store
-from timebeam.pipelines.serve.endpoints import request_of
-from timebeam.schema.stores.opentsdb.http.request import Request
+from timebeam.pipelines.serve.route_requests import request_of
+from timebeam.schema.stores.opentsdb.http.api_request import Request
 
 FILE: dict[str, Any] = json.loads((HERE / "api.json").read_text("utf-8"))
 SALTED: dict[str, Any] = json.loads((HERE / "api_salt.json").read_text("utf-8"))

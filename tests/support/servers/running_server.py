@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import httpx
 import uvicorn
 
-from timebeam.pipelines.serve.app import ServerLimits, application
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.connections import TimedProtocol
+from timebeam.pipelines.serve.web_application import ServerLimits, application
 from timebeam.pipelines.serve.writes.front_door import FrontDoor
 
 _SECONDS = 60

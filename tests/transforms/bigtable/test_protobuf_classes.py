@@ -11,7 +11,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.bigtable_admin_v2 import types as admin_types
 from google.cloud.bigtable_v2 import types
 
-from timebeam.transforms.bigtable import chunk_rows, table_list, target
+from timebeam.transforms.bigtable import chunk_rows, existing_tables, target
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API, message_classes
 
 NAMED_OTHERWISE: dict[str, Any] = {
@@ -36,8 +36,8 @@ def test_fields_are_those_of_googles_messages(name: str) -> None:
 
 
 def test_messages_of_tables_are_read_by_googles_classes() -> None:
-    classes = message_classes(table_list._PROTO)
-    request = classes["GetTableRequest"](name="t", view=table_list._SCHEMA_VIEW)
+    classes = message_classes(existing_tables._PROTO)
+    request = classes["GetTableRequest"](name="t", view=existing_tables._SCHEMA_VIEW)
     read = admin_types.GetTableRequest.deserialize(request.SerializeToString())
     assert (read.name, read.view) == ("t", admin_types.Table.View.SCHEMA_VIEW)
     table = admin_types.Table(name="t", column_families={"f": admin_types.ColumnFamily()})

@@ -34,7 +34,7 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.transforms.bigtable import read_stream, retry
 from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError, RowMerger
-from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import read_rows as rows_of_keys
 from timebeam.transforms.read.table_reader import scan_columns, scan_rows, scan_table

@@ -6,9 +6,9 @@ import pytest
 
 from timebeam.schema.core.rows import MUTATIONS, Cell, Deletion, EncodedRow, Row
 from timebeam.schema.stores.opentsdb.keys import MOST_VALUES, key_pattern
-from timebeam.transforms.bigtable import mutate
+from timebeam.transforms.bigtable import write_rows
+from timebeam.transforms.bigtable.read_ranges import _key_requests, _requests, row_filter
 from timebeam.transforms.bigtable.read_stream import ReadRequest, _request
-from timebeam.transforms.bigtable.reader import _key_requests, _requests, row_filter
 from timebeam.transforms.bigtable.target import Target
 
 REQUEST_BYTES, FILTER_BYTES = 512 << 10, 20 << 10
@@ -36,7 +36,7 @@ def test_sizes_of_requests(count: int, length: int) -> None:
 def test_requests_have_at_most_so_many_cells_and_rows() -> None:
     large = Row("t", b"large", [Cell("f", b"%d" % number, 0, b"") for number in range(2 * MUTATIONS + 5)])
     small = [Row("t", b"%d" % number, [Cell("f", b"", 0, b"")]) for number in range(12_000)]
-    found = list(mutate.requests([*small[:10], large, *small[10:]]))
+    found = list(write_rows.requests([*small[:10], large, *small[10:]]))
     assert max(sum(len(row.cells) for row in some) for some in found) == MUTATIONS
     assert max(len(some) for some in found) == 10_000
     assert sorted((row.key, cell) for some in found for row in some for cell in row.cells) == sorted(
@@ -47,4 +47,4 @@ def test_requests_have_at_most_so_many_cells_and_rows() -> None:
 def test_deletions_and_encoded_rows_count_as_mutations() -> None:
     deleted = Row("t", b"a", (), [Deletion("f", b"%d" % number) for number in range(MUTATIONS - 1)])
     encoded = EncodedRow("t", b"b", b"", 2)
-    assert list(mutate.requests([deleted, encoded, encoded])) == [[deleted], [encoded, encoded]]
+    assert list(write_rows.requests([deleted, encoded, encoded])) == [[deleted], [encoded, encoded]]

@@ -13,7 +13,7 @@ from timebeam.schema.core.selection import Scan
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.reader import (
+from timebeam.transforms.bigtable.read_ranges import (
     ascend,
     cuts_within,
     ranges_between,
@@ -21,7 +21,7 @@ from timebeam.transforms.bigtable.reader import (
     split_keys,
 )
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.write import write_batch
+from timebeam.transforms.ingest.write_packed_rows import write_batch
 from timebeam.transforms.read.table_reader import RangeReader, TableReader, scan_within
 
 KEYS = st.lists(st.binary(min_size=1, max_size=3), max_size=8, unique=True).map(sorted)

@@ -14,7 +14,7 @@ import pytest
 from tests.support.servers.rows_server import RESPONSE, RowsServer, one_cell, serving
 from timebeam.schema.core.selection import Scan
 from timebeam.transforms.bigtable import read_stream
-from timebeam.transforms.bigtable.reader import scan_keys
+from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import ParallelReader

@@ -30,10 +30,10 @@ from timebeam.pipelines.jobs import run as jobs_run
 from timebeam.pipelines.store import delete
 from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.core.writing import Name
-from timebeam.schema.stores.declared.language import loader
+from timebeam.schema.stores.declared.language import load_declaration
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.care import removals
+from timebeam.transforms.care import delete_from_tables
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 
 
@@ -56,8 +56,8 @@ def test_a_dry_run_says_how_to_delete() -> None:
     summary = delete.DeleteSummary(
         seconds=1.0,
         dry_run=True,
-        by_rule={("", "tsdb"): removals.DeleteFigures(2, 3, 4, 50)},
-        tally=removals.DeleteTally(0, 0, 0, 0),
+        by_rule={("", "tsdb"): delete_from_tables.DeleteFigures(2, 3, 4, 50)},
+        tally=delete_from_tables.DeleteTally(0, 0, 0, 0),
         token="1-2-3",
     )
     lines = [" ".join(line.split()) for line in summary.to_text().splitlines()]
@@ -66,12 +66,12 @@ def test_a_dry_run_says_how_to_delete() -> None:
 
 
 def test_figures_are_below_each_other_beside_rules() -> None:
-    rule, figures = "sys.*: 30 days, rollups 400 days", removals.DeleteFigures(2, 3, 4, 50)
+    rule, figures = "sys.*: 30 days, rollups 400 days", delete_from_tables.DeleteFigures(2, 3, 4, 50)
     summary = delete.DeleteSummary(
         seconds=1.0,
         dry_run=False,
         by_rule={(rule, "tsdb"): figures},
-        tally=removals.DeleteTally(0, 0, 0, 0),
+        tally=delete_from_tables.DeleteTally(0, 0, 0, 0),
         token="",
     )
     first = f"{rule}, deleted from tsdb "
@@ -495,7 +495,7 @@ def test_index_rows_of_all_metrics_are_in_the_figures(
 
 def declared_points(target: Target, prefix: str, file: Path) -> Content:
     """All points of the tables that a file declares."""
-    layout = DeclaredTables(loader.load(file.read_text(), file.name).with_prefix(prefix))
+    layout = DeclaredTables(load_declaration.load(file.read_text(), file.name).with_prefix(prefix))
     content: Content = {}
     for selected in layout.select(Selection(None, {}, 0, 1 << 42), TableReader(target)):
         assert isinstance(selected, Selected)
@@ -580,7 +580,7 @@ def test_killed_ten_times(store: AnyStore, tmp_path: Path, emulator: str) -> Non
 def small_batches() -> None:
     """In a process to be killed: many requests."""
     settle_at_once()
-    removals._MUTATIONS_AT_ONCE = 3
+    delete_from_tables._MUTATIONS_AT_ONCE = 3
 
 
 @pytest.mark.parametrize("place", ["/proc/nope/x", "nope://bucket/x"])

@@ -27,7 +27,7 @@ from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.trees.tree_cells import LEAF
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.opentsdb.rekeyed_rows import ComparedRows, compare_translated
+from timebeam.transforms.opentsdb.copy_to_other_uids import ComparedRows, compare_translated
 from timebeam.transforms.read.table_reader import scan_table
 
 DAY = 1_767_225_600  # 2026-01-01

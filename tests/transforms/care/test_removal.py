@@ -27,7 +27,7 @@ from tests.support.inputs.opentsdb_columns import (
     rows,
     versions,
 )
-from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
+from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_annotations
 from timebeam.schema.stores.opentsdb.columns.decode_row import Winner

@@ -24,24 +24,24 @@ from tests.support.fault_proxy import AFTER, BEFORE
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
-from timebeam.pipelines.options.stored import settings_table
+from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.schema.archive import archive_rows
-from timebeam.schema.archive.keys import BLOCK_S, parse_key
+from timebeam.schema.archive.archive_keys import BLOCK_S, parse_key
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import WHOLE_TABLE, Deletion, Row
 from timebeam.schema.core.selection import Selection
 from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.query.question import NONE, Question
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.care import archive_hours, closed_rows
+from timebeam.transforms.bigtable.write_rows import write_all
+from timebeam.transforms.care import archive_hours, rows_to_archive
 from timebeam.transforms.care import delete_points as delete_module
 from timebeam.transforms.care.archive_hours import ArchiveTally, VerifyError, archive_metric
-from timebeam.transforms.care.closed_rows import ArchiveJob
+from timebeam.transforms.care.delete_from_tables import ArchiveDeletions, PendingRemovals
 from timebeam.transforms.care.delete_log import interrupted_logs
 from timebeam.transforms.care.delete_points import DeleteChunk, DeleteJob, DeleteTask
-from timebeam.transforms.care.leases import Leases
-from timebeam.transforms.care.removals import ArchiveDeletions, PendingRemovals
+from timebeam.transforms.care.range_leases import Leases
+from timebeam.transforms.care.rows_to_archive import ArchiveJob
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.table_reader import TableReader, scan_table
@@ -232,7 +232,7 @@ def test_archive_rows_of_few_series_are_in_memory_together(
 
     put(store, {series("c"): gauge(START_S + 29 * DAY_S, 300, 100)})
     monkeypatch.setattr(archive_hours, "read_rows", noted)
-    monkeypatch.setattr(closed_rows, "SERIES_AT_ONCE", 1)
+    monkeypatch.setattr(rows_to_archive, "SERIES_AT_ONCE", 1)
     seal(store, delete_source=True)
     assert (most, store.rows()) == (1, [])
 
@@ -298,7 +298,7 @@ def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_sealed(
     elif why == "later":
         changes = {"end_s": START_S + 3600}
     else:
-        monkeypatch.setattr(closed_rows, "BUFFER_BYTES", 1)
+        monkeypatch.setattr(rows_to_archive, "BUFFER_BYTES", 1)
 
     def stored() -> Points:
         [found], _, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
@@ -911,9 +911,9 @@ def test_every_random_history_reads_as_its_model(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(closed_rows, "BUFFER_BYTES", 1)
+        monkeypatch.setattr(rows_to_archive, "BUFFER_BYTES", 1)
     elif seed % 3:
-        monkeypatch.setattr(closed_rows, "SERIES_AT_ONCE", 1)
+        monkeypatch.setattr(rows_to_archive, "SERIES_AT_ONCE", 1)
     _History(store, seed, monkeypatch).run(12)
 
 

@@ -16,9 +16,9 @@ from tests.support.any_store import AnyStore
 from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
 from timebeam.pipelines.commands import COMMANDS, find_command
-from timebeam.pipelines.options.stored import settings_table
+from timebeam.pipelines.options.use_settings import settings_table
+from timebeam.schema.archive.archive_keys import BLOCK_S
 from timebeam.schema.archive.archive_rows import decode_archive_rows
-from timebeam.schema.archive.keys import BLOCK_S
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected
@@ -26,11 +26,11 @@ from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Deletion, KeyRange, Row
 from timebeam.schema.core.selection import Selected
 from timebeam.schema.core.writing import Name, Packing
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.bigtable.mutate import write_all
-from timebeam.transforms.bigtable.reader import ranges_between
+from timebeam.transforms.bigtable.read_ranges import ranges_between
+from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.care.archive_hours import archive_metric
-from timebeam.transforms.care.closed_rows import ArchiveJob
-from timebeam.transforms.care.leases import Leases
+from timebeam.transforms.care.range_leases import Leases
+from timebeam.transforms.care.rows_to_archive import ArchiveJob
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.read.table_reader import TableReader, scan_table, within
 from timebeam.transforms.rollup.changed_hours import changed_hours_table, read_changed_hours

@@ -27,7 +27,7 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters import replay
 from timebeam.transforms.dead_letters.letter import from_json, letters
-from timebeam.transforms.dead_letters.rejected import REJECTED
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, _OpenFn, _ReadFn
 from timebeam.transforms.read.table_reader import scan_table
 

@@ -20,12 +20,12 @@ from timebeam.schema.core.writing import Encoded, Packing, RowFragment
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.transforms.bigtable.mutate import split_row
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
-from timebeam.transforms.dead_letters import rejected as limits
-from timebeam.transforms.dead_letters.rejected import REJECTED, over_limit
-from timebeam.transforms.ingest import pack
-from timebeam.transforms.ingest.pack import PackFn
+from timebeam.transforms.bigtable.write_rows import split_row
+from timebeam.transforms.dead_letters import rejected_rows as limits
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED, over_limit
+from timebeam.transforms.ingest import encode_and_pack
+from timebeam.transforms.ingest.encode_and_pack import PackFn
 
 Group = tuple[tuple[str, bytes], list[bytes]]
 """((table, row key), fragments)."""
@@ -147,7 +147,7 @@ def test_a_row_of_points_over_a_limit_is_refused_and_the_others_are_written(layo
 
 
 def test_a_row_of_more_points_than_a_request_takes_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack, "MUTATIONS", 200)
+    monkeypatch.setattr(encode_and_pack, "MUTATIONS", 200)
     layout = KairosDb()
     groups = point_groups(layout, [b"a"])
     rows, _ = packed_points(layout, groups)

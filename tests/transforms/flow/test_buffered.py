@@ -13,7 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.bits.bounded import batched
+from timebeam.schema.bits.lru_cache import batched
 from timebeam.transforms.flow.buffered import BufferedDoFn
 
 

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from timebeam.pipelines.ingest.points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.core.contract import Store
@@ -19,9 +19,9 @@ from timebeam.schema.formats import Message
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected import REJECTED, rejecting
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
 from timebeam.transforms.flow.elements import ELEMENTS
-from timebeam.transforms.ingest.assign import UidOptions
+from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.parse import ANNOTATIONS
 
 BESIDE = {"Annotations", "UidSnapshot"}

@@ -14,7 +14,7 @@ from timebeam.schema.bits.protobuf import encoded_varint
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Framing, Message
-from timebeam.transforms.input.cutters import DelimitedCutter
+from timebeam.transforms.input.cut_lines import DelimitedCutter
 from timebeam.transforms.input.files import blocks, match, spans
 
 

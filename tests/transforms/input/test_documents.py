@@ -14,7 +14,7 @@ from timebeam.schema.bits import compression
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import FORMATS, Message, message_format
-from timebeam.transforms.input import cutters, files, json_cutter
+from timebeam.transforms.input import cut_json, cut_lines, files
 from timebeam.transforms.input.files import blocks, match, spans
 
 T = 1_356_998_400
@@ -57,10 +57,10 @@ def scale(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     for module, name in (
         (files, "BLOCK_BYTES"),
         (files, "LARGEST"),
-        (json_cutter, "LARGEST"),
-        (json_cutter, "RECORD_BYTES"),
-        (json_cutter, "_STEP"),
-        (cutters, "LINE_BYTES"),
+        (cut_json, "LARGEST"),
+        (cut_json, "RECORD_BYTES"),
+        (cut_json, "_STEP"),
+        (cut_lines, "LINE_BYTES"),
         (compression, "_CHUNK"),
         (compression, "_SLICE"),
     ):

@@ -20,7 +20,7 @@ ROOM = 512 * MIB
 PROLOGUE = f"""
 import bz2, gzip, json, re, resource, sys, zlib
 import zstandard
-import timebeam.transforms.input.messages, timebeam.transforms.ingest.store_records
+import timebeam.transforms.input.messages, timebeam.transforms.ingest.declared_rows
 from timebeam.schema.formats import FORMATS, Framing, Message, message_format
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope, Rejected

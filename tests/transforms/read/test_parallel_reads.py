@@ -25,8 +25,8 @@ from timebeam.schema.core.rows import KeyRange, Row
 from timebeam.schema.core.selection import Scan, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling, QueryRange, downsample
+from timebeam.schema.query.merge_intervals import Intervals
 from timebeam.schema.query.numbers import to_floats
-from timebeam.schema.query.partials import Intervals
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.query.read_points import find_series

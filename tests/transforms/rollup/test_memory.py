@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import numpy as np
-from timebeam.transforms.rollup.chunk_points import give_back_memory
+from timebeam.transforms.rollup.read_chunk import give_back_memory
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096

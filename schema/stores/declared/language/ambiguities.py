@@ -29,13 +29,13 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import DAY_MS, bucket_starts, sample_starts
 from timebeam.schema.stores.declared.columns import Column, TimeQualifier
+from timebeam.schema.stores.declared.declaration import CellTime, TableLayout
 from timebeam.schema.stores.declared.language.explain_layout import example_record
-from timebeam.schema.stores.declared.model import CellTime, TableLayout
 from timebeam.schema.stores.declared.parts.digest_parts import SAFE_BITS
 from timebeam.schema.stores.declared.parts.key_part import Told
 from timebeam.schema.stores.declared.parts.time_part import from_ms, one_from_ms, one_to_ms, to_ms
+from timebeam.schema.stores.declared.read_section import Path
 from timebeam.schema.stores.declared.records import RecordBatch
-from timebeam.schema.stores.declared.sections import Path
 from timebeam.schema.stores.declared.write_records import layout_rows
 
 _TRIED = 3000

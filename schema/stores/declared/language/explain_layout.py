@@ -21,8 +21,8 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_MS, floor_to
 from timebeam.schema.core.rows import ROW_BYTES_ADVISED, Row
 from timebeam.schema.stores.declared import keys
-from timebeam.schema.stores.declared.language.checks import derived, key_bytes, row_bytes, served
-from timebeam.schema.stores.declared.model import DayTables, Declaration, DeclaredRollup, TableLayout
+from timebeam.schema.stores.declared.declaration import DayTables, Declaration, DeclaredRollup, TableLayout
+from timebeam.schema.stores.declared.language.check_declaration import derived, key_bytes, row_bytes, served
 from timebeam.schema.stores.declared.parts.time_part import one_from_ms
 from timebeam.schema.stores.declared.records import RecordBatch
 from timebeam.schema.stores.declared.write_records import layout_rows

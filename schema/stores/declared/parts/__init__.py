@@ -8,7 +8,7 @@ from typing import Any
 from timebeam.schema.stores.declared.parts.digest_parts import Hash, Salt, Suffix
 from timebeam.schema.stores.declared.parts.key_part import Const, Field, KeyFields, KeyPart
 from timebeam.schema.stores.declared.parts.time_part import Time
-from timebeam.schema.stores.declared.sections import Location
+from timebeam.schema.stores.declared.read_section import Location
 
 KINDS: Sequence[type[KeyPart]] = (Const, Field, Time, Salt, Suffix, Hash)
 """All kinds; a section is of the first whose `kind` is one of its options."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.stores.declared.parts.key_part import Field, KeyFields, KeyPart, Renderer, Told
 from timebeam.schema.stores.declared.parts.time_part import Time, to_ms
-from timebeam.schema.stores.declared.sections import Count, Location, Number, Options, read
+from timebeam.schema.stores.declared.read_section import Count, Location, Number, Options, read
 
 SAFE_BITS = 80
 """Of a hash that tells what is hashed: of 10^9 records two share it with a probability of less than 10^-6."""

@@ -20,8 +20,8 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import Span
+from timebeam.schema.stores.declared.read_section import Count, Location, Options, read
 from timebeam.schema.stores.declared.records import RecordBatch
-from timebeam.schema.stores.declared.sections import Count, Location, Options, read
 
 
 class Told(enum.IntEnum):

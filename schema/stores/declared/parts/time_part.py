@@ -19,7 +19,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import DAY_MS, UTC, Span, bucket_starts, first_time, span_of, zone_of
 from timebeam.schema.stores.declared.parts import time_texts
 from timebeam.schema.stores.declared.parts.key_part import KeyFields, KeyPart, Renderer, Told
-from timebeam.schema.stores.declared.sections import Count, Location, Options, read
+from timebeam.schema.stores.declared.read_section import Count, Location, Options, read
 
 UNIT_PER_MS = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1)}
 """How many of a unit are in how many milliseconds: (units, milliseconds)."""

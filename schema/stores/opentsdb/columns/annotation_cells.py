@@ -24,7 +24,7 @@ from timebeam.schema.core.annotations import (
     as_ms,
     parse_stored,
 )
-from timebeam.schema.core.removal import DeleteRange, RowDeletion, remove_cells
+from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.schema.stores.opentsdb import keys

@@ -24,8 +24,8 @@ from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
-from timebeam.schema.stores.opentsdb.columns.qualifiers import NONE, Elements, concatenate
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
+from timebeam.schema.stores.opentsdb.columns.point_elements import NONE, Elements, concatenate
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import APPEND
 
 _FLOAT32 = el.FLOAT_FLAG | 3

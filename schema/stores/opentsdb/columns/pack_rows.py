@@ -13,7 +13,7 @@ from timebeam.schema.core import cell_fragments
 from timebeam.schema.core.cell_fragments import HIGH, CellColumns, SlotPoints, Strings
 from timebeam.schema.core.rows import QUALIFIER_BYTES, Cell
 from timebeam.schema.core.writing import Packing
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import HISTOGRAM
 
 FAMILY = "t"

@@ -21,7 +21,7 @@ from timebeam.schema.bits.times import DAY_MS, HOUR_MS, LATEST_MS
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed, Values, numbers, to_floats
-from timebeam.schema.stores.opentsdb.http.request import ApiError
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 
 MOST_ARGUMENTS = 256
 """Queries in the expressions of a request, those that come again too."""

@@ -18,7 +18,7 @@ from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.points import Series
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import RateOptions, to_floats
-from timebeam.schema.stores.opentsdb.http.request import ApiError
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery
 
 POINT_BYTES = 250

@@ -40,7 +40,7 @@ from timebeam.schema.bits.times import LATEST_MS
 from timebeam.schema.core.points import Series
 from timebeam.schema.query.numbers import Values, to_floats
 from timebeam.schema.query.question import MOST_PATTERN
-from timebeam.schema.stores.opentsdb.http.request import ApiError
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.ts_query import check_filters
 
 NAME, ROLLUP = "__name__", "__rollup__"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from timebeam.schema.bits.bounded import LruCache
+from timebeam.schema.bits.lru_cache import LruCache
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import (

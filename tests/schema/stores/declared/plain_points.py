@@ -19,7 +19,7 @@ from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.selection import Finding, Selected, Selection
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.declared.language.loader import load
+from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.declared.records import read_json
 from timebeam.schema.stores.declared.write_records import rows

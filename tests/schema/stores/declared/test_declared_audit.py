@@ -13,7 +13,7 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Severity
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.audit_records import audit_rows
-from timebeam.schema.stores.declared.language.loader import load
+from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.declared.records import read_json
 from timebeam.schema.stores.declared.write_records import rows

@@ -13,7 +13,7 @@ from timebeam.schema.stores.declared.language.explain_layout import (
     explain,
     heat,
 )
-from timebeam.schema.stores.declared.language.loader import load
+from timebeam.schema.stores.declared.language.load_declaration import load
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples/tables"
 

@@ -11,9 +11,9 @@ import pytest
 
 from timebeam.schema.core.rows import Row, TableSpec
 from timebeam.schema.formats import Message
+from timebeam.schema.stores.declared.declaration import Declaration, TableLayout
 from timebeam.schema.stores.declared.filled_tables import day_piece, is_expired, is_of_day, table_of
-from timebeam.schema.stores.declared.language.loader import load
-from timebeam.schema.stores.declared.model import Declaration, TableLayout
+from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.schema.stores.declared.records import read_json
 from timebeam.schema.stores.declared.write_records import rows
 

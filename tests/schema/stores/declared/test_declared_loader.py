@@ -12,8 +12,8 @@ import pytest
 
 from timebeam.schema.bits.times import Span, span_of
 from timebeam.schema.stores.declared import filled_tables
-from timebeam.schema.stores.declared.language.loader import DeclarationError, load
-from timebeam.schema.stores.declared.sections import dotted
+from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load
+from timebeam.schema.stores.declared.read_section import dotted
 
 SOUND = """\
 # a comment

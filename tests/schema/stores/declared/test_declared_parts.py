@@ -15,14 +15,14 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.declared import parts
 from timebeam.schema.stores.declared.audit_records import audit_rows
+from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.schema.stores.declared.keys import ranges
 from timebeam.schema.stores.declared.language.explain_layout import explain
-from timebeam.schema.stores.declared.language.loader import DeclarationError, load
-from timebeam.schema.stores.declared.model import Declaration
+from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load
 from timebeam.schema.stores.declared.parts.key_part import KeyFields, KeyPart, Renderer, Told
 from timebeam.schema.stores.declared.read_records import decode
+from timebeam.schema.stores.declared.read_section import Location, Options, read
 from timebeam.schema.stores.declared.records import read_json
-from timebeam.schema.stores.declared.sections import Location, Options, read
 from timebeam.schema.stores.declared.write_records import rows
 
 DECLARED = """\

@@ -22,7 +22,7 @@ from plain_points import (
 
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, Severity, UnknownNameError
-from timebeam.schema.stores.declared.language.loader import DeclarationError, load
+from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load
 
 
 @pytest.mark.parametrize("name", PATTERNS)

@@ -34,9 +34,9 @@ from random_tables import (
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.audit_records import audit_rows
+from timebeam.schema.stores.declared.declaration import TableLayout
 from timebeam.schema.stores.declared.language.ambiguities import Ambiguity, ambiguities
-from timebeam.schema.stores.declared.language.loader import DeclarationError, load
-from timebeam.schema.stores.declared.model import TableLayout
+from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load
 from timebeam.schema.stores.declared.read_records import decode
 from timebeam.schema.stores.declared.records import read_json
 from timebeam.schema.stores.declared.write_records import layout_rows

@@ -13,9 +13,9 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats import Message
+from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.schema.stores.declared.keys import ranges
-from timebeam.schema.stores.declared.language.loader import DeclarationError, load
-from timebeam.schema.stores.declared.model import Declaration
+from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load
 from timebeam.schema.stores.declared.read_records import decode
 from timebeam.schema.stores.declared.records import read_json
 from timebeam.schema.stores.declared.write_records import of_points, rows

@@ -17,9 +17,9 @@ from timebeam.schema.core.batches import join
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.formats import Message
 from timebeam.schema.rollup.accumulate import accumulate
+from timebeam.schema.stores.declared.declaration import Declaration, DeclaredRollup
 from timebeam.schema.stores.declared.filled_tables import rollup_rows, values_of
-from timebeam.schema.stores.declared.language.loader import DeclarationError, load
-from timebeam.schema.stores.declared.model import Declaration, DeclaredRollup
+from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load
 from timebeam.schema.stores.declared.records import read_json
 from timebeam.schema.stores.declared.write_records import rows
 

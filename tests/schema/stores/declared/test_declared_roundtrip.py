@@ -19,9 +19,9 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Scan
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.audit_records import audit_rows
+from timebeam.schema.stores.declared.declaration import TableLayout
 from timebeam.schema.stores.declared.keys import ranges
-from timebeam.schema.stores.declared.language.loader import load
-from timebeam.schema.stores.declared.model import TableLayout
+from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.schema.stores.declared.read_records import RecordSelection, decode, remembered_times
 from timebeam.schema.stores.declared.records import RecordBatch, read_json
 from timebeam.schema.stores.declared.write_records import rows

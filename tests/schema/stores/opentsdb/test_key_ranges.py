@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.archive import keys as archive_keys
+from timebeam.schema.archive import archive_keys as archive_keys
 from timebeam.schema.rollup.day_plan import RowSpan
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.key_ranges import (

@@ -9,7 +9,7 @@ import pytest
 from tests.support.budget import long_but_every
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Severity
-from timebeam.schema.stores.opentsdb import audit
+from timebeam.schema.stores.opentsdb import check_data_rows
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.uids.uid_table import ID_FAMILY, NAME_FAMILY
 
@@ -47,7 +47,7 @@ def data_rows(broken: Cell, every: int) -> Iterator[Row]:
 @pytest.mark.parametrize(("name", "at_once"), long_but_every(3, BROKEN, [1, 7, 1000]))
 def test_every_broken_row_is_told_of(name: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = BROKEN[name]
-    monkeypatch.setattr(audit, "_ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(check_data_rows, "_ROWS_AT_ONCE", at_once)
     rows = list(data_rows(broken, every=97))
     tables = {"tsdb": rows, "tsdb-uid": uid_rows()}
     findings = OpenTsdb().audit(tables.__getitem__)

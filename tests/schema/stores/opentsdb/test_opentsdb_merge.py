@@ -17,7 +17,7 @@ from tests.support.decoded import decode_row
 from tests.support.inputs.opentsdb_columns import columns, elements, qualifier_of
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import RowColumns, read_column, read_row
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 

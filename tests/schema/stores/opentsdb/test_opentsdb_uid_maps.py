@@ -8,7 +8,7 @@ import pytest
 
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
-from timebeam.schema.stores.opentsdb.uids.uid_maps import UidCapacity, UidMaps
+from timebeam.schema.stores.opentsdb.uids.repair_uids import UidCapacity, UidMaps
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS

@@ -16,7 +16,7 @@ from timebeam.schema.formats import Message
 from timebeam.schema.formats.opentsdb.json_format import OpenTsdbJson
 from timebeam.schema.formats.opentsdb.text_format import parse_value
 from timebeam.schema.stores.opentsdb import keys
-from timebeam.schema.stores.opentsdb.columns import qualifiers as el
+from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import repaired
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.numbers import Mixed
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.gexp import Indexed, parse_expression
-from timebeam.schema.stores.opentsdb.http.request import ApiError
 
 NAN = math.nan
 MINUTE_MS = 60_000

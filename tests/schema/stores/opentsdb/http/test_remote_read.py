@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.servers import remote_read as client
 from tests.support.servers.remote_read import EQ, NEQ, NRE, RE
 from timebeam.schema.core.points import Series
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.remote_read_messages import (
     LabelledPoints,
     label_name,
@@ -26,7 +27,6 @@ from timebeam.schema.stores.opentsdb.http.remote_read_messages import (
     utf8_label_name,
     utf8_metric_label,
 )
-from timebeam.schema.stores.opentsdb.http.request import ApiError
 
 CPU = Series.of("sys.cpu", {"host": "web01", "k8s.pod": "a/b"})
 

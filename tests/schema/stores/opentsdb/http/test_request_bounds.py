@@ -10,15 +10,15 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from timebeam.pipelines.serve.endpoints import request_of
+from timebeam.pipelines.serve.route_requests import request_of
 from timebeam.schema.bits.regex import PatternError, compiled
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.points import Series
 from timebeam.schema.query.answer import Result
 from timebeam.schema.query.question import MOST_PATTERN, TagFilter
+from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.gexp import Indexed, parse_expression
 from timebeam.schema.stores.opentsdb.http.query_answer import Answered, answer_body
-from timebeam.schema.stores.opentsdb.http.request import ApiError
 from timebeam.schema.stores.opentsdb.http.ts_query import checked, json_query
 from timebeam.schema.stores.opentsdb.http.uri_query import uri_query
 

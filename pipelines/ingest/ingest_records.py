@@ -1,0 +1,185 @@
+"""Ingest into tables that a user declares: records of named fields, or points, to rows.
+
+source ─► rows ─► write
+   └───────┴────────┴──► dead letters
+
+There are no series here and nothing to pack: a record is at most one mutation in each table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+
+from timebeam.pipelines.jobs.job import Flow, Needs
+from timebeam.pipelines.options.formats import RECORDS, format_of, formats_of
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.values import (
+    check_writer,
+    declaration_of,
+    declared_tables,
+    opentsdb_of,
+    target_of,
+)
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import EncodedRow, TableSpec
+from timebeam.schema.core.writing import Packing
+from timebeam.schema.formats import Framing
+from timebeam.schema.formats.options import RecordEncoding
+from timebeam.schema.stores.declared.declaration import Declaration
+from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
+from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
+from timebeam.transforms.ingest.declared_rows import PointRowsFn, RecordMessagesFn, RecordRowsFn
+from timebeam.transforms.ingest.write_packed_rows import StoreRows
+from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
+from timebeam.transforms.input.parse import ParseFn
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordsGraph:
+    """How records, or points, are stored in declared tables.
+
+    Attributes:
+      encoding: of the records; None if the input is points.
+      format_name, format_options: of points, see `message_format`.
+      dry_run: make rows and count, and write nothing but dead letters.
+      formats: other formats of points that messages may name in their attributes.
+    """
+
+    declaration: Declaration
+    encoding: RecordEncoding | None
+    format_name: str
+    format_options: Mapping[str, Any]
+    target: Target
+    writer: str
+    dry_run: bool = False
+    formats: Sequence[str] = ()
+
+    def tables(self) -> list[TableSpec]:
+        """The tables that must exist."""
+        return list(self.declaration.specs)
+
+    def needs(self) -> Needs:
+        """What storing the records needs beside the tables."""
+        return Needs()
+
+    @property
+    def packs(self) -> bool:
+        """A record is a mutation of its own."""
+        return False
+
+    @property
+    def exactly_once(self) -> bool:
+        """A repeated bundle writes the same cells."""
+        return False
+
+    def from_blocks(
+        self,
+        root: beam.Pipeline,
+        read: beam.PTransform[Any, Any],
+        flow: Flow | None = None,
+        steps: object = None,
+    ) -> list[PCollection[Rejected]]:
+        """Adds the graph of an ingest of files; returns what is refused.
+
+        Args:
+          read: gives `main`, blocks of files as `Message`, and `REJECTED`.
+          flow, steps: not used, since nothing is grouped or remembered.
+        """
+        blocks = root | "Read" >> read
+        if self.encoding is not None:
+            rows = blocks.main | "Rows" >> rejecting(
+                RecordRowsFn(self.declaration, self.encoding), EncodedRow
+            )
+            return self._write(rows, [blocks[REJECTED]])
+        parse = rejecting(ParseFn(self.format_name, self.format_options), PointBatch)
+        parsed = blocks.main | "Parse" >> parse
+        rows = parsed.main | "Rows" >> rejecting(PointRowsFn(self.declaration), EncodedRow)
+        return self._write(rows, [blocks[REJECTED], parsed[REJECTED]])
+
+    def from_messages(
+        self,
+        root: beam.Pipeline,
+        read: beam.PTransform[Any, Any],
+        flow: Flow,
+        steps: object = None,
+        *,
+        letters: bool = False,
+    ) -> list[PCollection[Rejected]]:
+        """Adds the graph of an ingest of messages; returns what is refused.
+
+        Args:
+          read: gives `Message`, or lists of them.
+          letters: whether their lines are dead letters, of which the payloads are to be ingested.
+        """
+        messages = root | "Read" >> read
+        refused = []
+        if letters:
+            waits = flow.endless and not flow.one_bundle
+            opened = single(messages) | "OpenLetters" >> OpenLetters(
+                self.target, declared_tables(self.declaration), endless=waits
+            )
+            messages = opened["main"]
+            refused.append(opened[REJECTED])
+            if not self.dry_run:
+                write = StoreRows(self.target, (), "direct", Packing.POINTS)
+                refused.append(opened[ROWS] | "WriteOtherRows" >> write)
+        if self.encoding is not None:
+            read_records = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
+            rows = gathered(messages) | "Rows" >> rejecting(read_records, EncodedRow)
+            return self._write(rows, refused)
+        parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
+        parsed = gathered(messages) | "Parse" >> rejecting(parse, PointBatch)
+        rows = parsed.main | "Rows" >> rejecting(PointRowsFn(self.declaration), EncodedRow)
+        return self._write(rows, [*refused, parsed[REJECTED]])
+
+    def _write(self, rows: Any, refused: Sequence[PCollection[Rejected]]) -> list[PCollection[Rejected]]:
+        """Adds the step that writes rows; returns what is refused, by it and before."""
+        all_refused = [*refused, rows[REJECTED]]
+        if not self.dry_run:
+            names = [spec.name for spec in self.tables()]
+            write = StoreRows(self.target, names, self.writer, Packing.POINTS)
+            all_refused.append(rows.main | "Write" >> write)
+        return all_refused
+
+
+def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
+    """The graph that the options of an ingest describe, and how files of its format are cut.
+
+    Raises:
+      UsageError: options that cannot go together, or a declaration that is wrong.
+    """
+    if options.mark_touched:
+        raise UsageError("--mark_touched is not for declared tables: leave it out")
+    if options.meta != MetaMode.OFF.value:
+        opentsdb_of(options, "metadata")
+    if options.packing not in (None, Packing.POINTS.value):
+        raise UsageError(f"declared tables have no packing {options.packing}: leave --packing out")
+    check_writer(options, Packing.POINTS)
+    declaration = declaration_of(options)
+    encoding: RecordEncoding | None = None
+    format_options: dict[str, Any] = {}
+    if options.format == RECORDS:
+        encoding = RecordEncoding(options.records_encoding)
+        framing = encoding.framing
+    else:
+        format_options, framing = format_of(options)
+    graph = RecordsGraph(
+        declaration,
+        encoding,
+        options.format,
+        format_options,
+        target_of(options),
+        options.bigtable_writer,
+        options.dry_run,
+        formats_of(options),
+    )
+    return graph, framing

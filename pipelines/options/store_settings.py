@@ -1,0 +1,350 @@
+"""Stores settings: once their tables are there and were looked at, and none that contradict others.
+
+`tables create` stores those of tables that it has created, or that are empty; a job those of empty tables,
+once it has checked that they exist; `tables adopt` those that rows bear out; `tables forget` removes them.
+Form: see `timebeam.pipelines.options.use_settings`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any
+
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
+from timebeam.pipelines.options.parsing import note
+from timebeam.pipelines.options.period import ZONE
+from timebeam.pipelines.options.profiles import setting_text
+from timebeam.pipelines.options.use_settings import (
+    FAMILY,
+    TABLE,
+    VERSION,
+    VERSION_COLUMN,
+    StoredRows,
+    agrees,
+    parsed,
+    read_rows,
+    refuse_newer,
+    refuse_shared,
+    settings_table,
+)
+from timebeam.pipelines.options.values import (
+    create_command,
+    declaration_text,
+    declared_layouts,
+    layout_named,
+    tables_of,
+    target_of,
+)
+from timebeam.schema.archive.archive_keys import parse_key
+from timebeam.schema.archive.view import ArchiveView, find_archivable
+from timebeam.schema.core.contract import ReadableStore
+from timebeam.schema.core.rows import Cell, Deletion, Row
+from timebeam.schema.core.selection import Finding, Severity
+from timebeam.schema.stores import declared_options
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
+from timebeam.transforms.bigtable.compare_and_set import create_cells
+from timebeam.transforms.bigtable.existing_tables import table_exists
+from timebeam.transforms.bigtable.read_ranges import scan_keys
+from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.bigtable.write_rows import mutate_rows
+
+_LOOKED_AT = 100  # rows of an archive that two layouts may have written
+
+
+def settings_of(options: argparse.Namespace, stored: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The texts to be stored for the layout of the options, by name.
+
+    Args:
+      stored: the settings that they replace; a zone is stored with these, or if rollup tables are made.
+    """
+    if options.layout == DECLARED:
+        text, name = declaration_text(options)
+        return {TABLE + layout.table: text for layout in declared_layouts(text, name)}
+    names = settable(options.layout)
+    if getattr(options, "rollup_config", None) or ZONE.name in (stored or {}):
+        names.append(ZONE.name)
+    values = {name: vars(options).get(name) for name in names}
+    return {name: setting_text(value) for name, value in values.items() if value not in (None, "")}
+
+
+def settable(layout: str) -> list[str]:
+    """The names of the settings that are stored for a layout."""
+    return [option.name for option in declared_options(layout) if option.stored]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NewSettings:
+    """The settings that a job stores once its tables are checked: Terraform makes their table, but empty.
+
+    Attributes:
+      options: of the layout; the job has settled its `names` (`settle_names`).
+    """
+
+    options: argparse.Namespace
+
+    def store(self) -> None:
+        """Stores them if their table has none for the layout, or does not say that names are escaped.
+
+        Raises:
+          UsageError: see `store_new`; or the tables have rows whose names may not be escaped.
+        """
+        options = self.options
+        target, table = target_of(options), settings_table(options.table_prefix).name
+        rows = read_rows(target, table)
+        escapes = vars(options).get("names") == Names.ESCAPE.value and _names(rows, options) != options.names
+        if not escapes and (options.layout in rows or not table_exists(target, table)):
+            return
+        for line in store_new(options, dry_run=False):
+            note(line)
+        if escapes and _names(read_rows(target, table), options) != options.names:
+            raise UsageError(
+                f"the tables have rows, and table {table} does not say that their names are escaped: give "
+                "--names refuse or replace, or choose other tables (--table_prefix)"
+            )
+
+
+def _names(rows: StoredRows, options: argparse.Namespace) -> str | None:
+    """How the stored settings say that names are stored."""
+    return rows.get(options.layout, {}).get("names")
+
+
+def settle_names(options: argparse.Namespace, *, escape: bool) -> None:
+    """Settles how a command writes names.
+
+    Args:
+      escape: whether names are escaped if nothing says otherwise.
+    """
+    if "names" in settable(options.layout) and options.names is None and escape:
+        options.names = Names.ESCAPE.value
+
+
+def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
+    """Stores the settings of tables that are empty; yields a line for each thing done.
+
+    If several programs do so at the same time, one of them stores its settings.
+
+    Raises:
+      UsageError: another program has just stored others, or those of another layout with one of the tables.
+    """
+    from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
+
+    target, spec = target_of(options), settings_table(options.table_prefix)
+    texts = settings_of(options)
+    stored = read_rows(target, spec.name).get(options.layout, {})
+    missing = texts.keys() - stored.keys()
+    if stored and not missing:
+        if options.layout != DECLARED:
+            _reject_others(texts, stored)
+        if any(texts[name] != stored[name] for name in texts):  # `use_stored` has compared declarations
+            yield f"would store {_shown(options.layout, texts)}" if dry_run else store_again(options)
+        return
+    filled = _filled_table(options, target, stored, missing)
+    if filled is not None:
+        yield f"settings not stored: table {filled} has rows; `timebeam tables adopt` looks at them first"
+        return
+    yield from (line for line in create_tables(target, [spec], dry_run=dry_run) if " exists, " not in line)
+    if dry_run:
+        yield f"would store {_shown(options.layout, texts)}"
+        return
+    now = {
+        column.qualifier.decode(): value.decode()
+        for column, value in create_cells(
+            target, spec.name, [_row(spec.name, options.layout, texts)], {}
+        ).values.items()
+    }
+    _reject_others({name: texts[name] for name in missing}, now)
+    _confirm(options, target, texts, stored)
+    yield f"stored {_shown(options.layout, texts)}"
+
+
+def _filled_table(
+    options: argparse.Namespace, target: Target, stored: Mapping[str, str], missing: Set[str]
+) -> str | None:
+    """A table with rows that no command has compared with the settings; None if there is none.
+
+    Args:
+      missing: the names of the settings that are not stored yet.
+    """
+    if options.layout == DECLARED:
+        new = {options.table_prefix + name.removeprefix(TABLE) for name in missing}
+        tables = [spec.name for spec in tables_of(options) if spec.name in new]
+    else:
+        tables = [] if stored else [spec.name for spec in tables_of(options)]
+    for name in tables:
+        if table_exists(target, name) and any(scan_keys(target, name, limit=1)):
+            return name
+    return None
+
+
+def _reject_others(texts: Mapping[str, str], stored: Mapping[str, str]) -> None:
+    """Raises a UsageError if another program has stored others since `use_stored` compared the options."""
+    for name, text in texts.items():
+        if not agrees(name, text, stored.get(name, "")):
+            raise UsageError(
+                f"another program has just stored {name} {stored.get(name)} for these tables, where this one "
+                f"says {text}: run it again with the same options"
+            )
+
+
+def store_again(options: argparse.Namespace) -> str:
+    """Stores the settings of the options in the place of those that are stored; says what it did.
+
+    Raises:
+      BigtableError: the row could not be written.
+      UsageError: another program has just stored those of another layout with one of the tables.
+    """
+    from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
+
+    target, spec = target_of(options), settings_table(options.table_prefix)
+    list(create_tables(target, [spec], dry_run=False))
+    stored = read_rows(target, spec.name).get(options.layout, {})
+    if stored:
+        refuse_newer(stored, spec.name)
+    texts = settings_of(options, stored)
+    stale = () if options.layout == DECLARED else {*settable(options.layout), ZONE.name} - texts.keys()
+    _replace(target, spec.name, options.layout, texts, stale)
+    _confirm(options, target, texts, stored)
+    return f"stored {_shown(options.layout, texts)}"
+
+
+def _confirm(
+    options: argparse.Namespace, target: Target, texts: Mapping[str, str], before: Mapping[str, str]
+) -> None:
+    """Looks at what is stored after settings were; puts back what was before, if it contradicts them.
+
+    Of two programs that store settings at the same time, the later one sees those of both.
+
+    Args:
+      before: the settings of the layout that were replaced.
+
+    Raises:
+      UsageError: another program has just stored a layout with one of the tables.
+    """
+    table = settings_table(options.table_prefix).name
+    try:
+        refuse_shared(read_rows(target, table), options.layout, texts, options.table_prefix)
+    except UsageError as error:
+        _replace(target, table, options.layout, before, texts.keys() - before.keys())
+        raise UsageError(f"another program has just stored settings: {error}") from error
+
+
+def _replace(target: Target, table: str, layout: str, texts: Mapping[str, str], stale: Iterable[str]) -> None:
+    """Writes the row of a layout, in one mutation; without `texts` the row is deleted.
+
+    Args:
+      stale: the names of settings to delete.
+
+    Raises:
+      BigtableError: the row could not be written.
+    """
+    row = _row(table, layout, texts) if texts else Row(table, layout.encode(), [])
+    names = {*stale} if texts else {*stale, VERSION_COLUMN}
+    row = row._replace(deleted=[Deletion(FAMILY, name.encode()) for name in sorted(names)])
+    failures = mutate_rows(target, table, [row])
+    if failures:
+        raise BigtableError(f"table {table} refused the settings: {failures[0]}")
+
+
+def hidden_points(target: Target, layout: ReadableStore) -> Finding | None:
+    """The first row of an archive that a layout says it does not have; None without such rows.
+
+    Rows of another layout, whose settings say that the archive is its own, are none.
+    """
+    archivable = find_archivable(layout)
+    if archivable is None:
+        return None
+    archive = archivable.archive_view
+    if archive.is_used or not table_exists(target, archive.table):
+        return None
+    keys = list(scan_keys(target, archive.table, limit=_LOOKED_AT))
+    rows = read_rows(target, settings_table(archive.table.removesuffix("archive")).name)
+    if any(name != layout.name and texts.get("archive") == "true" for name, texts in rows.items()):
+        own_keys = [key for key in keys if _is_of(archive, key)]
+        keys = own_keys if 2 * len(own_keys) > len(keys) else []
+    if not keys:
+        return None
+    text = (
+        "no command reads these points, since the settings say that there is no archive: give --archive true"
+    )
+    return Finding(Severity.CORRUPT, archive.table, keys[0], text)
+
+
+def _is_of(archive: ArchiveView[Any], key: bytes) -> bool:
+    """Whether a row of the archive can be one of its layout."""
+    try:
+        parse_key(archive.heads, key)
+    except ValueError:
+        return False
+    return True
+
+
+def forget(options: argparse.Namespace) -> Iterator[str]:
+    """Removes the stored settings of a layout, or of one declared table; yields a line for each thing done.
+
+    Raises:
+      UsageError: no layout is given, or points would be hidden.
+      BigtableError: a newer timebeam stored them.
+    """
+    if options.layout is None:
+        raise UsageError("forget needs the layout of the tables: --layout")
+    target, table = target_of(options), settings_table(options.table_prefix).name
+    stored = read_rows(target, table).get(options.layout, {})
+    column = None if options.table is None else TABLE + options.table.removeprefix(options.table_prefix)
+    forgotten = {name: text for name, text in stored.items() if column in (None, name)}
+    if not forgotten:
+        of_table = f", table {options.table}" if column else ""
+        yield f"table {table} has no settings of layout {options.layout}{of_table}"
+        return
+    refuse_newer(stored, table)
+    command = "" if options.layout == DECLARED else _adopt_command(options, target, stored)
+    if not options.dry_run:
+        remaining = {name: stored[name] for name in stored.keys() - forgotten.keys() - {VERSION_COLUMN}}
+        _replace(target, table, options.layout, remaining, forgotten)
+    shown = {name: text for name, text in forgotten.items() if name != VERSION_COLUMN}
+    yield f"{'would forget' if options.dry_run else 'forgot'} {_shown(options.layout, shown)}"
+    if command:
+        yield f"to store them again: {command}"
+    for declaration in sorted({text for name, text in shown.items() if name.startswith(TABLE)}):
+        yield f"to store them again: timebeam tables adopt --layout {DECLARED} --tables FILE, which is"
+        yield declaration
+
+
+def _adopt_command(options: argparse.Namespace, target: Target, stored: Mapping[str, str]) -> str:
+    """The command that stores settings of a layout of series again; empty if one is damaged.
+
+    Raises:
+      UsageError: the layout has an archive with rows.
+    """
+    try:
+        values = parsed(stored, settings_table(options.table_prefix).name)
+    except BigtableError:
+        return ""
+    described = argparse.Namespace(**vars(options) | values)
+    if values.get("archive"):
+        layout = layout_named(options.layout, vars(described) | {"archive": False})
+        hidden = hidden_points(target, layout)
+        if hidden is not None:
+            raise UsageError(
+                f"table {hidden.table} has rows, which no command would read without these settings: correct "
+                "them with `timebeam tables adopt`, or drop that table first"
+            )
+    filled = [
+        spec.name
+        for spec in tables_of(described)
+        if table_exists(target, spec.name) and any(scan_keys(target, spec.name, limit=1))
+    ]
+    return create_command(described, "adopt" if filled else "create")
+
+
+def _row(table: str, layout: str, texts: Mapping[str, str]) -> Row:
+    columns = {VERSION_COLUMN: VERSION, **texts}
+    cells = [Cell(FAMILY, name.encode(), 0, text.encode()) for name, text in columns.items()]
+    return Row(table, layout.encode(), cells)
+
+
+def _shown(layout: str, texts: Mapping[str, str]) -> str:
+    """What is stored, for people."""
+    values = ", ".join(name if name.startswith(TABLE) else f"{name} {text}" for name, text in texts.items())
+    return f"settings of layout {layout}" + (f": {values}" if values else "")

@@ -1,0 +1,313 @@
+"""Stored settings: what the bytes of tables depend on, in a small table beside them.
+
+Table PREFIXtimebeam: `timebeam tables` writes it, and the first ingest into empty tables (`storing`); every
+command that opens tables reads it once. `cbt read PREFIXtimebeam` shows it.
+
+| row key | family | qualifier | value, UTF-8 |
+|---|---|---|---|
+| a layout, as `opentsdb` | `settings` | `version` | `1` |
+| | | a parameter with `stored`, as `salt_width` | as the option takes it, `0` |
+| `table` | `settings` | `table NAME`, a declared table without prefix | the text of its declaration, TOML |
+
+The row `leases` is that of `timebeam.transforms.care.range_leases`.
+Cells have timestamp 0. A setting that a row lacks is not checked. Tables that other systems made have no row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from google.api_core import exceptions
+
+from timebeam.pipelines.options.command_line import DEFAULT
+from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
+from timebeam.pipelines.options.parsing import detail
+from timebeam.pipelines.options.period import ZONE
+from timebeam.pipelines.options.profiles import setting_text
+from timebeam.pipelines.options.values import declaration_text, declared_layouts, layout_named, target_of
+from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
+from timebeam.schema.stores import STORES
+from timebeam.transforms.bigtable.chunk_rows import RowMerger
+from timebeam.transforms.bigtable.existing_tables import table_exists
+from timebeam.transforms.bigtable.read_ranges import read_ranges, row_filter
+from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError, Target, check_emulator
+from timebeam.transforms.care.range_leases import LEASES
+
+VERSION = "1"
+"""Of the form of a row. A new setting needs no other version: an unknown column is refused too."""
+
+FAMILY = "settings"
+
+VERSION_COLUMN = "version"
+TABLE = "table "
+"""How the columns of declared tables begin."""
+_STORED = {parameter.name: parameter for parameter in (*LAYOUT[1:], ZONE) if parameter.stored}
+
+UNPROVED = ("row_spec", "names", "cell_time", "use_max_value", "retention", "marked_since", ZONE.name)
+"""Settings that rows can contradict, but do not prove."""
+
+StoredRows = Mapping[str, Mapping[str, str]]
+"""The texts of the settings by name, by layout."""
+
+
+def settings_table(table_prefix: str) -> TableSpec:
+    """The table of stored settings."""
+    return TableSpec(f"{table_prefix}timebeam", {FAMILY: 1}, holds_points=False)
+
+
+def use_stored(
+    options: argparse.Namespace,
+    layout: str = "layout",
+    before: str = "",
+    *,
+    takes_archive: bool = True,
+    replaces: bool = False,
+) -> None:
+    """Compares options with the stored settings of their tables, and takes from these what is not given.
+
+    Args:
+      options: as `CommandParser` parses them; those that are not given are set.
+      layout: the name of the option of the layout.
+      before: what the names of its other options begin with.
+      takes_archive: whether the command takes tables with an archive.
+      replaces: whether the options replace the stored settings, which they may contradict.
+
+    Raises:
+      UsageError: an option contradicts a stored setting; or the layout is not given and not stored; or the
+        tables have an archive, which the command does not take; or a table is that of another layout.
+      BigtableError: a newer timebeam stored them, or they may not be read.
+    """
+    values = vars(options)
+    prefix = values[before + "table_prefix"]
+    table = settings_table(prefix).name
+    rows = _reachable_rows(options, table)
+    if values[layout] is None:
+        values[layout] = _only_layout(rows, layout, table)
+        options.origins[layout] = f"table {table}"
+    stored = rows.get(values[layout], {})
+    texts: Mapping[str, str]
+    if values[layout] != DECLARED:
+        contradictions = _take_stored(options, values[layout], before, parsed(stored, table), table)
+        texts = {"archive": setting_text(bool(values.get(before + "archive")))}
+    elif hasattr(options, "tables"):  # else the command does not support declared tables
+        texts, contradictions = _use_stored_tables(options, stored, table)
+    else:
+        return
+    if texts.get("archive") == "true" and not takes_archive:
+        raise UsageError(
+            f"{options.origins[before + 'archive']} says that layout {values[layout]} has an archive here: "
+            "this command does not read it, so it would leave out sealed points; `query`, `serve`, `rollup`, "
+            "`series`, `check`, `export` and `copy` do (docs/how-to/store/archive.md)"
+        )
+    refuse_shared(rows, values[layout], texts, prefix, f"--{before}table_prefix")
+    if contradictions and not replaces:
+        raise UsageError(
+            f"{'; '.join(contradictions)}: leave it out, choose other tables (--{before}table_prefix), or "
+            "correct what is stored with `timebeam tables adopt`, or with `timebeam tables forget` if these "
+            "tables do not exist"
+        )
+
+
+def _take_stored(
+    options: argparse.Namespace, layout: str, before: str, stored: Mapping[str, Any], table: str
+) -> list[str]:
+    """Takes what is not given from the stored settings; returns what contradicts them, in words."""
+    values = vars(options)
+    contradictions = []
+    for name, value in stored.items():
+        option = before + name
+        if option not in values:
+            continue
+        if options.origins[option] == DEFAULT:
+            values[option] = value
+            options.origins[option] = f"table {table}"
+            detail(f"{option} {value}: table {table}")
+        elif not agrees(name, values[option], value):
+            contradictions.append(
+                f"{options.origins[option]} says {name} {setting_text(values[option])}, but table {table} "
+                f"says that layout {layout} has {setting_text(value)} here"
+            )
+    return contradictions
+
+
+def refuse_shared(
+    rows: StoredRows, layout: str, texts: Mapping[str, str], table_prefix: str, option: str = "--table_prefix"
+) -> None:
+    """Refuses tables that are also those of another layout, or of the settings.
+
+    Args:
+      rows: all stored settings of the prefix.
+      texts: the settings of the layout.
+      option: the option of the prefix.
+
+    Raises:
+      UsageError: each layout would read the rows of the other as damage.
+    """
+    settings, tables = settings_table(table_prefix).name, _table_names(layout, texts, table_prefix)
+    if settings in tables:
+        raise UsageError(
+            f"table {settings} is that of the stored settings: rename the declared table, or choose other "
+            f"tables ({option})"
+        )
+    for other, other_texts in rows.items():
+        shared = tables & _table_names(other, other_texts, table_prefix)
+        if other == layout or not shared:
+            continue
+        table = min(shared)
+        way = f"`timebeam tables forget --layout {other}` if table {settings} is wrong"
+        if table == table_prefix + "archive":
+            way = f"store which of them has none: `timebeam tables adopt --layout {other} --archive false`"
+        raise UsageError(f"table {table} is that of layout {other}: choose other tables ({option}), or {way}")
+
+
+def _table_names(layout: str, texts: Mapping[str, str], table_prefix: str) -> set[str]:
+    """The tables of a layout with these settings; none of a layout that only a newer timebeam knows."""
+    if layout == DECLARED:
+        return {table_prefix + name.removeprefix(TABLE) for name in texts if name.startswith(TABLE)}
+    if layout not in STORES:
+        return set()
+    values = {"table_prefix": table_prefix, "archive": texts.get("archive") == "true"}
+    return {spec.name for spec in layout_named(layout, values).tables()}
+
+
+def read_rows(target: Target, table: str) -> StoredRows:
+    """The stored settings of all layouts of a table prefix; none if there is no such table.
+
+    Raises:
+      BigtableError: they may not be read, or the instance cannot be reached.
+    """
+    return _rows(target, table) if table_exists(target, table) else {}
+
+
+def _use_stored_tables(
+    options: argparse.Namespace, texts: Mapping[str, str], table: str
+) -> tuple[Mapping[str, str], list[str]]:
+    """Compares the declaration of the options with the stored ones, or takes the only one that is stored.
+
+    Returns:
+      (the settings of its tables, what contradicts the stored ones, in words).
+
+    Raises:
+      UsageError: several are stored.
+      BigtableError: a newer timebeam stored them.
+    """
+    parsed(texts, table)
+    stored = {name.removeprefix(TABLE): text for name, text in texts.items() if name.startswith(TABLE)}
+    if not options.tables:
+        if len(distinct := set(stored.values())) > 1:
+            raise UsageError(f"table {table} has several declarations of tables: give --tables FILE")
+        if distinct:
+            options.stored_tables = distinct.pop()
+            options.origins["tables"] = f"table {table}"
+        return texts, []
+    declared, contradictions = {}, []
+    declaration, name = declaration_text(options)
+    with contextlib.suppress(ValueError):  # the declaration is wrong: the command reports it
+        for layout in declared_layouts(declaration, name):
+            declared[TABLE + layout.table] = declaration
+            text = stored.get(layout.table)
+            before = () if text is None else declared_layouts(text, table)
+            option = next((old.contradiction(layout) for old in before if old.table == layout.table), "")
+            if option:
+                contradictions.append(
+                    f"{options.tables}, from {options.origins['tables']}, declares another {option} of table "
+                    f"{layout.table} than table {table} says"
+                )
+    return declared, contradictions
+
+
+def agrees(name: str, value: Any, stored: Any) -> bool:
+    """Whether a value does not contradict the stored one; a retention class can be added."""
+    if name == "retention":
+        return set(stored.split(",")) <= set(value.split(","))
+    return bool(value == stored)
+
+
+def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
+    """The stored settings; none where no instance is named or no emulator runs: the command says that better.
+
+    Without the permission to look for the table it says that nothing is compared.
+
+    Raises:
+      BigtableError: the instance does not answer.
+    """
+    try:
+        target = target_of(options)
+        check_emulator()
+    except (UsageError, BigtableError):
+        return {}
+    try:
+        if not table_exists(target, table):
+            return {}
+    except NoPermissionError as error:
+        print(
+            f"warning: the options are not compared with the stored settings, table {table}: {error}",
+            file=sys.stderr,
+        )
+        return {}
+    except BigtableError:
+        if getattr(options, "preflight", False):
+            return {}  # the preflight reports it
+        raise
+    return _rows(target, table)
+
+
+def _rows(target: Target, table: str) -> StoredRows:
+    """The stored settings of a table that exists."""
+    try:
+        rows = list(read_ranges(target, table, [WHOLE_TABLE], row_filter(), lambda: RowMerger(table)))
+    except exceptions.PermissionDenied as error:
+        raise NoPermissionError(
+            f"no permission to read the stored settings, table {table}: {error.message}"
+        ) from error
+    return {
+        row.key.decode(errors="replace"): {
+            cell.qualifier.decode(errors="replace"): cell.value.decode(errors="replace")
+            for cell in row.cells
+            if cell.family == FAMILY
+        }
+        for row in rows
+        if row.key != LEASES
+    }
+
+
+def _only_layout(rows: StoredRows, layout: str, table: str) -> str:
+    """The layout of the only row; raises UsageError if there is none, or there are several."""
+    if len(rows) > 1:
+        raise UsageError(
+            f"table {table} has settings of {', '.join(rows)}: give --{layout}; `timebeam tables forget` "
+            "removes those of tables that do not exist"
+        )
+    if not rows:
+        raise UsageError(f"the following arguments are required: --{layout}")
+    return next(iter(rows))
+
+
+def parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
+    """The values of a row; raises BigtableError if a newer timebeam wrote it, or it is damaged."""
+    if not texts:
+        return {}
+    refuse_newer(texts, table)
+    try:
+        return {name: _STORED[name].value_of(text) for name, text in texts.items() if name in _STORED}
+    except (argparse.ArgumentTypeError, ValueError) as error:
+        raise BigtableError(
+            f"table {table} holds a damaged setting: {error}: remove it with `timebeam tables forget`, then "
+            "store it again with `timebeam tables adopt`"
+        ) from error
+
+
+def refuse_newer(texts: Mapping[str, str], table: str) -> None:
+    """Raises BigtableError if a newer timebeam wrote a row."""
+    names = {*_STORED, VERSION_COLUMN}
+    newer = [f"version {texts.get(VERSION_COLUMN)}"] if texts.get(VERSION_COLUMN) != VERSION else []
+    newer += [f"setting {name}" for name in texts if name not in names and not name.startswith(TABLE)]
+    if newer:
+        raise BigtableError(
+            f"table {table} has {', '.join(newer)}, which this timebeam does not know (it knows version "
+            f"{VERSION}): a newer one wrote it; upgrade this one"
+        )

@@ -1,0 +1,283 @@
+"""Keyed batches encoded as fragments by row, and the fragments of a row packed into cells."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.utils import shared
+
+from timebeam.schema.bits.lru_cache import batched
+from timebeam.schema.core.batches import distinct
+from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
+from timebeam.schema.core.contract import Store
+from timebeam.schema.core.points import PointBatch
+from timebeam.schema.core.rows import (
+    CELL_BYTES,
+    KEY_BYTES,
+    MUTATIONS,
+    QUALIFIER_BYTES,
+    Cell,
+    Deletion,
+    EncodedRow,
+    Row,
+    stored_bytes_of,
+)
+from timebeam.schema.core.writing import Encoded, Packing, SeriesSpan
+from timebeam.transforms.bigtable.mutation_bytes import encoded_row, set_cells
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import split_row
+from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, over_limit, reject
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
+from timebeam.transforms.ingest.group_by_row import RowKey
+from timebeam.transforms.read.table_reader import read_rows
+
+if TYPE_CHECKING:
+    from timebeam.schema.stores import OpenTsdb
+
+
+class EncodeFn(beam.DoFn):
+    """`PointBatch` with keys in; `Encoded` out, a fragment for each row; unstorable points to `REJECTED`."""
+
+    def __init__(self, layout: Store) -> None:
+        self._layout = layout
+
+    def process(self, batch: PointBatch) -> Iterator[Encoded | RejectedOutput]:
+        encoded = self._layout.encode(batch, batch.keys)
+        for rejected in encoded.rejected:
+            yield reject(rejected)
+        metrics.count("points_duplicate", encoded.duplicates)
+        rejected_points = sum(rejected.points for rejected in encoded.rejected)
+        metrics.count("points_packed", len(batch) - encoded.duplicates - rejected_points)
+        yield encoded
+
+
+_Group = tuple[RowKey, list[bytes]]
+"""A row and its fragments."""
+
+
+class PackFn(BufferedDoFn[_Group]):
+    """`Encoded` in, with all fragments of its rows; `EncodedRow` out, rows over a limit to `REJECTED`.
+
+    The cells of many rows are made together: with an object for each they take ten times as long.
+    """
+
+    most_weight = 1 << 20
+    """Bytes of fragments: more would not fit the cache of a core."""
+
+    def __init__(self, layout: Store, packing: Packing) -> None:
+        self._layout, self._packing = layout, packing
+
+    def hold(self) -> object:
+        """Nothing: no memory between runs."""
+        return None
+
+    def weight(self, element: _Group) -> int:
+        return sum(map(len, element[1]))
+
+    def process(self, encoded: Encoded) -> Iterator[EncodedRow | RejectedOutput]:
+        for group in encoded.by_row().items():
+            yield from self.add(group)
+
+    def handle(self, elements: list[_Group]) -> Iterator[EncodedRow | RejectedOutput]:
+        """The mutations of rows."""
+        tables: dict[str, list[tuple[bytes, list[bytes]]]] = {}
+        for (table, key), fragments in elements:
+            tables.setdefault(table, []).append((key, fragments))
+        for table, rows in tables.items():
+            keys = [key for key, _ in rows]
+            yield from self.packed(table, keys, SlotPoints.of(fragments for _, fragments in rows))
+
+    def packed(
+        self, table: str, keys: Sequence[bytes], points: SlotPoints
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        """The mutations of rows of one table with these keys and points."""
+        return _encoded_rows(table, keys, self._layout.cells(keys, points, self._packing))
+
+
+class _Spans:
+    """The first and last time of the points of each series, ms; one for series whose keys share a hash."""
+
+    _SLOTS = 1 << 18
+
+    def __init__(self) -> None:
+        self.first = np.full(self._SLOTS, np.iinfo(np.int64).max)
+        self.last = np.full(self._SLOTS, -1)
+
+    def add(self, other: _Spans) -> None:
+        """Adds all times of others."""
+        np.minimum(self.first, other.first, out=self.first)
+        np.maximum(self.last, other.last, out=self.last)
+
+    def meets(self, span: SeriesSpan) -> bool:
+        """Whether there may be points of the series between its times."""
+        slot = hash(span.series) % self._SLOTS
+        return bool(span.first_ms <= self.last[slot] and span.last_ms >= self.first[slot])
+
+    def note(self, span: SeriesSpan) -> None:
+        """Adds the times of a series."""
+        slot = hash(span.series) % self._SLOTS
+        self.first[slot] = min(self.first[slot], span.first_ms)
+        self.last[slot] = max(self.last[slot], span.last_ms)
+
+
+class _Earlier:
+    """What a process has packed: the spans before this portion and of this portion, and all arrivals."""
+
+    def __init__(self) -> None:
+        self.spans, self.new_spans = _Spans(), _Spans()
+        self.arrivals_ms: set[int] = set()
+
+
+class PackInPartsFn(PackFn):
+    """As `PackFn`, for a portion of the input, whose points win over those of earlier portions.
+
+    Of columns with one timestamp no reader could tell which is newer. So of a row whose series has had points
+    in earlier portions, not all of them before or after the row's, the existing cells are read, and the
+    mutation removes the replaced points from those that this run has written. On input in the order of time
+    nothing is read. A second run leaves the same cells, whatever a killed one has left.
+    """
+
+    _ROWS_AT_ONCE = 500
+
+    def __init__(self, target: Target, layout: OpenTsdb, packing: Packing) -> None:
+        super().__init__(layout, packing)
+        self._target, self._replacing = target, layout
+        self._shared = shared.Shared()
+        self._earlier: _Earlier | None = None
+
+    def hold(self) -> _Earlier:
+        """The memory of this process, which lives as long as it is referenced, between portions too."""
+        earlier: _Earlier = self._shared.acquire(_Earlier)
+        return earlier
+
+    def setup(self) -> None:
+        """Opens the memory of the process."""
+        self._earlier = self.hold()
+
+    def start_bundle(self) -> None:
+        """A new portion."""
+        super().start_bundle()
+        assert self._earlier is not None
+        self._earlier.spans.add(self._earlier.new_spans)
+        self._earlier.new_spans = _Spans()
+
+    def packed(
+        self, table: str, keys: Sequence[bytes], points: SlotPoints
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        assert self._earlier is not None
+        spans = self._replacing.spans(keys, points)
+        for span in spans:
+            self._earlier.new_spans.note(span)
+        self._earlier.arrivals_ms.update(distinct(points.arrivals_ms).tolist())
+        is_suspect = np.array([self._earlier.spans.meets(span) for span in spans], np.bool_)
+        for chosen, pack in ((~is_suspect, super().packed), (is_suspect, self._replaced)):
+            if chosen.all():
+                yield from pack(table, keys, points)
+            elif chosen.any():
+                yield from pack(table, list(itertools.compress(keys, chosen)), points.of_rows(chosen))
+
+    def _replaced(
+        self, table: str, keys: Sequence[bytes], points: SlotPoints
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        """Mutations of the rows of which earlier portions may have points."""
+        assert self._earlier is not None
+        cells = self._layout.cells(keys, points, self._packing)
+        for numbered in batched(enumerate(keys), self._ROWS_AT_ONCE):
+            existing = read_rows(self._target, table, [key for _, key in numbered])
+            for number, key in numbered:
+                row = Row(table, key, cells.cells(number))
+                if key in existing:
+                    stored = [
+                        cell for cell in existing[key].cells if cell.timestamp_ms in self._earlier.arrivals_ms
+                    ]
+                    row = self._replacing.replacing(row, stored, self._packing)
+                yield from mutations((row,))
+
+
+def _encoded_rows(
+    table: str, keys: Sequence[bytes], cells: CellColumns
+) -> Iterator[EncodedRow | RejectedOutput]:
+    """Mutations that set the cells of rows with these keys, counted as written; rejections of other rows."""
+    if _exceeds_limits(keys, cells):
+        rows = (Row(table, key, cells.cells(number)) for number, key in enumerate(keys))
+        yield from mutations(rows)
+        return
+    content, starts = set_cells(
+        cells.families, cells.family_of, cells.qualifiers, cells.times_ms, cells.values
+    )
+    bounds = cells.bounds
+    last_ms = cells.times_ms[bounds[1:] - 1].tolist()
+    written = zip(keys, itertools.pairwise(bounds.tolist()), last_ms, strict=True)
+    qualifiers, qualifier_starts = cells.qualifiers
+    for key, (first, end), last in written:
+        for start in range(first, end, MUTATIONS):
+            stop = min(start + MUTATIONS, end)
+            names = qualifiers[qualifier_starts[start] : qualifier_starts[stop]]
+            yield EncodedRow(table, key, content[starts[start] : starts[stop]], stop - start, last, names)
+    metrics.count("rows_written", len(keys))
+    metrics.count("cells_written", len(cells.times_ms))
+    key_bytes = int(np.dot(np.array([len(key) for key in keys], np.int64), np.diff(bounds)))
+    family_bytes = int(np.array([len(name) for name in cells.families])[cells.family_of].sum())
+    strings = len(cells.qualifiers[0]) + len(cells.values[0])
+    metrics.count(
+        "bytes_written",
+        key_bytes + family_bytes + strings + len(cells.times_ms) * stored_bytes_of(0, 0, 0, 0),
+    )
+
+
+def _exceeds_limits(keys: Sequence[bytes], cells: CellColumns) -> bool:
+    """Whether a row may be over one of Bigtable's limits: as `over_limit`, for all rows."""
+    return bool(
+        not all(0 < len(key) <= KEY_BYTES for key in keys)
+        or int(np.diff(cells.qualifiers[1]).max(initial=0)) > QUALIFIER_BYTES
+        or int(np.diff(cells.values[1]).max(initial=0)) > CELL_BYTES
+        or int(cells.times_ms.min(initial=0)) < 0
+    )
+
+
+def merged_rows(rows: Iterable[Row]) -> list[Row]:
+    """One row for each table and key; of cells with one column and timestamp, the last one."""
+    by_key: dict[RowKey, list[Row]] = {}
+    for row in rows:
+        by_key.setdefault((row.table, row.key), []).append(row)
+    return [group[0] if len(group) == 1 else _merged_row(group) for group in by_key.values()]
+
+
+def _merged_row(rows: Sequence[Row]) -> Row:
+    """One row of several with the same key."""
+    cells = {cell[:3]: cell for row in rows for cell in row.cells}
+    return rows[0]._replace(cells=list[Cell](cells.values()))
+
+
+def overwriting(row: Row, existing: Iterable[Cell]) -> Row:
+    """Replaces the row: sets its cells, deletes all others in `existing`."""
+    new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
+    stale = {
+        (cell.family, cell.qualifier)
+        for cell in existing
+        if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
+    }
+    return row._replace(deleted=[Deletion(*column) for column in sorted(stale)])
+
+
+def mutations(rows: Iterable[Row]) -> Iterator[EncodedRow | RejectedOutput]:
+    """Mutations of rows within Bigtable's limits, counted as written; rejections of other rows."""
+    count = cells = size = 0
+    for row in rows:
+        rejected = over_limit(row)
+        if rejected is not None:
+            yield reject(rejected)
+            continue
+        count += 1
+        cells += len(row.cells)
+        size += len(row.cells) * stored_bytes_of(len(row.key), 0, 0, 0)
+        size += sum([len(family) + len(name) + len(value) for family, name, _, value in row.cells])
+        yield from map(encoded_row, split_row(row))
+    metrics.count("rows_written", count)
+    metrics.count("cells_written", cells)
+    metrics.count("bytes_written", size)

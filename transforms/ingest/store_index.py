@@ -1,0 +1,182 @@
+"""Index tables: the rows that let a reader find series, written once per worker process and entry.
+
+A job that rebuilds them reads the keys of the data rows:
+
+key ranges of the data tables ─► keys ─► entries, each once ─► index rows ─► write
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.utils import shared
+
+from timebeam.schema.bits.lru_cache import LruCache, batched
+from timebeam.schema.core.contract import Store
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import KeyRange, Row
+from timebeam.schema.core.series_index import SeriesIndex
+from timebeam.transforms.bigtable.read_ranges import scan_keys
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import requests
+from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.ingest.encode_and_pack import merged_rows
+from timebeam.transforms.ingest.write_packed_rows import data_tables, write_batch
+from timebeam.transforms.read.chunks import spread_chunks, table_ranges
+
+
+class _SeenEntries:
+    """A bounded cache of the entries that this process has written."""
+
+    def __init__(self, size: int) -> None:
+        self.lock = threading.Lock()
+        self.entries: LruCache[tuple[Series, int], bool] = LruCache(size)
+
+
+def store_index(
+    target: Target, index: SeriesIndex, entries: Iterable[tuple[Series, int]], *, dry_run: bool
+) -> tuple[int, list[Rejected]]:
+    """Writes the index rows of entries; (their number, the rejected ones).
+
+    Args:
+      entries: see `SeriesIndex.entries`.
+    """
+    tables: dict[str, list[Row]] = {}
+    for row in merged_rows(row for entry in entries for row in index.rows(*entry)):
+        tables.setdefault(row.table, []).append(row)
+    rejections: list[Rejected] = []
+    for table, rows in tables.items() if not dry_run else ():
+        for request in requests(rows):
+            rejections += write_batch(target, table, request)
+    return sum(map(len, tables.values())), rejections
+
+
+class IndexFn(beam.DoFn):
+    """`PointBatch` in, the same out after its index rows are stored; rejected rows to `REJECTED`.
+
+    It writes itself, and caches an entry only when it is stored, so that a repeated bundle leaves none out.
+    """
+
+    def __init__(self, target: Target, index: SeriesIndex, cache_size: int, *, dry_run: bool) -> None:
+        self._target, self._index, self._size, self._dry_run = target, index, cache_size, dry_run
+        self._shared = shared.Shared()
+        self._seen: _SeenEntries | None = None
+
+    def hold(self) -> _SeenEntries:
+        """The cache of this process, which lives as long as it is referenced, between runs too."""
+        size = self._size
+        seen: _SeenEntries = self._shared.acquire(lambda: _SeenEntries(size))
+        return seen
+
+    def setup(self) -> None:
+        """Opens the cache of the process."""
+        self._seen = self.hold()
+
+    def process(self, batch: PointBatch) -> Iterator[PointBatch | RejectedOutput]:
+        assert self._seen is not None
+        series = batch.series
+        with self._seen.lock:
+            entries = [(series[number], base) for number, base in self._index.entries(batch)]
+            new = [entry for entry in entries if self._seen.entries.get(entry) is None]
+            count, rejections = store_index(self._target, self._index, new, dry_run=self._dry_run)
+            for entry in new:
+                self._seen.entries[entry] = True
+        if count:
+            metrics.count("index_rows_written", count)
+        yield from map(reject, rejections)
+        yield batch
+
+
+NAMESPACE = "timebeam-reindex"
+"""The namespace of this job's counters."""
+
+_ENTRIES_AT_ONCE = 5_000
+
+
+class ReindexTally(NamedTuple):
+    """Result of a reindex.
+
+    Attributes:
+      rows_read: data rows.
+      index_rows: index rows of the data rows, each counted once per `_ENTRIES_AT_ONCE` data rows.
+      keys_skipped: data rows whose key is not a key of the layout.
+      rows_refused: index rows that Bigtable refused.
+    """
+
+    rows_read: int
+    index_rows: int
+    keys_skipped: int
+    rows_refused: int
+
+
+COUNTERS = metrics.TallyCounters(NAMESPACE, ReindexTally)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReindexJob:
+    """The layout whose index tables are rebuilt; `dry_run`: count, and write nothing."""
+
+    target: Target
+    layout: Store
+    dry_run: bool = False
+
+    @property
+    def index(self) -> SeriesIndex:
+        """The index tables."""
+        assert self.layout.index is not None
+        return self.layout.index
+
+
+class Reindex(beam.PTransform):  # type: ignore[type-arg]
+    """Writes the index rows of all data rows: a pipeline in, nothing out; see `ReindexTally`."""
+
+    def __init__(self, job: ReindexJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, root: beam.Pipeline) -> beam.PCollection[None]:
+        ranges = spread_chunks(root, "Ranges", functools.partial(_ranges, self._job), tuple[str, KeyRange])
+        return ranges | "WriteIndex" >> beam.ParDo(_WriteIndexFn(self._job)).with_output_types(None)
+
+
+def _ranges(job: ReindexJob) -> Iterator[tuple[str, KeyRange]]:
+    """(data table, key range), which together are all data tables."""
+    for table in data_tables(job.layout):
+        for keys in table_ranges(job.target, table):
+            yield table, keys
+
+
+class _WriteIndexFn(beam.DoFn):
+    """(data table, key range) in, their index rows are written; nothing out."""
+
+    def __init__(self, job: ReindexJob) -> None:
+        self._job = job
+
+    def process(self, element: tuple[str, KeyRange]) -> None:
+        skips = metrics.SkipLog(COUNTERS)
+        entries = self._entries(*element, skips)
+        for batch in batched(entries, _ENTRIES_AT_ONCE):
+            job = self._job
+            count, rejections = store_index(job.target, job.index, batch, dry_run=job.dry_run)
+            COUNTERS.count("index_rows", count)
+            metrics.count("rows_written", count)
+            for rejected in rejections:
+                skips.skip("rows_refused", rejected.message)
+        metrics.work_done()
+
+    def _entries(self, table: str, keys: KeyRange, skips: metrics.SkipLog) -> Iterator[tuple[Series, int]]:
+        """The entry of every data row."""
+        index = self._job.index
+        for key in scan_keys(self._job.target, table, *keys):
+            COUNTERS.count("rows_read")
+            try:
+                yield index.entry_of(key)
+            except ValueError as error:
+                skips.skip("keys_skipped", str(error))

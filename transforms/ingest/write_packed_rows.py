@@ -1,0 +1,183 @@
+"""Writes rows of layouts: by our connector, by Beam's, or by appends; rejected rows become dead letters.
+
+| writer | rejected rows | retries | app profile |
+|---|---|---|---|
+| `beam` (WriteToBigTable) | fail the bundle | UNAVAILABLE, DEADLINE_EXCEEDED | default only |
+| `direct` | go to the dead letters | also ABORTED, INTERNAL, RESOURCE_EXHAUSTED | any |
+| appends | go to the dead letters | as direct; a lost answer may append twice, which is harmless | any |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import ReadableStore
+from timebeam.schema.core.rejections import Rejected, Stage
+from timebeam.schema.core.rows import EncodedRow, RowMutation, TableSpec
+from timebeam.schema.core.writing import Packing
+from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
+from timebeam.transforms import bigtable
+from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
+from timebeam.transforms.bigtable.mutation_bytes import plain_row
+from timebeam.transforms.bigtable.retry import REFUSALS
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.write_rows import append_cells, mutate_rows
+from timebeam.transforms.dead_letters.rejected_rows import rejected_row
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.buffered import BufferedDoFn
+
+Hours = Collection[tuple[bytes, int]]
+"""(metric, start in s) of hours."""
+
+
+class HoursWriter(Protocol):
+    """Marks the hours of rows before they are sent, and again after they are written."""
+
+    @property
+    def table(self) -> TableSpec:
+        """The table of marks."""
+
+    def hours(self, rows: Sequence[RowMutation]) -> Hours:
+        """The hours that have points in rows."""
+
+    def mark(self, target: Target, hours: Hours, *, stored: bool) -> None:
+        """Marks hours whose points are about to be sent, or are stored."""
+
+
+@contextlib.contextmanager
+def hours_written(
+    target: Target, hours_writer: HoursWriter | None, rows: Sequence[RowMutation]
+) -> Iterator[None]:
+    """A context in which rows are written: marks their hours before it and after it.
+
+    Also after an error, since rows may have been written.
+
+    Raises:
+      GoogleAPICallError: the marks could not be written.
+    """
+    if hours_writer is None or not rows:
+        yield
+        return
+    hours = hours_writer.hours(rows)
+    try:
+        hours_writer.mark(target, hours, stored=False)
+        yield
+    finally:
+        hours_writer.mark(target, hours, stored=True)
+
+
+class StoreRows(beam.PTransform):  # type: ignore[type-arg]
+    """Writes rows: `EncodedRow` in, `Rejected` rows out.
+
+    Args:
+      tables: the names of all tables of the rows.
+      writer: `beam` or `direct`.
+      packing: rows of packing `append` are appended, all others set.
+      hours_writer: marks the hours of the rows; None for no marks.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        tables: Sequence[str],
+        writer: str,
+        packing: Packing,
+        hours_writer: HoursWriter | None = None,
+    ) -> None:
+        super().__init__()
+        self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
+        self._hours_writer = hours_writer
+
+    def expand(self, rows: PCollection[EncodedRow]) -> PCollection[Rejected]:
+        if self._packing is Packing.APPEND:
+            append = beam.ParDo(_AppendCellsFn(self._target, self._hours_writer))
+            return rows | "Append" >> append.with_output_types(Rejected)
+        around = functools.partial(hours_written, self._target, self._hours_writer)
+        if self._writer == "direct":
+            writer = bigtable.WriteRows(
+                self._target,
+                BUFFER_BYTES,
+                around=around,
+                on_written=_observe,
+            )
+            rejected = beam.MapTuple(refused_write).with_output_types(Rejected)
+            return rows | "WriteDirect" >> writer | "RefusedRows" >> rejected
+        from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
+
+        for table in self._tables:
+            write_with_beam(rows, self._target, table, around=None if self._hours_writer is None else around)
+        others = beam.FlatMap(_reject_others, frozenset(self._tables)).with_output_types(Rejected)
+        return rows | "RowsOfOtherTables" >> others
+
+
+def data_tables(layout: ReadableStore) -> list[str]:
+    """The tables of a layout that hold points."""
+    return [spec.name for spec in layout.tables() if spec.holds_points]
+
+
+def _reject_others(row: EncodedRow, tables: frozenset[str]) -> Iterator[Rejected]:
+    """The rejection of a row of none of the tables."""
+    if row.table not in tables:
+        why = f"table {row.table!r} is not a table of this run"
+        yield rejected_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)
+
+
+def _observe(rows: Sequence[EncodedRow]) -> None:
+    """Observes the number of rows of a request, and the delay since the arrival of their last cells."""
+    metrics.observe("flush_rows", len(rows))
+    now_ms = int(time.time() * 1000)
+    for row in rows:
+        if row.last_ms is not None:
+            metrics.observe("delay_ms", max(0, now_ms - row.last_ms))
+
+
+def write_batch(target: Target, table: str, rows: Sequence[RowMutation]) -> list[Rejected]:
+    """Writes rows in one request, with retries; the rejected rows.
+
+    Raises:
+      GoogleAPICallError: a row could not be written for a reason that is not its own.
+    """
+    return [refused_write(rows[number], str(error)) for number, error in mutate_rows(target, table, rows)]
+
+
+class _AppendCellsFn(BufferedDoFn[EncodedRow]):
+    """`EncodedRow` in, its cells appended to existing ones as by a TSD with enable_appends; rejected rows
+    out.
+
+    Histograms are set: each has a column of its own.
+    """
+
+    def __init__(self, target: Target, hours_writer: HoursWriter | None) -> None:
+        self._target, self._hours_writer = target, hours_writer
+        self.most = 1 if hours_writer is None else 1000  # that are marked together
+
+    def handle(self, rows: list[EncodedRow]) -> list[Rejected]:
+        """Appends rows; the rejected ones."""
+        rejected = list[Rejected]()
+        with hours_written(self._target, self._hours_writer, rows):
+            for row in map(plain_row, rows):
+                histograms = [cell for cell in row.cells if is_histogram(cell.qualifier)]
+                if histograms:
+                    rejected += write_batch(self._target, row.table, [row._replace(cells=histograms)])
+                    row = row._replace(cells=[cell for cell in row.cells if not is_histogram(cell.qualifier)])
+                if not row.cells:
+                    continue
+                try:
+                    append_cells(self._target, row)
+                except REFUSALS as error:
+                    rejected.append(refused_write(row, str(error)))
+        return rejected
+
+
+def refused_write(row: RowMutation, reason: str) -> Rejected:
+    """The dead letter of a row that Bigtable refused."""
+    why = f"Bigtable refused the row: {reason}"
+    return rejected_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)

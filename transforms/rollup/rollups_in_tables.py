@@ -1,0 +1,353 @@
+"""Rollups in OpenTSDB's tables: points accumulated by chunk of the raw table, cells, existing cells.
+
+| accumulators of | go |
+|---|---|
+| intervals that divide an hour, of single series: a row has all their points | to the writer, as mutations |
+| intervals, of series or groups, whose points are all in the chunk | the same, at the end of the chunk |
+| other intervals | to the shuffle, as fragments |
+
+Only intervals that span several chunks are shuffled: long intervals and groups of large metrics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
+from apache_beam.pvalue import TaggedOutput
+
+from timebeam.schema.core.points import PointBatch, Series, SeriesKey
+from timebeam.schema.core.rejections import Rejected
+from timebeam.schema.core.rows import EncodedRow
+from timebeam.schema.core.selection import Reader
+from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
+from timebeam.schema.rollup.buckets import Buckets, row_fragments, unpacked
+from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPlan
+from timebeam.schema.rollup.rollup_config import RollupInterval
+from timebeam.schema.stores.opentsdb import keys as row_keys
+from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key
+from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
+from timebeam.transforms.bigtable.read_ranges import sampled
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.ingest.assign_keys import SeriesKeys
+from timebeam.transforms.ingest.group_by_row import RowKey
+from timebeam.transforms.read.chunks import Chunk, hour_chunks
+from timebeam.transforms.read.table_reader import RememberingReader, TableReader, within
+from timebeam.transforms.rollup.encode_rollups import TableInPlace, count_written, encode, over, row_mutations
+from timebeam.transforms.rollup.read_chunk import NumberedChunk, NumberReader, read_period
+from timebeam.transforms.rollup.rollup_graph import (
+    FRAGMENTS,
+    SINGLE,
+    AccumulateFn,
+    ChunkWork,
+    ExistingRange,
+    Fragment,
+    Group,
+    RollupEncoder,
+)
+from timebeam.transforms.rollup.rollup_job import (
+    OutputTable,
+    RollupJob,
+    RollupSeriesKeys,
+    rollup_tables,
+)
+from timebeam.transforms.rollup.stale_cells import OwnedIds, existing_rows, metric_ranges, written_interval
+
+STANDING, LATER = "standing", "later"
+"""In place of an aggregator: the fragment holds the existing qualifiers of a row.
+
+Those of `LATER` have cells later than the starts of their intervals, which would hide the cells that are
+written.
+"""
+
+_TABLES_AT_ONCE = 2  # of existing cells that are read
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TablesEncoder(RollupEncoder):
+    """A rollup into OpenTSDB's tables; keys of fragments have tables without prefix."""
+
+    combines_rows: ClassVar[bool] = True
+    encoded_bytes: ClassVar[int] = 4 << 20
+
+    job: RollupJob
+
+    @property
+    def target(self) -> Target:  # type: ignore[override]
+        """See `RollupEncoder.target`."""
+        return self.job.target
+
+    @property
+    def tables(self) -> Sequence[str]:
+        return [spec.name for spec in rollup_tables(self.job.config, self.job.layout)]
+
+    def chunks(self) -> Iterator[NumberedChunk | ExistingRange]:
+        """The chunks of all metrics that are rolled up."""
+        job = self.job
+        metric_uids = job.layout.metric_uids(TableReader(job.target))
+        rolled_up = {metric: uid for metric, uid in metric_uids.items() if any(job.kind(metric))}
+        samples = sampled(job.target, job.layout.data_table)
+        for number, part in enumerate(job.parts):
+            start_s, end_s = part.plan.start_ms // 1000, -(-part.plan.end_ms // 1000)
+            chunks = hour_chunks(samples, job.layout, part.only(rolled_up), start_s, end_s, job.kind)
+            for _, group in itertools.groupby(chunks, key=lambda chunk: chunk.uids):
+                metric_chunks = list(group)
+                yield from [NumberedChunk(number, chunk) for chunk in metric_chunks]
+                yield from shared_intervals(job, part.plan, metric_chunks)
+
+    def accumulate(self) -> AccumulateFn:
+        return AccumulateTablesFn(self.job)
+
+    def existing(self, existing: ExistingRange) -> Iterator[tuple[RowKey, Fragment]]:
+        """The qualifiers that are deleted if they are later, or are not written again."""
+        job, name = self.job, existing.table
+        (interval,) = [each for each in job.config.intervals if each.interval == existing.interval]
+        plan = IntervalPlan(interval, existing.start_s, existing.end_s)
+        assert existing.metric is not None
+        owned = OwnedIds(job, plan.interval, name, existing.metric, TableReader(job.target))
+        for key, columns in existing_rows(job, name, metric_ranges(job, plan, existing.uids)):
+            base_s = row_keys.base_s_of(job.layout.options, key)
+            ids = owned.kinds[owned.kind(key)]
+            packed = {STANDING: b"", LATER: b""}
+            for qualifier, time_ms in columns:
+                start_s = written_interval(qualifier, base_s, plan, ids)
+                if start_s is not None:
+                    which = LATER if time_ms > start_s * 1000 else STANDING
+                    packed[which] += len(qualifier).to_bytes(1, "big") + qualifier
+            for which, qualifiers in packed.items():
+                if qualifiers:
+                    yield (name, key), (which, qualifiers)
+
+    def encode(self, table: str, groups: list[Group]) -> Iterator[EncodedRow | RejectedOutput]:
+        config = self.job.config
+        (interval,) = [each for each in config.intervals if table in config.outputs(each)]
+        existing: list[list[bytes]] = [[] for _ in groups]
+        later: list[list[bytes]] = [[] for _ in groups]
+        by_aggregator: dict[str, list[tuple[int, list[bytes]]]] = {}
+        for number, (_, packed_pairs) in enumerate(groups):
+            packed_by_aggregator: dict[str, list[bytes]] = {}
+            for aggregator, packed in packed_pairs:
+                packed_by_aggregator.setdefault(aggregator, []).append(packed)
+            existing[number] = _qualifiers(packed_by_aggregator.pop(STANDING, ()))
+            later[number] = _qualifiers(packed_by_aggregator.pop(LATER, ()))
+            for aggregator, packed_groups in packed_by_aggregator.items():
+                by_aggregator.setdefault(aggregator, []).append((number, packed_groups))
+        sets: list[list[bytes]] = [[] for _ in groups]
+        counts = np.zeros(len(groups), np.int64)
+        qualifier_bytes = 0
+        for aggregator, numbered in by_aggregator.items():
+            encoded = self._encoded(interval, aggregator, numbered)
+            qualifier_bytes = encoded.qualifier_bytes
+            for rejected in encoded.rejected:
+                yield reject(rejected)
+            numbers = np.array([number for number, _ in numbered], np.int64)[encoded.series]
+            counts[numbers] += np.diff(encoded.firsts)
+            for position, (number, content) in enumerate(
+                zip(numbers.tolist(), row_mutations(encoded), strict=True)
+            ):
+                sets[number].append(content)
+                if existing[number]:
+                    written = encoded.qualifiers[encoded.firsts[position] : encoded.firsts[position + 1]]
+                    existing[number] = stale_qualifiers(existing[number], map(bytes, written))
+        stored = self.job.table(table)
+        for number, (key, _) in enumerate(groups):
+            stale = existing[number] + later[number]
+            if sets[number] or stale:
+                yield over(key, stored, b"".join(sets[number]), int(counts[number]), stale)
+        sizes = np.fromiter((len(key) for key, _ in groups), np.int64, len(groups))
+        count_written(int(np.count_nonzero(counts)), int(counts.sum()), int(sizes @ counts), qualifier_bytes)
+
+    def _encoded(
+        self, interval: RollupInterval, aggregator: str, numbered: list[tuple[int, list[bytes]]]
+    ) -> EncodedRollups:
+        """The cells of the accumulators of an aggregator; rows are numbered by position."""
+        rows = [
+            (Series(str(position), ()), packed_groups) for position, (_, packed_groups) in enumerate(numbered)
+        ]
+        buckets = unpacked(rows, interval.seconds, ends=self.job.config.has_ends)
+        metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
+        return encode(self.job, interval, aggregator, buckets)
+
+
+def _qualifiers(packed_lists: Iterable[bytes]) -> list[bytes]:
+    qualifiers = []
+    for packed in packed_lists:
+        position = 0
+        while position < len(packed):
+            end = position + 1 + packed[position]
+            qualifiers.append(packed[position + 1 : end])
+            position = end
+    return qualifiers
+
+
+def shared_intervals(job: RollupJob, rollup_plan: RollupPlan, chunks: Sequence[Chunk]) -> list[ExistingRange]:
+    """The intervals of metrics that no chunk writes alone; `chunks` are all chunks of these metrics."""
+    uids, metric = chunks[0].uids, chunks[0].metrics[0]
+    shared: dict[ExistingRange, None] = {}  # without duplicates, if series and groups share a table
+    for plan in rollup_plan.intervals:
+        for output in job.tables(plan.interval, metric):
+            between = functools.partial(ExistingRange, uids, metric, plan.interval.interval, output.table)
+            reached_s = plan.start_s
+            for start_s, end_s in sorted(
+                (in_place.start_s, in_place.end_s)
+                for in_place in (job.in_place(plan, output, chunk) for chunk in chunks)
+                if not in_place.is_empty
+            ):
+                if reached_s < start_s:
+                    shared[between(reached_s, start_s)] = None
+                reached_s = max(reached_s, end_s)
+            if reached_s < plan.end_s:
+                shared[between(reached_s, plan.end_s)] = None
+    return list(shared)
+
+
+class AccumulateTablesFn(AccumulateFn):
+    """See `AccumulateFn`; existing cells of a chunk too are read while the chunk before it is accumulated."""
+
+    def __init__(self, job: RollupJob) -> None:
+        super().__init__()
+        self._job = job
+        self._keys = SeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run)
+        self._reader: RememberingReader | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def setup(self) -> None:
+        """Opens the UID table."""
+        super().setup()
+        self._keys.open()
+        self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, "timebeam-existing")
+
+    def teardown(self) -> None:
+        """Ends the threads that read."""
+        super().teardown()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        """Starts a cache of names for the bundle: metrics have many tags in common."""
+        super().start_bundle()
+        self._reader = RememberingReader(TableReader(self._job.target), self._job.layout.uid_table)
+
+    def begin(self, numbered: NumberedChunk) -> ChunkWork:
+        assert self._pool is not None
+        assert self._reader is not None
+        plan, names = self._job.parts[numbered.part].plan, RollupSeriesKeys(self._job, self._keys)
+        return _TablesWork(self._job, plan, names, numbered.chunk, self._reader, self._pool).begun()
+
+
+def _counted(points: Iterable[PointBatch | Rejected]) -> Iterator[PointBatch | Rejected]:
+    """The same points, counted as those that rollups are made of."""
+    for batch in points:
+        if not isinstance(batch, Rejected):
+            metrics.count("points_packed", len(batch))
+        yield batch
+
+
+class _TablesWork:
+    """Starts to read a chunk, whose metrics are of one kind (`RollupJob.kind`), and makes its output."""
+
+    def __init__(
+        self,
+        job: RollupJob,
+        rollup_plan: RollupPlan,
+        names: RollupSeriesKeys,
+        chunk: Chunk,
+        reader: Reader,
+        pool: Executor,
+    ) -> None:
+        self._job, self._names, self._metric = job, names, chunk.metrics[0]
+        self._in_place: dict[tuple[str, bool], TableInPlace] = {}  # by interval, and whether it is of groups
+        self._outputs = [
+            (plan, output)
+            for plan in rollup_plan.intervals
+            for output in job.tables(plan.interval, self._metric)
+        ]
+        for plan, output in self._outputs:
+            in_place = job.in_place(plan, output, chunk)
+            if not in_place.is_empty:
+                table = TableInPlace(job, in_place, output.table, chunk, reader, pool)
+                self._in_place[plan.interval.interval, output.of_groups] = table
+        start_ms, end_ms = period = read_period(rollup_plan, chunk)
+        chunk_reader = within(reader, job.layout, chunk.keys)
+        select = functools.partial(job.layout.select_metrics, chunk.uids, start_ms, end_ms - 1, chunk_reader)
+        self._reader = NumberReader(job.layout, lambda: names.noted(select()), period)
+        lengths = {plan.interval.seconds for plan, _ in self._outputs}
+        self._accumulator = Accumulator(lengths, ends=job.config.has_ends)
+
+    def begun(self) -> ChunkWork:
+        """The work, whose reading has begun."""
+        return ChunkWork(_counted(self._reader), self._accumulator, self._take, self._end, self._reader.stop)
+
+    def _take(self, accumulated: Accumulated) -> Iterator[Any]:
+        if self._job.is_single(self._metric):
+            yield from self._by_interval(accumulated, of_groups=False)
+        for grouping in self._names.groupings(accumulated.series):
+            yield from self._by_interval(accumulated.of_groups(grouping), of_groups=True)
+
+    def _end(self) -> Iterator[Any]:
+        for plan, output in self._outputs:
+            table = self._in_place.get((plan.interval.interval, output.of_groups))
+            if table is None:
+                continue
+            merged = table.merged()
+            if merged is not None:
+                yield from self._out(merged, plan.interval, output, table)
+            yield from table.unwritten()
+
+    def _by_interval(self, accumulated: Accumulated, *, of_groups: bool) -> Iterator[Any]:
+        """The output of the accumulators of series, or of groups."""
+        by_length = accumulated.by_length()
+        for plan, output in self._outputs:
+            if output.of_groups == of_groups:
+                buckets = by_length[plan.interval.seconds].within(plan.start_s * 1000, plan.end_s * 1000)
+                yield from self._ready(buckets, plan.interval, output)
+
+    def _ready(self, buckets: Buckets, interval: RollupInterval, output: OutputTable) -> Iterator[Any]:
+        """Writes complete accumulators, keeps those that the chunk completes, shuffles others."""
+        table = self._in_place.get((interval.interval, output.of_groups))
+        if table is not None:
+            in_place, buckets = table.split(buckets)
+            if output.of_groups or SPAN_S % interval.seconds:
+                table.hold(in_place)
+            else:
+                yield from self._out(in_place, interval, output, table)
+        if len(buckets):
+            yield from self._out(buckets, interval, output, None)
+
+    def _out(
+        self, buckets: Buckets, interval: RollupInterval, output: OutputTable, table: TableInPlace | None
+    ) -> Iterator[Any]:
+        """Accumulators as mutations, or packed for the shuffle."""
+        aggregators = self._names.aggregators(buckets.series) if output.of_groups else [SINGLE]
+        for aggregator in aggregators:
+            if output.of_groups:
+                keys, rejected = self._names.of_groups(buckets.series, aggregator)
+            else:
+                keys, rejected = self._names.single(buckets.series)
+            yield from map(reject, rejected)
+            if table is None:
+                yield from _packed_groups(buckets, keys, interval, output.table, aggregator)
+            else:
+                encoding = functools.partial(encode, self._job, interval, aggregator)
+                yield from table.rows(buckets, keys, encoding)
+
+
+def _packed_groups(
+    buckets: Buckets,
+    keys: Sequence[SeriesKey | None],
+    interval: RollupInterval,
+    table: str,
+    aggregator: str,
+) -> Iterator[TaggedOutput[Any, tuple[RowKey, Fragment]]]:
+    """The packed accumulators of the series, or groups, that have a key."""
+    for number, base_s, packed in row_fragments(buckets, interval):
+        key = keys[number]
+        if key is not None:
+            yield TaggedOutput(FRAGMENTS, ((table, row_key(key, base_s)), (aggregator, packed)))
