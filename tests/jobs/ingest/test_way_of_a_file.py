@@ -41,7 +41,7 @@ def calls_of_ingest(store: AnyStore, folder: Path, emulator: str) -> dict[str, s
         {"metric": "sys.cpu", "timestamp": BASE_S + i, "value": i / 2, "tags": {"host": f"web{i % 2}"}}
         for i in range(10)
     ]
-    file, output, report = folder / "ingest_points.json", folder / "output", folder / "calls.json"
+    file, output, report = folder / "points.json", folder / "output", folder / "calls.json"
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     flags = (*store.flags, *store.auto_create, "--format=opentsdb-json", "--input", file)
     process = start_command(

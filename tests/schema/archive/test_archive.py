@@ -341,7 +341,7 @@ def test_ranges_have_the_keys_of_their_times_and_no_others() -> None:
     assert sum(start <= key < end for start, end in last) == 1
 
 
-@pytest.mark.parametrize("vector", json.loads(VECTORS.with_name("archive_keys.json").read_text()))
+@pytest.mark.parametrize("vector", json.loads(VECTORS.with_name("keys.json").read_text()))
 def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
     options = {"retention": "", "archive": True, **vector["options"]}
     layout = STORES[vector["layout"]].from_options(options)
