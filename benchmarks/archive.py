@@ -43,14 +43,13 @@ from benchmarks import bench
 from benchmarks.bench import TARGET
 from timebeam.pipelines import cli
 from timebeam.pipelines.options.use_settings import settings_table
-from timebeam.schema.archive import archive_cell, pcodec_columns
-from timebeam.schema.archive import archive_keys as archive_keys
+from timebeam.schema.archive import archive_cell, archive_rows, pcodec_columns
 from timebeam.schema.archive.archive_rows import archive_cells
 from timebeam.schema.bits.arrays import Kind
+from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Finding, Reader, Selected, Selection
-from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.rollup.accumulate import Accumulator
@@ -72,7 +71,7 @@ assert archive.seal(archive.layout_of(sys.argv[1], archive=True)) == int(sys.arg
 print(*[line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")])
 """
 
-START_S = 1_767_225_600 // archive_keys.BLOCK_S * archive_keys.BLOCK_S
+START_S = 1_767_225_600 // archive_rows.BLOCK_S * archive_rows.BLOCK_S
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "metrics"
 _BLOCK_BYTES = 64 << 10
 _ARRIVAL_MS = (START_S + 40 * 86_400) * 1000
@@ -158,10 +157,10 @@ class Rows:
             points = batch.take(order[batch.index[order] == number])
             key = self.layout.series_key(series, self.uids)
             hours = int(points.times_ms[-1] - points.times_ms[0]) // 3_600_000 + 1
-            code = archive_keys.span_for(len(points), hours)
-            bases_s = points.times_ms // 1000 // archive_keys.SPANS_S[code] * archive_keys.SPANS_S[code]
+            code = archive_rows.span_for(len(points), hours)
+            bases_s = points.times_ms // 1000 // archive_rows.SPANS_S[code] * archive_rows.SPANS_S[code]
             for base_s in np.unique(bases_s).tolist():
-                row_key = archive_keys.archive_key(key, base_s, code)
+                row_key = archive_rows.archive_key(key, base_s, code)
                 of_row = points.take(np.flatnonzero(bases_s == base_s))
                 yield Row(self.layout.archive_view.table, row_key, archive_cells(options, row_key, of_row))
 
@@ -221,7 +220,7 @@ def store(layout: OpenTsdb, batch: PointBatch) -> None:
 def seal(layout: OpenTsdb) -> int:
     """Seals all rows; the number of points."""
     leases = Leases(TARGET, settings_table(layout.options.table_prefix), "seal")
-    end_s = START_S + archive_keys.BLOCK_S
+    end_s = START_S + archive_rows.BLOCK_S
     job = ArchiveJob(TARGET, layout, 0, end_s, int(time.time() * 1e6), leases, True, 0)
     return sum(tally.points_read for tally in archive_metric(job, b"\0\0\1"))
 
@@ -322,7 +321,7 @@ def _copy(batches: Sequence[PointBatch]) -> int:
 
 
 def _selection() -> Selection:
-    return Selection("m", {}, START_S * 1000, (START_S + archive_keys.BLOCK_S) * 1000 - 1)
+    return Selection("m", {}, START_S * 1000, (START_S + archive_rows.BLOCK_S) * 1000 - 1)
 
 
 def _query(layout: OpenTsdb) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks import bench
 from benchmarks.archive import START_S, Rows, generated
 from benchmarks.bench import TARGET
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables

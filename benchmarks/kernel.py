@@ -25,10 +25,10 @@ from pathlib import Path
 
 from benchmarks import bench, naive, producers
 from benchmarks.generate import FORMATS, Load, write
+from timebeam.schema.core.point_fragments import Encoded, Name, Packing, RowFragment
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import EncodedRow
 from timebeam.schema.core.selection import Selected
-from timebeam.schema.core.writing import Encoded, Name, Packing, RowFragment
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.mutation_bytes import plain_row

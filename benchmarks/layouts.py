@@ -36,9 +36,9 @@ from timebeam.pipelines import cli
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import MUTATIONS, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.copy.copied_points import read_points

@@ -51,8 +51,8 @@ from timebeam.pipelines.local.generator import Generator, Load
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
 from timebeam.pipelines.local.pubsub import publisher, subscriber
 from timebeam.pipelines.local.subscription import Subscription
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.selection import Selected, Selection
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -29,7 +29,7 @@ from timebeam.pipelines.options.parameters import (
     positive,
     whole,
 )
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import AUTO, FORMATS
 from timebeam.schema.series.series_limits import MOST_VALUES, parse_limits
 from timebeam.schema.stores import STORES

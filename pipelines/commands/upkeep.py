@@ -20,7 +20,7 @@ from timebeam.pipelines.options.parameters import (
     whole,
 )
 from timebeam.pipelines.options.period import ZONE, range_parameters
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.point_fragments import Packing
 
 _A_PROCESS = "a process follows, not a job on Dataflow"
 

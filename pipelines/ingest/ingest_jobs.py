@@ -24,8 +24,8 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import FORMATS, Framing, Message
 from timebeam.schema.series.series_limits import SeriesLimits, parse_limits
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode

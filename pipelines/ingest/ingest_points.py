@@ -24,7 +24,7 @@ same kinds.
 - `timebeam.schema.stores.opentsdb.encode.encode`: points to rows, sorted
 - `timebeam.schema.stores.opentsdb.columns.point_elements.qualifier_codes`: offsets to qualifiers
 - `timebeam.schema.stores.opentsdb.keys.row_keys`: base times into the keys
-- `timebeam.schema.core.cell_fragments.SlotPoints.fragments`: the points of a row to one fragment
+- `timebeam.schema.core.point_fragments.SlotPoints.fragments`: the points of a row to one fragment
 - `timebeam.transforms.flow.buffered.BufferedDoFn.process`: a step gathers what it handles together
 - `timebeam.transforms.ingest.group_by_row._GroupFn.handle`: the fragments of each row come together
 - `timebeam.transforms.ingest.encode_and_pack.PackFn.process`: the step that packs
@@ -49,10 +49,10 @@ from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.pipelines.jobs.job import Flow, Needs
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.point_fragments import Encoded, Packing
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, TableSpec
-from timebeam.schema.core.writing import Encoded, Packing
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table

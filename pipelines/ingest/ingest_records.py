@@ -26,10 +26,10 @@ from timebeam.pipelines.options.values import (
     opentsdb_of,
     target_of,
 )
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, TableSpec
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.declaration import Declaration

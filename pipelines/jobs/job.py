@@ -22,9 +22,9 @@ from timebeam.pipelines.options.store_settings import NewSettings
 from timebeam.pipelines.options.values import create_command, dead_letters_of
 from timebeam.pipelines.output.summary import PointsSummary, Summary
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter_files import TOPIC, WriteDeadLetters, check_writable

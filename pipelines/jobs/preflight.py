@@ -23,7 +23,7 @@ from timebeam.pipelines.jobs.bigtable_checks import UNASKABLE, BigtableChecks, C
 from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
 from timebeam.pipelines.jobs.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE, is_dataflow
 from timebeam.pipelines.local.pubsub import PUBSUB_VARIABLE, publisher, subscriber
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 from timebeam.transforms.dead_letters.letter_files import TOPIC, check_writable
 from timebeam.transforms.input.files import match

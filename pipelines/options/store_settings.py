@@ -37,7 +37,7 @@ from timebeam.pipelines.options.values import (
     tables_of,
     target_of,
 )
-from timebeam.schema.archive.archive_keys import parse_key
+from timebeam.schema.archive.archive_rows import parse_key
 from timebeam.schema.archive.view import ArchiveView, find_archivable
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import Cell, Deletion, Row

@@ -22,8 +22,8 @@ from timebeam.pipelines.options.parameters import (
 )
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.contract import ReadableStore, Store
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.schema.stores import STORES, MissingAbilityError, as_opentsdb, find_opentsdb, missing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target

@@ -20,9 +20,9 @@ from timebeam.pipelines.options.values import declaration_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.bits.times import bucket_starts
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, KeyRange
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table

@@ -13,8 +13,8 @@ from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.core.annotations import NotAnAnnotationError, parse_stored
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.rows import Row
-from timebeam.schema.core.writing import Name
 from timebeam.schema.series.series_patterns import SeriesQuery
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.columns import annotation_cells

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.searches import metric_names
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.selection import UnknownNameError
-from timebeam.schema.core.writing import Name
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.choose_rollups import choose
 from timebeam.schema.query.downsample import Downsampling

@@ -11,9 +11,9 @@ from google.api_core.exceptions import NotFound
 
 from timebeam.pipelines.serve.cache import Api
 from timebeam.schema.bits.times import HOUR_MS, floor_to
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.selection import Scan, Selection, UnknownNameError
-from timebeam.schema.core.writing import Name
 from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request, not_found

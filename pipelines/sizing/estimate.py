@@ -17,7 +17,7 @@ import msgspec
 from timebeam.pipelines.sizing.measure import Case, Measured, SizingLoad, cases, measure
 from timebeam.schema.core import rows
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.point_fragments import Packing
 
 HEADROOM = 0.7
 """Share of a node's figures to plan with; the rest is for peaks, reads, and the loss of a node."""

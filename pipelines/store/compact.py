@@ -27,8 +27,8 @@ from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.pipelines.options.values import opentsdb_of, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.bits.times import HOUR_MS
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.writing import Packing
 from timebeam.transforms.care.range_leases import Leases
 from timebeam.transforms.opentsdb.compact_rows import COUNTERS, CompactJob, CompactRows
 from timebeam.transforms.read.find_series import why_nothing

@@ -31,10 +31,10 @@ from timebeam.pipelines.store.retention import old_points
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.times import utc_text
 from timebeam.schema.core.contract import ReadableStore, Store
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.core.selection import Finding, Reader, Selection, UnknownNameError
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.existing_tables import check_tables, table_exists

@@ -14,20 +14,18 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from timebeam.schema.archive.archive_keys import (
+from timebeam.schema.archive.archive_rows import (
     BLOCK_S,
+    PARTS,
     SPANS_S,
     ArchiveKey,
     SeriesHeads,
     archive_key,
-    parse_key,
-)
-from timebeam.schema.archive.archive_rows import (
-    PARTS,
     archive_table,
     count_points,
     decode_archive_rows,
     merged,
+    parse_key,
     within_parts,
 )
 from timebeam.schema.bits.arrays import Int64s

@@ -20,13 +20,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RejectedError
-from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
+from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import Row, TableSpec, UidSpec
 from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selected, Selection
 from timebeam.schema.core.series_index import RollupNames, SeriesIndex
-from timebeam.schema.core.writing import Encoded, Name, Packing
 
 
 class Restored(NamedTuple):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 

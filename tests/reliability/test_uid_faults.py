@@ -29,7 +29,7 @@ from tests.support.processes import uid_victim
 from tests.support.processes.uid_race import race
 from tests.support.stored import Store
 from tests.support.workload import Workload, check_equal, run
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 CREATE = UidPolicy(auto_create_metrics=True)

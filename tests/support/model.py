@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from tests.schema.stores.plain_opentsdb import Number, java_bucket, number, read_row, read_value
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 
 SeriesName: TypeAlias = "tuple[str, tuple[tuple[str, str], ...]]"

@@ -12,9 +12,9 @@ from tests.support.decoded import decode_row
 from timebeam.pipelines.options.use_settings import FAMILY, VERSION, settings_table
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.core import contract
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

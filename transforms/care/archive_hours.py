@@ -25,9 +25,8 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.archive import archive_keys as archive_keys
 from timebeam.schema.archive import archive_rows
-from timebeam.schema.archive.archive_keys import SeriesHeads
+from timebeam.schema.archive.archive_rows import SeriesHeads
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.times import HOUR_S, floor_to
@@ -178,7 +177,7 @@ def _codes(job: ArchiveJob, entries: Sequence[ClosedRow], batch: PointBatch) -> 
         first_s = floor_to(min(int(entry.times_ms.min()) for entry in of_series) // 1000, HOUR_S)
         last_s = floor_to(max(int(entry.times_ms.max()) for entry in of_series) // 1000, HOUR_S)
         hours = (last_s - first_s) // HOUR_S + 1
-        code = archive_keys.span_for(points_of.get(of_series[0].name, 0), hours)
+        code = archive_rows.span_for(points_of.get(of_series[0].name, 0), hours)
         chosen[series] = archive_rows.span_row(table, series, first_s, code)
     existing = read_rows(job.target, table, sorted(row.key for row in chosen.values()))
     span_cells = {
@@ -190,7 +189,7 @@ def _codes(job: ArchiveJob, entries: Sequence[ClosedRow], batch: PointBatch) -> 
         series: codes[CellColumn(row.key, archive_rows.SEAL_FAMILY, archive_rows.SPAN)][0]
         for series, row in chosen.items()
     }
-    unknown = set(code_of.values()) - archive_keys.SPANS_S.keys()
+    unknown = set(code_of.values()) - archive_rows.SPANS_S.keys()
     if unknown:
         raise VerifyError(f"table {table} has the span code {min(unknown)}, which a newer timebeam wrote")
     return code_of
@@ -199,8 +198,8 @@ def _codes(job: ArchiveJob, entries: Sequence[ClosedRow], batch: PointBatch) -> 
 def _archive_keys(entry: ClosedRow, code_of: Mapping[SeriesKey, int]) -> set[bytes]:
     """The keys of the archive rows with the points of a data row."""
     code = code_of[entry.series]
-    spans = distinct(entry.times_ms // (archive_keys.SPANS_S[code] * 1000)).tolist()
-    return {archive_keys.archive_key(entry.series, span * archive_keys.SPANS_S[code], code) for span in spans}
+    spans = distinct(entry.times_ms // (archive_rows.SPANS_S[code] * 1000)).tolist()
+    return {archive_rows.archive_key(entry.series, span * archive_rows.SPANS_S[code], code) for span in spans}
 
 
 class _Change(NamedTuple):
@@ -238,7 +237,7 @@ def _changes(
     for key, series in row_series.items():
         if series not in numbers:
             continue
-        span = archive_keys.parse_key(heads, key)
+        span = archive_rows.parse_key(heads, key)
         first, end = firsts[numbers[series] : numbers[series] + 2]
         first, end = first + np.searchsorted(
             points.times_ms[first:end], [span.base_s * 1000, span.end_s * 1000]

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from apache_beam.metrics import Metrics
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.schema.archive import archive_keys as archive_keys
 from timebeam.schema.archive import archive_rows
-from timebeam.schema.archive.archive_keys import BLOCK_S, LAST_S
+from timebeam.schema.archive.archive_rows import BLOCK_S, LAST_S
 from timebeam.schema.archive.view import ArchiveView
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.times import HOUR_S, floor_to
@@ -199,7 +198,7 @@ class ArchiveDeletions(NamedTuple):
 
     def hour_rows(self, removal: RowDeletion) -> list[Row]:
         """Data rows without cells, of the hours that the removal from a row of the archive changes."""
-        key, deleted = archive_keys.parse_key(self.archive.heads, removal.mutation.key), self.deleted
+        key, deleted = archive_rows.parse_key(self.archive.heads, removal.mutation.key), self.deleted
         start_s = max(key.base_s, floor_to(deleted.first_ms // 1000, HOUR_S))
         end_s = min(key.end_s, deleted.last_ms // 1000 + 1)
         return [self.archive.row_at(key.series, base_s) for base_s in range(start_s, end_s, HOUR_S)]
@@ -239,8 +238,8 @@ class ArchiveDeletions(NamedTuple):
         keys = {row.key for row in rows if row.table == table}
         for block, (series, start_s, end_s) in zip(blocks, places, strict=True):
             if block in codes:
-                spans = _cut_at_spans(start_s, end_s, archive_keys.SPANS_S[codes[block]])
-                keys |= {archive_keys.archive_key(series, span_s, codes[block]) for span_s, _ in spans}
+                spans = _cut_at_spans(start_s, end_s, archive_rows.SPANS_S[codes[block]])
+                keys |= {archive_rows.archive_key(series, span_s, codes[block]) for span_s, _ in spans}
         return sorted(keys)
 
     def _places(self, key: bytes) -> Iterator[tuple[SeriesKey, int, int]]:

@@ -20,11 +20,11 @@ from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.times import HOUR_S, hours_between
 from timebeam.schema.core.contract import ReadableStore
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, UnknownNameError
-from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb import keys as row_keys

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from google.api_core.exceptions import NotFound
 
-from timebeam.schema.archive.archive_keys import BLOCK_S
+from timebeam.schema.archive.archive_rows import BLOCK_S
 from timebeam.schema.archive.view import Archivable, ArchiveView
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.lru_cache import batched

@@ -26,10 +26,10 @@ from typing import Any
 
 from apache_beam.coders import Coder, registry
 
+from timebeam.schema.core.point_fragments import Encoded
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow
-from timebeam.schema.core.writing import Encoded
 from timebeam.schema.formats import Message
 
 OVERHEAD = 100  # about the bytes of an element beside its content

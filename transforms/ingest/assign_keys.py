@@ -17,9 +17,9 @@ from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.lru_cache import LruCache, batched
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject

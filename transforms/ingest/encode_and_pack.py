@@ -12,8 +12,8 @@ from apache_beam.utils import shared
 
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.batches import distinct
-from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.point_fragments import CellColumns, Encoded, Packing, SeriesSpan, SlotPoints
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import (
     CELL_BYTES,
@@ -26,7 +26,6 @@ from timebeam.schema.core.rows import (
     Row,
     stored_bytes_of,
 )
-from timebeam.schema.core.writing import Encoded, Packing, SeriesSpan
 from timebeam.transforms.bigtable.mutation_bytes import encoded_row, set_cells
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import split_row

@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from timebeam.schema.core.writing import Encoded, RowFragment
+from timebeam.schema.core.point_fragments import Encoded, RowFragment
 from timebeam.transforms.flow.buffered import BufferedDoFn
 
 RowKey = tuple[str, bytes]

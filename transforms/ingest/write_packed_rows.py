@@ -20,9 +20,9 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.contract import ReadableStore
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import EncodedRow, RowMutation, TableSpec
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.transforms import bigtable
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.schema.archive.archive_keys import SPANS_S, archive_key
+from timebeam.schema.archive.archive_rows import SPANS_S, archive_key
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Cell, Row, RowMutation, stored_bytes
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row
 from timebeam.schema.stores.opentsdb.key_ranges import Wanted

@@ -17,11 +17,11 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, KeyRange, Row
 from timebeam.schema.core.selection import Scan
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.keys import (
     is_of_series,
     row_key,

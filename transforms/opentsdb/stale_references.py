@@ -15,11 +15,11 @@ from google.api_core.exceptions import NotFound
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import ReadableStore
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.row_deletion import deletions
 from timebeam.schema.core.rows import Cell, Row, stored_bytes
 from timebeam.schema.core.selection import Reader, Scan, Selection, prefix_range
-from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key

@@ -14,10 +14,10 @@ from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.times import LATEST_MS, utc_text
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.contract import ReadableStore
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import AmbiguousNameError, Finding, Reader, Selected, UnknownNameError
-from timebeam.schema.core.writing import Name
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.choose_rollups import (
     QueryPlan,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from google.api_core.exceptions import NotFound
 
-from timebeam.schema.archive import archive_keys as archive_keys
+from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive.archive_rows import archive_table
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.core.contract import ReadableStore
@@ -106,7 +106,7 @@ def _data_keys(target: Target, layout: ReadableStore) -> Iterator[bytes]:
     if archive is not None:
         for key in scan_keys(target, archive.table):
             with contextlib.suppress(ValueError):  # not a key of an archive row
-                yield archive.data_key(archive_keys.parse_key(archive.heads, key))
+                yield archive.data_key(archive_rows.parse_key(archive.heads, key))
 
 
 def from_rows(
@@ -148,10 +148,10 @@ def metric_keys(target: Target, layout: OpenTsdb, metric: bytes, start_ms: int =
     if layout.options.archive:
         table = archive_table(layout.options.table_prefix).name
         heads = keys.heads(layout.options, metric)
-        for start, end in (span for head in heads for span in archive_keys.ranges(head, start_ms, _LAST_MS)):
+        for start, end in (span for head in heads for span in archive_rows.ranges(head, start_ms, _LAST_MS)):
             for key in scan_keys(target, table, start, end):
                 with contextlib.suppress(ValueError):  # no key of the archive
-                    archived = archive_keys.parse_key(layout.options, key)
+                    archived = archive_rows.parse_key(layout.options, key)
                     yield keys.row_key(archived.series, archived.base_s)
 
 

@@ -22,10 +22,10 @@ import msgspec
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, KeyRange, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.buckets import Buckets, packed_series
 from timebeam.transforms.bigtable.target import Target

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from timebeam.schema.archive import archive_keys as archive_keys
+from timebeam.schema.archive import archive_rows
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.bits.times import ceil_to, floor_to
 from timebeam.schema.core.points import Series, SeriesKey
@@ -130,7 +130,7 @@ class RollupSeriesKeys:
                 row_key = selected.row.key
                 key = SeriesKey(row_key[:base_at], row_key[base_at + BASE_BYTES :])
                 if selected.archived:
-                    key = archive_keys.parse_key(options, row_key).series
+                    key = archive_rows.parse_key(options, row_key).series
                 if self._stored.setdefault(selected.series, key) != key:
                     uids = ("uids", b"".join(key).hex())
                     selected = selected._replace(series=selected.series._replace(resources=(uids,)))

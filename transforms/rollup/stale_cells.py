@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.times import floor_to
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.schema.core.selection import ColumnRange, Reader, Scan
-from timebeam.schema.core.writing import Name
 from timebeam.schema.rollup.day_plan import IntervalPlan
 from timebeam.schema.rollup.rollup_config import RollupInterval
 from timebeam.schema.stores.opentsdb import keys as row_keys

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.archive.archive_keys import ranges
-from timebeam.schema.archive.archive_rows import PARTS
+from timebeam.schema.archive.archive_rows import PARTS, ranges
 from timebeam.schema.archive.view import ArchiveView, DataRow
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.lru_cache import batched

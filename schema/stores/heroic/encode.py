@@ -8,10 +8,10 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core import cell_fragments
+from timebeam.schema.core import point_fragments
+from timebeam.schema.core.point_fragments import Encoded, RowFragment
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.writing import Encoded, RowFragment
 from timebeam.schema.stores.heroic.keys import PERIOD_MS, KeyForm
 
 POINTS = "points"
@@ -30,7 +30,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     >>> (row,) = encode(batch, [WireKeys().series_key(series)], "metrics", WireKeys()).fragments
     >>> row.key.hex()
     '0303637075010404686f73740101610000012e00000000'
-    >>> (cell,) = point_cells(cell_fragments.SlotPoints.of([[row.packed]]), WireKeys()).cells(0)
+    >>> (cell,) = point_cells(point_fragments.SlotPoints.of([[row.packed]]), WireKeys()).cells(0)
     >>> cell.family, cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
     ('points', 'ae190a40', 9000, '405fc00000000000')
 
@@ -43,16 +43,16 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
         return Encoded([], rejected, 0)
     periods = batch.times_ms >> _PERIOD_BITS
     is_opaque = batch.kinds == Kind.OPAQUE
-    all_slots = (batch.times_ms & (PERIOD_MS - 1)) + cell_fragments.HIGH * is_opaque
-    order, bounds = cell_fragments.sorted_rows(_row_numbers(batch, periods), all_slots, batch.arrivals_ms)
+    all_slots = (batch.times_ms & (PERIOD_MS - 1)) + point_fragments.HIGH * is_opaque
+    order, bounds = point_fragments.sorted_rows(_row_numbers(batch, periods), all_slots, batch.arrivals_ms)
     values = _values(batch.take(order))
-    points = cell_fragments.SlotPoints(bounds, all_slots[order], batch.arrivals_ms[order], values)
+    points = point_fragments.SlotPoints(bounds, all_slots[order], batch.arrivals_ms[order], values)
     first = order[bounds[:-1]]
     row_fragments = []
     for series, base_ms, packed in zip(
         batch.index[first].tolist(),
         (periods[first] << _PERIOD_BITS).tolist(),
-        points.fragments(*cell_fragments.origin_of(batch.origins)),
+        points.fragments(*point_fragments.origin_of(batch.origins)),
         strict=True,
     ):
         key = keys[series]
@@ -61,11 +61,11 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
-def point_cells(points: cell_fragments.SlotPoints, form: KeyForm) -> cell_fragments.CellColumns:
+def point_cells(points: point_fragments.SlotPoints, form: KeyForm) -> point_fragments.CellColumns:
     """The cells of rows: one for each point, with its arrival as timestamp."""
     points = points.newest()
     width = form.qualifier_bytes
-    return cell_fragments.CellColumns(
+    return point_fragments.CellColumns(
         points.bounds,
         (POINTS, DISTRIBUTIONS),
         points.slots >> _PERIOD_BITS,
@@ -107,7 +107,7 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
     return batch.take(np.flatnonzero(is_storable)), rejected
 
 
-def _values(batch: PointBatch) -> cell_fragments.Strings:
+def _values(batch: PointBatch) -> point_fragments.Strings:
     """The stored values: a double on 8 bytes, with canonical NaN; or a payload."""
     doubles = np.where(
         batch.kinds == Kind.INTEGER, batch.bits.astype(np.float64), batch.bits.view(np.float64)
@@ -120,7 +120,7 @@ def _values(batch: PointBatch) -> cell_fragments.Strings:
     values = [content[start : start + 8] for start in starts[:-1].tolist()]
     for point, number in zip(opaque.tolist(), batch.bits[opaque].tolist(), strict=True):
         values[point] = batch.payloads[number]
-    return b"".join(values), cell_fragments.starts_of(np.fromiter(map(len, values), np.int64, len(values)))
+    return b"".join(values), point_fragments.starts_of(np.fromiter(map(len, values), np.int64, len(values)))
 
 
 def _row_numbers(batch: PointBatch, periods: Int64s) -> Int64s:

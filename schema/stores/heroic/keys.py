@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.archive.archive_keys import OPTION as ARCHIVE_OPTION
+from timebeam.schema.archive.archive_rows import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.declared_options import Option, OptionKind
 from timebeam.schema.core.points import Series, SeriesKey

@@ -15,15 +15,14 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from timebeam.schema.archive.archive_keys import ArchiveKey
-from timebeam.schema.archive.archive_rows import archive_findings
+from timebeam.schema.archive.archive_rows import ArchiveKey, archive_findings
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.decode_point_cells import RowKind, decode_together, hours_of, restored_points
+from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import ARRIVAL, KEY_BYTES, Row, TableSpec
@@ -35,7 +34,6 @@ from timebeam.schema.core.selection import (
     Selection,
     Severity,
 )
-from timebeam.schema.core.writing import Encoded, Name, Packing
 from timebeam.schema.stores.heroic import decode, encode, select, series_table
 from timebeam.schema.stores.heroic.archived import HeroicArchive
 from timebeam.schema.stores.heroic.decode import SeriesTable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.archive import archive_keys as archive_keys
+from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive.archive_rows import PARTS
 from timebeam.schema.archive.view import ArchiveView, DataRow
 from timebeam.schema.bits.arrays import Int64s, Kind
@@ -107,7 +107,7 @@ class KairosDbArchive(ArchiveView[_OneMetric]):
     ) -> Iterator[Row]:
         selection = source.selection
         assert selection.metric is not None
-        ranges = list(archive_keys.ranges(selection.metric.encode() + b"\0", start_ms, end_ms))
+        ranges = list(archive_rows.ranges(selection.metric.encode() + b"\0", start_ms, end_ms))
         scan = Scan(self.table, ranges, columns=PARTS, keys_only=keys_only or bool(selection.tags))
         rows = iter(source.reader.scan(scan)) if ranges else iter(())
         if keys_only or not selection.tags:
@@ -120,7 +120,7 @@ class KairosDbArchive(ArchiveView[_OneMetric]):
 
     def _is_selected(self, source: _OneMetric, key: bytes) -> bool:
         try:
-            return source.series_of(self.data_key(archive_keys.parse_key(self.heads, key))) is not None
+            return source.series_of(self.data_key(archive_rows.parse_key(self.heads, key))) is not None
         except ValueError:
             return True
 

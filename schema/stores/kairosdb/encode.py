@@ -9,11 +9,11 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core import cell_fragments
+from timebeam.schema.core import point_fragments
 from timebeam.schema.core.batches import run_starts
+from timebeam.schema.core.point_fragments import Encoded, RowFragment
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Stage
-from timebeam.schema.core.writing import Encoded, RowFragment
 from timebeam.schema.stores.kairosdb import keys as row_keys
 from timebeam.schema.stores.kairosdb import value_bytes
 from timebeam.schema.stores.kairosdb.keys import RowSpec
@@ -31,7 +31,7 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     >>> (row,) = encode(batch, [series_key(series)], "data_points", RowSpec.MILLISECONDS).fragments
     >>> row.key.hex()
     '637075000000012e79039000000b6b6169726f735f6c6f6e67686f73743d613a'
-    >>> (cell,) = point_cells(cell_fragments.SlotPoints.of([[row.packed]]), "d").cells(0)
+    >>> (cell,) = point_cells(point_fragments.SlotPoints.of([[row.packed]]), "d").cells(0)
     >>> cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()
     ('35063800', 9000, '54')
 
@@ -50,14 +50,14 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     offsets = batch.times_ms - numbers * width
     order, bounds = sorted_rows(batch, numbers, offsets)
     columns, arrivals_ms = spec.columns(offsets[order]), batch.arrivals_ms[order]
-    points = cell_fragments.SlotPoints(bounds, columns, arrivals_ms, _values(batch.take(order)))
+    points = point_fragments.SlotPoints(bounds, columns, arrivals_ms, _values(batch.take(order)))
     first = order[bounds[:-1]]
     row_fragments = []
     for series, number, kind, packed in zip(
         batch.index[first].tolist(),
         numbers[first].tolist(),
         batch.kinds[first].tolist(),
-        points.fragments(*cell_fragments.origin_of(batch.origins)),
+        points.fragments(*point_fragments.origin_of(batch.origins)),
         strict=True,
     ):
         key = keys[series]
@@ -66,13 +66,13 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
-def point_cells(points: cell_fragments.SlotPoints, family: str) -> cell_fragments.CellColumns:
+def point_cells(points: point_fragments.SlotPoints, family: str) -> point_fragments.CellColumns:
     """The cells of rows: one for each point, with its arrival as timestamp."""
     points = points.newest()
     n = len(points.slots)
     qualifiers = points.slots.astype(">u4").tobytes(), np.arange(n + 1) * 4
     one_family = np.zeros(n, np.int64)
-    return cell_fragments.CellColumns(
+    return point_fragments.CellColumns(
         points.bounds, (family,), one_family, qualifiers, points.arrivals_ms, points.values
     )
 
@@ -125,7 +125,7 @@ def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[In
     """
     low, high = int(numbers.min()), int(numbers.max())
     rows = batch.index.astype(np.int64) * (high - low + 1) + (numbers - low)
-    order, bounds = cell_fragments.sorted_rows(rows, offsets, batch.arrivals_ms)
+    order, bounds = point_fragments.sorted_rows(rows, offsets, batch.arrivals_ms)
     if (batch.kinds == batch.kinds[0]).all():
         return order, bounds
     rows = (rows * KINDS + batch.kinds)[order]
@@ -135,13 +135,13 @@ def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[In
     return order, np.append(run_starts(rows), len(rows))
 
 
-def _values(batch: PointBatch) -> cell_fragments.Strings:
+def _values(batch: PointBatch) -> point_fragments.Strings:
     sizes = np.full(len(batch), 8)
     is_long, is_text = batch.kinds == Kind.INTEGER, batch.kinds == Kind.TEXT
     longs, sizes[is_long] = value_bytes.long_bytes(batch.bits[is_long])
     strings = [value_bytes.string_bytes(batch.payloads[number]) for number in batch.bits[is_text].tolist()]
     sizes[is_text] = [len(string) for string in strings]
-    starts = cell_fragments.starts_of(sizes)
+    starts = point_fragments.starts_of(sizes)
     content = np.empty(starts[-1], np.uint8)
     kind_of = np.repeat(batch.kinds, sizes)
     content[kind_of == Kind.INTEGER] = np.frombuffer(longs, np.uint8)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from timebeam.schema.archive.archive_keys import OPTION as ARCHIVE_OPTION
+from timebeam.schema.archive.archive_rows import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import rows
@@ -90,7 +90,7 @@ class KairosDbOptions:
             raise ValueError(f"retention_class must be one of {classes}, not {self.retention_class}")
 
     def head_bytes(self, key: bytes) -> int:
-        """See `timebeam.schema.archive.archive_keys.SeriesHeads`; metric and NUL, also of data rows.
+        """See `timebeam.schema.archive.archive_rows.SeriesHeads`; metric and NUL, also of data rows.
 
         Raises:
           ValueError: the key has no NUL.

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.archive.archive_keys import BLOCK_S
-from timebeam.schema.archive.archive_keys import bases as archive_bases
-from timebeam.schema.archive.archive_rows import PARTS
+from timebeam.schema.archive.archive_rows import BLOCK_S, PARTS
+from timebeam.schema.archive.archive_rows import bases as archive_bases
 from timebeam.schema.archive.view import ArchiveView, DataRow, ReadRow
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.points import SeriesKey

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterable, Iterator
 
 from timebeam.schema.archive import archive_rows
-from timebeam.schema.archive.archive_keys import ArchiveKey
+from timebeam.schema.archive.archive_rows import ArchiveKey
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Finding, Severity

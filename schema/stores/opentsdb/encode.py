@@ -9,11 +9,11 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core import cell_fragments
+from timebeam.schema.core import point_fragments
 from timebeam.schema.core.batches import run_starts
+from timebeam.schema.core.point_fragments import Encoded, RowFragment
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.writing import Encoded, RowFragment
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_keys
 
@@ -30,9 +30,9 @@ def encode(
 ) -> Encoded:
     """The fragments of a batch: one for each row.
 
-    >>> from timebeam.schema.core.cell_fragments import SlotPoints
+    >>> from timebeam.schema.core.point_fragments import SlotPoints
     >>> from timebeam.schema.core.points import Series
-    >>> from timebeam.schema.core.writing import Packing
+    >>> from timebeam.schema.core.point_fragments import Packing
     >>> from timebeam.schema.stores.opentsdb.columns.pack_rows import cell_columns
     >>> points = [(Series.of("m", {"host": "a"}), 1356998460_000, False, value) for value in (1, 127)]
     >>> key = SeriesKey(bytes.fromhex("000004"), bytes.fromhex("000001000001"))
@@ -68,7 +68,7 @@ def encode(
         qualifiers = el.qualifier_codes(offsets, batch.in_ms, np.zeros(len(batch), np.uint32)).astype(
             np.int64
         )
-        slots = np.where(is_histogram, qualifiers | cell_fragments.HIGH, slots)
+        slots = np.where(is_histogram, qualifiers | point_fragments.HIGH, slots)
         times = np.where(is_histogram, (offsets << 1) | batch.in_ms | (1 << bits + 1), times)
         bits += 2
     rows = _row_numbers(batch, hours)
@@ -78,21 +78,21 @@ def encode(
     values = el.value_bytes(elements.take(order))
     if is_histogram.any():
         values = _with_payloads(values, batch, order, is_histogram)
-    points = cell_fragments.SlotPoints(bounds, slots[order], batch.arrivals_ms[order], values).newest()
+    points = point_fragments.SlotPoints(bounds, slots[order], batch.arrivals_ms[order], values).newest()
     first = order[bounds[:-1]]
     series = [key for number in batch.index[first].tolist() if (key := keys[number]) is not None]
     row_fragments = map(
         RowFragment,
         itertools.repeat(table),
         row_keys(series, hours[first] * SPAN_S),
-        points.fragments(*cell_fragments.origin_of(batch.origins)),
+        points.fragments(*point_fragments.origin_of(batch.origins)),
     )
     return Encoded(list(row_fragments), rejected, len(batch) - len(order))
 
 
 def _with_payloads(
-    numbers: cell_fragments.Strings, batch: PointBatch, order: Int64s, is_histogram: Bools
-) -> cell_fragments.Strings:
+    numbers: point_fragments.Strings, batch: PointBatch, order: Int64s, is_histogram: Bools
+) -> point_fragments.Strings:
     """The values of the points `order` of a batch, with the payloads of those that are histograms."""
     content, starts = numbers
     places = np.flatnonzero(is_histogram[order])
@@ -100,7 +100,7 @@ def _with_payloads(
     sizes = np.append(np.diff(starts), [len(payload) for payload in payloads])
     chosen = np.arange(len(order))
     chosen[places] = len(order) + np.arange(len(places))
-    return cell_fragments.take((content + b"".join(payloads), cell_fragments.starts_of(sizes)), chosen)
+    return point_fragments.take((content + b"".join(payloads), point_fragments.starts_of(sizes)), chosen)
 
 
 def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:

@@ -14,7 +14,7 @@ import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.schema.archive.archive_keys import OPTION as ARCHIVE_OPTION
+from timebeam.schema.archive.archive_rows import OPTION as ARCHIVE_OPTION
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.bits.times import HOUR_S
@@ -113,7 +113,7 @@ class OpenTsdbOptions:
             )
 
     def head_bytes(self, key: bytes) -> int:
-        """See `timebeam.schema.archive.archive_keys.SeriesHeads`; of the archive: salt and metric UID.
+        """See `timebeam.schema.archive.archive_rows.SeriesHeads`; of the archive: salt and metric UID.
 
         Raises:
           ValueError: the length of the key cannot be that of an archive row.

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.schema.archive.archive_keys import parse_key as parse_archive_key
+from timebeam.schema.archive.archive_rows import parse_key as parse_archive_key
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.cell_fragments import CellColumns, SlotPoints
 from timebeam.schema.core.contract import Restored
+from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SeriesSpan, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
@@ -29,7 +29,6 @@ from timebeam.schema.core.selection import (
     Selected,
     Selection,
 )
-from timebeam.schema.core.writing import Encoded, Name, Packing, SeriesSpan
 from timebeam.schema.stores.opentsdb import check_data_rows, encode, select
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.archived import OpenTsdbArchive

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import (
@@ -19,7 +20,6 @@ from timebeam.schema.core.selection import (
     UnknownNameError,
     row_findings,
 )
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.key_ranges import (
     KeyRange,

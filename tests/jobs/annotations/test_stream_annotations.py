@@ -19,8 +19,8 @@ from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core import contract
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells

@@ -26,8 +26,8 @@ from tests.support.inputs.opentsdb_columns import (
     rows,
     versions,
 )
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rows import Cell, Deletion, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns import rewrite_row
 from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row
 

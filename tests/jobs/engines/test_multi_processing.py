@@ -22,7 +22,7 @@ from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import Framing
 from timebeam.transforms.flow import elements
 from timebeam.transforms.ingest.assign_keys import UidOptions

@@ -31,7 +31,7 @@ from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress, start
 from timebeam.pipelines.local import flink
 from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -16,8 +16,8 @@ from tests.support.servers.golden_api import normal
 from tests.support.stored import Store
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row
 
 VALUES = {case.name: next(iter(case.cells))[2] for case in cases("histogram")}

@@ -12,7 +12,7 @@ from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 from tests.support.data_client import open_table
 from tests.support.model import SeriesName
 from tests.support.stored import Store
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.create_tables import create_tables
 

@@ -15,8 +15,8 @@ from apache_beam.testing import test_stream
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
 from timebeam.transforms.flow import elements
 from timebeam.transforms.ingest.assign_keys import UidOptions

@@ -9,7 +9,7 @@ import pytest
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S, put_file, random_points
 from tests.support.stored import Store
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 
 BASE = BASE_S.to_bytes(4, "big")
 

@@ -12,7 +12,7 @@ from timebeam.pipelines.sizing.estimate import COSTS, NODES, Costs, Sizes, Sizin
 from timebeam.pipelines.sizing.measure import START_MS, Case, SizingLoad, Values, measure, row_span
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.writing import Packing
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.stores import STORES
 
 LOAD = SizingLoad(

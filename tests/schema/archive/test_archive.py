@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schema.archive.plain_archive import PlainPoint, cell_of, points_of
-from timebeam.schema.archive import archive_cell, archive_keys, archive_rows
+from timebeam.schema.archive import archive_cell, archive_rows
 from timebeam.schema.archive.archive_cell import PartPlace, PartPoints
 from timebeam.schema.archive.pcodec_columns import ArchiveError, DecimalForm
 from timebeam.schema.archive.view import Archivable
@@ -37,7 +37,7 @@ DAY_MS = 86_400_000
 
 def archive_key(options: OpenTsdbOptions = OPTIONS, code: int = 3) -> bytes:
     head_tail = series_key(options, b"\0\0\1", [(b"\0\0\1", b"\0\0\2")])
-    return archive_keys.archive_key(head_tail, BASE_S, code)
+    return archive_rows.archive_key(head_tail, BASE_S, code)
 
 
 def batch_of(points: list[PlainPoint]) -> PointBatch:
@@ -221,7 +221,7 @@ def test_a_row_is_cut_into_parts_of_at_most_20_000_points_and_a_mebibyte() -> No
     assert [header.newest_ms for header in headers] == [14_999, 29_999, 45_000]
     assert read(row).batch.bits.tolist() == bits.tolist()
     start_ms = BASE_S * 1000
-    key = archive_keys.parse_key(OPTIONS, row.key)
+    key = archive_rows.parse_key(OPTIONS, row.key)
     first = archive_rows.within_parts(row, key, start_ms, start_ms + headers[0].last_ms)
     assert [cell.qualifier.hex() for cell in first.cells] == ["0000"]
 
@@ -321,23 +321,23 @@ def test_hostile_bytes_never_crash_nor_bloat(
     [(20_000, 1, 1), (5_000, 1, 2), (360, 1, 3), (60, 1, 4), (12, 1, 5), (1, 700, 5), (4_000_000, 1, 1)],
 )
 def test_the_span_goes_by_the_rate(points: int, hours: int, code: int) -> None:
-    assert archive_keys.span_for(points, hours) == code
+    assert archive_rows.span_for(points, hours) == code
 
 
 def test_ranges_have_the_keys_of_their_times_and_no_others() -> None:
     options = OpenTsdbOptions(salt_width=1, salt_buckets=2)
     start_ms, end_ms = BASE_S * 1000, BASE_S * 1000 + 3_600_000 - 1
     heads = (bytes((salt,)) + b"\0\0\1" for salt in range(2))
-    ranges = [key_range for head in heads for key_range in archive_keys.ranges(head, start_ms, end_ms)]
+    ranges = [key_range for head in heads for key_range in archive_rows.ranges(head, start_ms, end_ms)]
     assert ranges == sorted(ranges)
-    assert len(ranges) == 2 * len(archive_keys.SPANS_S)
+    assert len(ranges) == 2 * len(archive_rows.SPANS_S)
     series = series_key(options, b"\0\0\1", [(b"\0\0\1", b"\0\0\2")])
-    for code, span_s in archive_keys.SPANS_S.items():
+    for code, span_s in archive_rows.SPANS_S.items():
         for base_s, is_inside in ((BASE_S, True), (BASE_S - span_s, False), (BASE_S + span_s, False)):
-            key = archive_keys.archive_key(series, base_s, code)
+            key = archive_rows.archive_key(series, base_s, code)
             assert any(start <= key < end for start, end in ranges) is is_inside
-    last = list(archive_keys.ranges(b"\0\0\1", 0, 1 << 50))
-    key = archive_keys.archive_key(series_key(OPTIONS, b"\0\0\1", []), 0xFFFFFFFF, 1)
+    last = list(archive_rows.ranges(b"\0\0\1", 0, 1 << 50))
+    key = archive_rows.archive_key(series_key(OPTIONS, b"\0\0\1", []), 0xFFFFFFFF, 1)
     assert sum(start <= key < end for start, end in last) == 1
 
 
@@ -349,9 +349,9 @@ def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
     archive = layout.archive_view
     series = Series.of(vector["metric"], vector["tags"], vector["resources"])
     key, data_key = bytes.fromhex(vector["key"]), bytes.fromhex(vector["data_key"])
-    series_key, code, base_s = archive_keys.parse_key(archive.heads, key)
+    series_key, code, base_s = archive_rows.parse_key(archive.heads, key)
     assert series_key == layout.series_key(series, {}) == archive.data_row(data_key).series
-    assert archive_keys.archive_key(series_key, vector["time"], code) == key
+    assert archive_rows.archive_key(series_key, vector["time"], code) == key
     assert (code, base_s) == (vector["span_code"], vector["time"] // 86_400 * 86_400)
     time_bytes = bytes((code,)) + base_s.to_bytes(4, "big")
     assert key == series_key.head + time_bytes + series_key.tail
@@ -359,9 +359,9 @@ def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
     assert data_key.endswith(series_key.tail)
     assert layout.cut_at(key) == layout.cut_at(data_key) == layout.cut_at(series_key.head)
     with pytest.raises(ValueError, match="span code 9"):
-        archive_keys.parse_key(archive.heads, series_key.head + b"\x09" + time_bytes[1:])
+        archive_rows.parse_key(archive.heads, series_key.head + b"\x09" + time_bytes[1:])
     with pytest.raises(ValueError, match="row key"):
-        archive_keys.parse_key(archive.heads, key[: len(series_key.head) + 4])
+        archive_rows.parse_key(archive.heads, key[: len(series_key.head) + 4])
 
 
 def test_only_numbers_that_are_kept_forever_can_be_sealed() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.golden.cases import Case, cases
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.formats.base import Parsed
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.writing import Name
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions

@@ -13,9 +13,9 @@ from tests.schema.rollup.rollup_points import rows_of
 from tests.schema.stores.plain_opentsdb import number
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.times import day_range
+from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Row
-from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.rollup.buckets import Grouping
 from timebeam.schema.rollup.config_json import parse_config

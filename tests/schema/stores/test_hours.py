@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores import STORES
 
 SERIES = [Series.of(metric, {"host": host}) for metric in ("sys.a", "sys.ä") for host in ("x", "y")]

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from timebeam.schema.core.point_fragments import Encoded
 from timebeam.schema.core.points import PointBatch, SeriesKey
-from timebeam.schema.core.writing import Encoded
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 FOLDER = "TIMEBEAM_TEST_PIDS"

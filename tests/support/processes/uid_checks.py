@@ -7,8 +7,8 @@ import itertools
 
 from tests.support.commands import timebeam
 from tests.support.stored import Store
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.selection import Severity
-from timebeam.schema.core.writing import Name
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 
 ALL = UidPolicy(auto_create_metrics=True)

@@ -10,7 +10,7 @@ from multiprocessing.synchronize import Barrier
 
 from tests.support.processes.children import CONTEXT
 from timebeam.schema.bits.reasons import RejectedError
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable

@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 
 from tests.support.processes import children
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 

@@ -17,7 +17,7 @@ from tests.support.processes.uid_checks import assigned
 from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
 from timebeam.pipelines.store import delete
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 
 pytestmark = pytest.mark.long
 

@@ -28,8 +28,8 @@ from tests.support.stored import Store
 from tests.support.workload import HOUR_S, START_S, Workload, run, versions
 from timebeam.pipelines.jobs import run as jobs_run
 from timebeam.pipelines.store import delete
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.selection import Selected, Selection
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.declared.language import load_declaration
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.transforms.bigtable.target import Target

@@ -17,8 +17,8 @@ from tests.support.points import write_file
 from tests.support.processes.killed import run_and_kill, run_through_kills
 from tests.support.processes.uid_checks import assigned
 from tests.support.stored import Store
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.writing import Name
 from timebeam.transforms.opentsdb import merge_uids
 from timebeam.transforms.read.table_reader import scan_table
 

@@ -22,7 +22,7 @@ from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
 from tests.support.workload import as_messages, check_equal, random_points
 from timebeam.pipelines.store import copy
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.trees.tree_cells import LEAF

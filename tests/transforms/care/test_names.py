@@ -13,7 +13,7 @@ from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, Call, Faul
 from tests.support.processes.killed import run_through_kills
 from tests.support.processes.uid_checks import ALL, assigned, check_bijection, uid_table
 from tests.support.stored import Store
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.series.series_limits import FAMILY, counts_table
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.opentsdb.rename_uids import read_use

@@ -26,11 +26,11 @@ from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.schema.archive import archive_rows
-from timebeam.schema.archive.archive_keys import BLOCK_S, parse_key
+from timebeam.schema.archive.archive_rows import BLOCK_S, parse_key
+from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import WHOLE_TABLE, Deletion, Row
 from timebeam.schema.core.selection import Selection
-from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.query.question import NONE, Question
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.write_rows import write_all

@@ -17,14 +17,13 @@ from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
 from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.options.use_settings import settings_table
-from timebeam.schema.archive.archive_keys import BLOCK_S
-from timebeam.schema.archive.archive_rows import decode_archive_rows
+from timebeam.schema.archive.archive_rows import BLOCK_S, decode_archive_rows
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Deletion, KeyRange, Row
 from timebeam.schema.core.selection import Selected
-from timebeam.schema.core.writing import Name, Packing
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.read_ranges import ranges_between
 from timebeam.transforms.bigtable.write_rows import write_all

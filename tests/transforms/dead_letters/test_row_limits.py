@@ -13,10 +13,10 @@ from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core import contract, rows
+from timebeam.schema.core.point_fragments import Encoded, Packing, RowFragment
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.core.rows import Cell, EncodedRow, Row
-from timebeam.schema.core.writing import Encoded, Packing, RowFragment
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

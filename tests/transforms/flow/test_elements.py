@@ -12,9 +12,9 @@ from timebeam.pipelines.ingest.ingest_points import PointsGraph
 from timebeam.pipelines.jobs.job import Flow
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
-from timebeam.schema.core.writing import Encoded, RowFragment
+from timebeam.schema.core.point_fragments import Encoded, RowFragment
 from timebeam.transforms.ingest import group_by_row
 
 PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]

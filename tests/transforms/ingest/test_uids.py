@@ -13,7 +13,7 @@ from tests.support.processes.uid_checks import ALL, assigned, check_bijection, m
 from tests.support.processes.uid_race import race
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 from timebeam.transforms.opentsdb.assign_uids import DryUidTable, UidPolicy
 
 

@@ -11,7 +11,7 @@ from tests.support.budget import long_after
 from tests.support.fault_proxy import AFTER, BEFORE, COMPARE_AND_SET, INCREMENT, Call, Fault, faulty, nth
 from tests.support.processes.uid_checks import assigned, check_bijection, mixed_names, notes, uid_table
 from tests.support.stored import Store
-from timebeam.schema.core.writing import Name
+from timebeam.schema.core.point_fragments import Name
 
 
 @pytest.fixture

@@ -30,9 +30,9 @@ from tests.support.inputs.rows import ROW_KEY, SERIES, START_MS, piece, row_of
 from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.transforms.bigtable.mutation_bytes import encoded_row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest import beam_writer

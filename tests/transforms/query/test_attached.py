@@ -11,9 +11,9 @@ import pytest
 from tests.support.stored import Store
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.histograms import Histogram, encode
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Name
 from timebeam.schema.query.question import Question, TagFilter, literals_of
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.keys import row_key, series_key

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.core.selection import Reader
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, read_uid
 from timebeam.schema.stores.opentsdb.uids import uid_table

@@ -1,6 +1,6 @@
 """The cells that the points of rows become: plain, compacted or append columns, and those of histograms.
 
-A slot (`timebeam.schema.core.cell_fragments`) is the qualifier of a number; of a histogram it is that of a
+A slot (`timebeam.schema.core.point_fragments`) is the qualifier of a number; of a histogram it is that of a
 number at the same time, without flags, and `HIGH`.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.core import cell_fragments
-from timebeam.schema.core.cell_fragments import HIGH, CellColumns, SlotPoints, Strings
+from timebeam.schema.core import point_fragments
+from timebeam.schema.core.point_fragments import HIGH, CellColumns, Packing, SlotPoints, Strings
 from timebeam.schema.core.rows import QUALIFIER_BYTES, Cell
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import HISTOGRAM
 
@@ -107,7 +106,7 @@ def _point_columns(points: SlotPoints, bases_ms: Int64s | None) -> CellColumns:
 def _one_per_arrival(points: SlotPoints) -> SlotPoints:
     """The points without those whose time has a later point of the same arrival."""
     offsets = offsets_of(points)
-    if cell_fragments.is_ascending(offsets, points.bounds):
+    if point_fragments.is_ascending(offsets, points.bounds):
         return points
     times = points.rows << _OFFSET_BITS | offsets
     arrivals = np.unique(points.arrivals_ms, return_inverse=True)[1]
@@ -120,7 +119,7 @@ def _one_per_arrival(points: SlotPoints) -> SlotPoints:
 def _append_columns(points: SlotPoints) -> CellColumns:
     """A cell for each row, with the newest of its arrivals."""
     elements = el.of_strings(points.slots.astype(np.uint32), points.values)
-    starts = cell_fragments.starts_of(elements.widths + np.where(elements.in_ms, 4, 2))
+    starts = point_fragments.starts_of(elements.widths + np.where(elements.in_ms, 4, 2))
     n = len(points.bounds) - 1
     return CellColumns(
         np.arange(n + 1),
@@ -182,6 +181,6 @@ def _histograms(points: SlotPoints) -> CellColumns:
         + (offset_ms.to_bytes(4, "big") if in_ms else (offset_ms // 1000).to_bytes(2, "big"))
         for offset_ms, in_ms in zip(offsets_of(points).tolist(), (codes >= el.MS_FLAG).tolist(), strict=True)
     ]
-    starts = cell_fragments.starts_of(np.array([len(name) for name in names], np.int64))
+    starts = point_fragments.starts_of(np.array([len(name) for name in names], np.int64))
     one_family, qualifiers = np.zeros(len(names), np.int64), (b"".join(names), starts)
     return CellColumns(points.bounds, (FAMILY,), one_family, qualifiers, points.arrivals_ms, points.values)

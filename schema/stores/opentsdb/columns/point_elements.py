@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
-from timebeam.schema.core.cell_fragments import Strings, starts_of
+from timebeam.schema.core.point_fragments import Strings, starts_of
 
 Codes = npt.NDArray[np.uint32]
 MixedCodes = npt.NDArray[np.unsignedinteger[Any]]

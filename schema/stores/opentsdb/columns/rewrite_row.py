@@ -24,11 +24,11 @@ import numpy as np
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.decode_point_cells import restored_points
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, deletions, remove_cells
 from timebeam.schema.core.rows import MUTATIONS, Cell, Row
 from timebeam.schema.core.selection import Reader, Selected
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import (

@@ -26,6 +26,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import KEY_BYTES
 from timebeam.schema.core.selection import (
@@ -34,7 +35,6 @@ from timebeam.schema.core.selection import (
     Scan,
     prefix_range,
 )
-from timebeam.schema.core.writing import Name
 
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")
 _ILLEGAL = re.compile(rb"[^a-zA-Z0-9\-./]")

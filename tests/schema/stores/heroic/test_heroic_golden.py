@@ -15,9 +15,9 @@ from tests.schema.stores.plain_heroic import wire_key, within
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.heroic.select import scans
 from timebeam.schema.stores.heroic.wire_key import WireKeys, length_bytes, read_length

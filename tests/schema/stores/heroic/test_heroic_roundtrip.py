@@ -15,10 +15,10 @@ from tests.schema.stores.plain_heroic import PERIOD, Value, qualifier, row_key, 
 from tests.schema.stores.sent_batches import Sent, newest
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
 
 SERIES = [

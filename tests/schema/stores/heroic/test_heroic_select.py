@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.schema.stores.plain_heroic import PERIOD, Tables, row_key
 from tests.support.decoded import decode_row
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, Severity, UnknownNameError
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
 
 NAMES = st.sampled_from(["", "a", "b", "aa", "\x00", "\x01", "a\x00", "é"])

@@ -17,10 +17,10 @@ from tests.schema.stores import plain_kairosdb as plain
 from tests.schema.stores.sent_batches import Sent, newest, sent_batches
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb

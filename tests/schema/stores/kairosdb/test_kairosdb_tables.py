@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.schema.stores import plain_kairosdb as plain
 from tests.support.decoded import decode_row
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, Severity, UnknownNameError
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timebeam.schema.archive import archive_keys as archive_keys
+from timebeam.schema.archive import archive_rows
 from timebeam.schema.rollup.day_plan import RowSpan
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.key_ranges import (
@@ -117,13 +117,13 @@ def test_rows_of_the_archive_stay(
     start_s: int,
 ) -> None:
     options = OpenTsdbOptions(salt_width=salt_width, salt_buckets=3)
-    start_ms, end_ms = start_s * 1000, min(start_s + hours * HOUR, archive_keys.LAST_S) * 1000
+    start_ms, end_ms = start_s * 1000, min(start_s + hours * HOUR, archive_rows.LAST_S) * 1000
     archive = OpenTsdb(options, known_tags(known, filters)).archive_view
     scan = archive.archive_scan(Wanted([METRIC], filters), (start_ms, end_ms), keys_only=False)
     cut = list(scan.ranges)
     check_apart(cut)
     assert len(cut) <= MOST_RANGES
-    for tags, (code, span_s) in itertools.product(rows, archive_keys.SPANS_S.items()):
+    for tags, (code, span_s) in itertools.product(rows, archive_rows.SPANS_S.items()):
         for base_s in range(start_s // span_s * span_s, end_ms // 1000 + 1, span_s):
             if has(tags, filters):
                 assert holds(cut, row_key(options, tags, base_s, bytes((code,))))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.golden.cases import HERE
 from tests.schema.stores.plain_opentsdb import number
 from tests.support.decoded import decode_row
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

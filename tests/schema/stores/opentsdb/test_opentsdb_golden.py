@@ -13,9 +13,9 @@ from tests.golden.cases import Case, cases
 from tests.schema.stores.plain_opentsdb import Number, number, split_append
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.point_fragments import Packing, RowFragment
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Packing, RowFragment
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.stores.opentsdb.keys import parse_key
 

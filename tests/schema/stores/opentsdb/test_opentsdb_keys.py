@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.schema.stores.plain_opentsdb import java_bucket, java_hash
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series, SeriesKey
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags, Wanted
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key

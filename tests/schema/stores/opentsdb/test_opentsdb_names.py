@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.writing import Name
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 

@@ -18,11 +18,10 @@ from tests.schema.stores.sent_batches import Sent, newest, sent_batches
 from tests.support.budget import examples
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
-from timebeam.schema.core.cell_fragments import SlotPoints
+from timebeam.schema.core.point_fragments import Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.core.writing import Name, Packing
 from timebeam.schema.stores import STORES
 from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.schema.stores.opentsdb.unit_vectors import unhex, vectors
+from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell
-from timebeam.schema.core.writing import Packing
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_column, read_row
 from timebeam.schema.stores.opentsdb.columns.pack_rows import columns

@@ -1,4 +1,4 @@
-"""The points of rows by their place in the row: in columns, and as the fragments that are shuffled.
+"""What an encoder makes of a batch: the points of rows by their place, in columns and as shuffled fragments.
 
 A slot is the place of a point in its row, a number below 2**33: in packing `points` one column of one family.
 A fragment holds the points of one batch in one row, in every layout and packing:
@@ -28,16 +28,72 @@ All numbers are little-endian.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import itertools
 import struct
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
 from timebeam.schema.core.points import source_checksum
-from timebeam.schema.core.rejections import Origins
+from timebeam.schema.core.rejections import Origins, Rejected
 from timebeam.schema.core.rows import Cell
+
+
+class Packing(enum.StrEnum):
+    """How the points of one row become cells."""
+
+    POINTS = "points"
+    COMPACTED = "compacted"
+    APPEND = "append"
+
+
+class Name(NamedTuple):
+    """A name that a layout stores as a UID, and its kind (`metrics`, `tagk`, `tagv`)."""
+
+    kind: str
+    text: str
+
+
+class RowFragment(NamedTuple):
+    """The points of one batch in one row, packed: opaque to all but the layout."""
+
+    table: str
+    key: bytes
+    packed: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encoded:
+    """An encoded batch.
+
+    Attributes:
+      fragments: of the rows that the batch touches.
+      rejected: the points that the layout cannot hold.
+      duplicates: number of points dropped since a later point of the batch has the same time.
+    """
+
+    fragments: Sequence[RowFragment]
+    rejected: Sequence[Rejected]
+    duplicates: int
+
+    def by_row(self) -> dict[tuple[str, bytes], list[bytes]]:
+        """The packed fragments of each row, by (table, row key)."""
+        rows: dict[tuple[str, bytes], list[bytes]] = {}
+        for table, key, packed in self.fragments:
+            rows.setdefault((table, key), []).append(packed)
+        return rows
+
+
+class SeriesSpan(NamedTuple):
+    """The points of one row: the row key without its time, the first and last time in ms."""
+
+    series: bytes
+    first_ms: int
+    last_ms: int
+
 
 HIGH = 1 << 32
 """The first slot of the second family of a row."""
