@@ -212,15 +212,15 @@ def storing_graph(options: argparse.Namespace, layout: Store, *, endless: bool) 
     Raises:
       UsageError: options that cannot go together.
     """
-    if layout.read_only:
-        raise UsageError(f"layout {layout.name}: {layout.read_only}")
-    default = Packing.POINTS if endless else layout.packings[0]
+    if layout.writing.read_only:
+        raise UsageError(f"layout {layout.name}: {layout.writing.read_only}")
+    default = Packing.POINTS if endless else layout.writing.packings[0]
     packing = Packing(options.packing) if options.packing else default
-    if packing not in layout.packings:
+    if packing not in layout.writing.packings:
         raise UsageError(
             f"layout {layout.name} has no packing {packing.value}"
-            f"{' (' + layout.packing_limit + ')' if layout.packing_limit else ''}: "
-            f"choose {' or '.join(choice.value for choice in layout.packings)}"
+            f"{' (' + layout.writing.packing_limit + ')' if layout.writing.packing_limit else ''}: "
+            f"choose {' or '.join(choice.value for choice in layout.writing.packings)}"
         )
     check_writer(options, packing)
     policy = UidPolicy(
@@ -246,7 +246,7 @@ def storing_graph(options: argparse.Namespace, layout: Store, *, endless: bool) 
 
 def _hours_writer_of(options: argparse.Namespace, layout: Store) -> ChangedHoursWriter | None:
     """What marks the hours that receive points, if that is asked for or all writers of the tables do it."""
-    is_marked = options.mark_touched or layout.marked_since_s is not None
+    is_marked = options.mark_touched or layout.writing.marked_since_s is not None
     return ChangedHoursWriter(layout) if is_marked else None
 
 

@@ -53,7 +53,8 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
       UsageError: an option makes no sense.
     """
     format_options = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
-    format_options["resources"] = options.layout in STORES and STORES[options.layout].stores_resources
+    store = STORES[options.layout].from_options({}) if options.layout in STORES else None
+    format_options["resources"] = store is not None and store.writing.takes_resources
     if options.format == RECORDS:
         raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")
     if options.format == AUTO:

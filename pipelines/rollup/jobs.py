@@ -185,8 +185,8 @@ def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Per
     """
     layout = layout_with(options, "rollups as series", lambda store: store if store.rollup_names else None)
     layouts = interval_layouts(options, layout, config)
-    if layout.read_only:
-        raise UsageError(layout.read_only)
+    if layout.writing.read_only:
+        raise UsageError(layout.writing.read_only)
     target = target_of(options)
     work = SeriesRollupJob(target, layout, config, [RollupPart(period.plan(config))], layouts)
     return SeriesRollup(target, [*layout.tables(), *_tables_of(layout, layouts)], work)
@@ -218,7 +218,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
     else:
         rollup = series_rollup(options, read_config(options.rollup_config), period)
     rollup = dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), touched=options.touched)
-    since_s = rollup.work.layout.marked_since_s
+    since_s = rollup.work.layout.writing.marked_since_s
     if options.follow:
         return _followed(options, rollup, since_s, period if has_range else None)
     if since_s is not None and (options.touched or period.end_ms > since_s * 1000):

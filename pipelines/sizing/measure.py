@@ -212,7 +212,7 @@ class Measured:
 
 def cases(layout: Store) -> Iterator[Case]:
     """The packings of a layout, from a stream and from files; without appends from files."""
-    for packing in layout.packings:
+    for packing in layout.writing.packings:
         yield Case(packing, stream=True)
         if packing is not Packing.APPEND:
             yield Case(packing, stream=False)

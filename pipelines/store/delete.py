@@ -200,7 +200,7 @@ class Delete(Job):
             note(line)
         layout = self.work.layout
         wait_ms = self.work.newest_ms + SETTLED_MS - int(time.time() * 1000)
-        appends = isinstance(layout, Store) and Packing.APPEND in layout.packings
+        appends = isinstance(layout, Store) and Packing.APPEND in layout.writing.packings
         if appends and not run.dry_run and wait_ms > 0:
             note(f"waiting {wait_ms / 1000:.0f} s, until a minute has passed since the dry run")
             time.sleep(wait_ms / 1000)

@@ -115,8 +115,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Seal:
             "these tables have no archive: create one with `timebeam tables create --archive true` and their "
             "other options; a timebeam that knows no archive then refuses the tables"
         )
-    if layout.read_only:
-        raise UsageError(layout.read_only)
+    if layout.writing.read_only:
+        raise UsageError(layout.writing.read_only)
     with_uids = find_opentsdb(layout)
     if with_uids is not None and with_uids.options.is_event_time:
         raise UsageError(

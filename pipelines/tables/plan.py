@@ -55,8 +55,8 @@ def _layout_of(options: argparse.Namespace) -> Store:
         parameter.name: parameter.default for parameter in LAYOUT if parameter.name in RETENTION_CLASSES
     }
     layout = layout_named(options.layout, {**vars(options), **defaults})
-    if layout.read_only:
-        raise UsageError(f"layout {layout.name}: {layout.read_only}")
+    if layout.writing.read_only:
+        raise UsageError(f"layout {layout.name}: {layout.writing.read_only}")
     return layout
 
 

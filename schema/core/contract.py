@@ -18,6 +18,8 @@ import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
@@ -38,6 +40,38 @@ class Restored(NamedTuple):
 
     points: PointBatch
     rest: Row
+
+
+class WriteRules(NamedTuple):
+    """What a store with its options takes from those who write to it.
+
+    Attributes:
+      packings: those that the options allow, the default for files first.
+      packing_limit: why the options allow only one packing; empty if they allow all.
+      read_only: why the options do not allow writing, and what to do; None if they do.
+      takes_resources: whether series may have resources.
+      narrows_floats: whether floats are rounded to 4 bytes where these hold them; see `stored_floats`.
+      marked_since_s: all writers mark the hours of points from this time on, in s; None if some may not.
+    """
+
+    packings: Sequence[Packing] = (Packing.POINTS,)
+    packing_limit: str = ""
+    read_only: str | None = None
+    takes_resources: bool = False
+    narrows_floats: bool = False
+    marked_since_s: int | None = None
+
+    def stored_floats(self, floats: Floats) -> Floats:
+        """float64[n]: floats as the store keeps them.
+
+        >>> WriteRules(narrows_floats=True).stored_floats(np.array([0.1, 1e300])).tolist()
+        [0.10000000149011612, 1e+300]
+        """
+        if not self.narrows_floats:
+            return floats
+        with np.errstate(over="ignore"):
+            narrow = floats.astype(np.float32)
+        return np.where(np.isfinite(narrow), narrow.astype(np.float64), floats)
 
 
 class ReadableStore(abc.ABC):
@@ -143,16 +177,11 @@ class Store(ReadableStore):
     """A store that points can be written to, too.
 
     Attributes:
-      stores_resources: whether series may have resources.
       rollup_names: how rollups are named that are ordinary series; None if they have tables of their own.
-      packings: those that these options allow, the default for files first.
-      packing_limit: why these options allow only one packing; empty if they allow all.
-      read_only: why these options do not allow writing, and what to do; None if they do.
+      writing: what it takes.
       uids: the UIDs of names; None for a store of names themselves.
-      marked_since_s: all writers mark the hours of points from this time on, in s; None if some may not.
     """
 
-    stores_resources: ClassVar[bool] = False
     rollup_names: ClassVar[RollupNames | None] = None
 
     @classmethod
@@ -165,23 +194,11 @@ class Store(ReadableStore):
         """
 
     @property
-    def packings(self) -> Sequence[Packing]:
-        return (Packing.POINTS,)
-
-    @property
-    def packing_limit(self) -> str:
-        return ""
-
-    @property
-    def read_only(self) -> str | None:
-        return None
+    def writing(self) -> WriteRules:
+        return WriteRules()
 
     @property
     def uids(self) -> UidSpec | None:
-        return None
-
-    @property
-    def marked_since_s(self) -> int | None:
         return None
 
     @abc.abstractmethod
@@ -216,10 +233,6 @@ class Store(ReadableStore):
     def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
         """One row mutation from the fragments of one row, whatever their order."""
         return Row(table, key, self.cells([key], SlotPoints.of([packed]), packing).cells(0))
-
-    def stored_floats(self, floats: Floats) -> Floats:
-        """float64[n]: floats as the store keeps them; unchanged if it keeps 8 bytes."""
-        return floats
 
     @abc.abstractmethod
     def hours(

@@ -199,7 +199,7 @@ def _same(source: _SeriesPoints, sink: _SeriesPoints, layout: Store) -> Bools:
     is_same = (source.kinds == sink.kinds) & (source.bits == sink.bits)
     are_numbers = (source.kinds <= Kind.FLOAT) & (sink.kinds <= Kind.FLOAT)
     both_integers = (source.kinds == Kind.INTEGER) & (sink.kinds == Kind.INTEGER)
-    stored = layout.stored_floats(source.floats)
+    stored = layout.writing.stored_floats(source.floats)
     are_equal = (stored == sink.floats) | (np.isnan(stored) & np.isnan(sink.floats))
     # A double is the copy of an integer only if it is exactly that integer.
     rounded = np.zeros(len(is_same), np.bool_)

@@ -20,7 +20,7 @@ from timebeam.schema.archive.archive_rows import remove_points as remove_archive
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.contract import Restored
+from timebeam.schema.core.contract import Restored, WriteRules
 from timebeam.schema.core.decode_point_cells import RowKind, decode_together, hours_of, restored_points
 from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
@@ -87,7 +87,6 @@ class Heroic(Archivable):
     archive: bool = False
 
     name = "heroic"
-    stores_resources = True
     rollup_names = HeroicRollupNames()
 
     @classmethod
@@ -96,6 +95,10 @@ class Heroic(Archivable):
         fields = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in options.items() if name in fields}
         return cls(**{**values, "archive": bool(values.get("archive"))})
+
+    @property
+    def writing(self) -> WriteRules:
+        return WriteRules(takes_resources=True)
 
     @property
     def form(self) -> KeyForm:

@@ -20,7 +20,7 @@ from timebeam.schema.archive.archive_rows import remove_points as remove_archive
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.contract import Restored
+from timebeam.schema.core.contract import Restored, WriteRules
 from timebeam.schema.core.decode_point_cells import decode_together, hours_of, restored_points
 from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
@@ -97,10 +97,11 @@ class KairosDb(Archivable):
         return cls(KairosDbOptions(**values))
 
     @property
-    def read_only(self) -> str | None:
+    def writing(self) -> WriteRules:
         if self.options.row_spec is RowSpec.SECONDS:
-            return "row_spec seconds is for reading only: write with legacy or milliseconds"
-        return None
+            why = "row_spec seconds is for reading only: write with legacy or milliseconds"
+            return WriteRules(read_only=why)
+        return WriteRules()
 
     @property
     def table_names(self) -> Tables:
@@ -150,8 +151,8 @@ class KairosDb(Archivable):
         Raises:
           ValueError: the row spec is `seconds`.
         """
-        if self.read_only:
-            raise ValueError(self.read_only)
+        if self.writing.read_only:
+            raise ValueError(self.writing.read_only)
         return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:

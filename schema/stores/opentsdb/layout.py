@@ -14,10 +14,9 @@ import numpy as np
 from timebeam.schema.archive.archive_rows import parse_key as parse_archive_key
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
 from timebeam.schema.archive.view import Archivable
-from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.contract import Restored
+from timebeam.schema.core.contract import Restored, WriteRules
 from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SeriesSpan, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
@@ -82,16 +81,16 @@ class OpenTsdb(Archivable):
     name = "opentsdb"
 
     @property
-    def packings(self) -> Sequence[Packing]:
-        if self.options.is_event_time:
-            return (Packing.POINTS,)
-        return (Packing.COMPACTED, Packing.POINTS, Packing.APPEND)
-
-    @property
-    def packing_limit(self) -> str:
+    def writing(self) -> WriteRules:
+        rules = WriteRules(
+            (Packing.COMPACTED, Packing.POINTS, Packing.APPEND),
+            narrows_floats=self.options.decimals is Decimals.FLOAT,
+            marked_since_s=self.options.marked_since_s,
+        )
         if not self.options.is_event_time:
-            return ""
-        return "with cell_time event a cell has the time of its point, so it holds one point"
+            return rules
+        limit = "with cell_time event a cell has the time of its point, so it holds one point"
+        return rules._replace(packings=(Packing.POINTS,), packing_limit=limit)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> OpenTsdb:
@@ -111,10 +110,6 @@ class OpenTsdb(Archivable):
         if values.get("max_tags") is None:
             values["max_tags"] = TSD_MAX_TAGS if values["overflow"] else MAX_TAGS
         return cls(OpenTsdbOptions(**values))
-
-    @property
-    def marked_since_s(self) -> int | None:
-        return self.options.marked_since_s
 
     @property
     def data_table(self) -> str:
@@ -228,14 +223,6 @@ class OpenTsdb(Archivable):
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
         return uid_table.metric_uids(self.options.names, self.uid_table, reader)
-
-    def stored_floats(self, floats: Floats) -> Floats:
-        """See `Store.stored_floats`: with decimals `float` they are rounded to 4 bytes."""
-        if self.options.decimals is not Decimals.FLOAT:
-            return floats
-        with np.errstate(over="ignore"):
-            narrow = floats.astype(np.float32)
-        return np.where(np.isfinite(narrow), narrow.astype(np.float64), floats)
 
     def key_error(self, key: bytes) -> str:
         """See `Store.key_error`: checks length, base time and salt."""

@@ -61,7 +61,7 @@ def test_a_row_is_as_long_as_the_specification_says(name: str, span_ms: int) -> 
 def test_every_packing_of_every_layout_is_planned() -> None:
     for name in STORES:
         found = planned(layout(name), LOAD).sizes
-        assert {one.case.packing for one in found} == set(layout(name).packings)
+        assert {one.case.packing for one in found} == set(layout(name).writing.packings)
         assert all(one.nodes >= 1 and one.stored_bytes > 0 for one in found)
 
 

@@ -35,7 +35,7 @@ def test_hours_are_those_of_the_points(name, points):
     fragments = collections.defaultdict(list)
     for fragment in layout.encode(batch, keys).fragments:
         fragments[fragment.table, fragment.key].append(fragment.packed)
-    rows = [layout.pack(*row, packed, layout.packings[0]) for row, packed in fragments.items()]
+    rows = [layout.pack(*row, packed, layout.writing.packings[0]) for row, packed in fragments.items()]
     expected = set()
     for series, time_ms in points:
         metric = uids[Name("metrics", series.metric)] if layout.uids else series.metric.encode()

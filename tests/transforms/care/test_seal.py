@@ -101,7 +101,7 @@ def put(
     uids = {Name("metrics", "m"): METRIC, Name("tagk", "host"): METRIC}
     uids |= {Name("tagv", text): number.to_bytes(3, "big") for number, text in enumerate("abc", 1)}
     keys: list[SeriesKey | None] = [layout.series_key(series, uids) for series in batch.series]
-    packing = packing if packing in layout.packings else layout.packings[0]
+    packing = packing if packing in layout.writing.packings else layout.writing.packings[0]
     encoded = layout.encode(batch, keys)
     assert not encoded.rejected
     rows = [

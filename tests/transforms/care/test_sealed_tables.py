@@ -114,7 +114,7 @@ def put(
     uids = {Name("metrics", metric): uid(number) for metric, number in UIDS.items()}
     uids |= {Name("tagk", "host"): uid(1), Name("tagv", "a"): uid(1), Name("tagv", "b"): uid(2)}
     keys: list[SeriesKey | None] = [store.layout.series_key(of, uids) for of in batch.series]
-    packing = packing if packing in store.layout.packings else store.layout.packings[0]
+    packing = packing if packing in store.layout.writing.packings else store.layout.writing.packings[0]
     encoded = store.layout.encode(batch, keys)
     assert not encoded.rejected
     rows = [store.layout.pack(part.table, part.key, [part.packed], packing) for part in encoded.fragments]

@@ -57,7 +57,7 @@ def types_between(layout: Store, packing: Packing, flow: Flow, *, stream: bool) 
     ("flow", "stream"), [(Flow(), False), (Flow(one_bundle=True), False), (Flow(endless=True), True)]
 )
 def test_steps_pass_only_the_five_types(layout: Store, flow: Flow, stream: bool) -> None:
-    for packing in layout.packings:
+    for packing in layout.writing.packings:
         types = types_between(layout, packing, flow, stream=stream)
         passed = {name: found for name, found in types.items() if name not in BESIDE}
         assert {"Read", "Parse", "AssignUids", "Encode", "Pack", "Write"} <= passed.keys()

@@ -287,7 +287,7 @@ def test_the_tables_of_the_layouts() -> None:
         ]
         assert layout.uids is None
         assert layout.names(SERIES[1]) == ()
-        assert layout.packings == (Packing.POINTS,)
+        assert layout.writing.packings == (Packing.POINTS,)
     assert HeroicReadable.from_options({}) == HeroicReadable()
     key = HeroicReadable.from_options({"resource_names": True}).series_key(SERIES[1], {})
     assert key.tail == b",pod=p"

@@ -137,9 +137,9 @@ def test_a_value_that_cannot_be_read_never_wins() -> None:
 
 
 def test_packings() -> None:
-    assert MAX.packings == (Packing.POINTS,)
-    assert MAX.packing_limit
-    assert OpenTsdb().packing_limit == ""
+    assert MAX.writing.packings == (Packing.POINTS,)
+    assert MAX.writing.packing_limit
+    assert OpenTsdb().writing.packing_limit == ""
 
 
 @pytest.mark.parametrize(

@@ -312,4 +312,4 @@ def test_the_tables_of_the_layout() -> None:
     ]
     assert layout.uids.table == "x-tsdb-uid"
     assert dict(layout.uids.widths) == {"metrics": 4, "tagk": 3, "tagv": 3}
-    assert set(layout.packings) == set(Packing)
+    assert set(layout.writing.packings) == set(Packing)
