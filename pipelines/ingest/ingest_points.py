@@ -28,7 +28,7 @@ same kinds.
 - `timebeam.transforms.flow.buffered.BufferedDoFn.process`: a step gathers what it handles together
 - `timebeam.transforms.ingest.group_by_row._GroupFn.handle`: the fragments of each row come together
 - `timebeam.transforms.ingest.encode_and_pack.PackFn.process`: the step that packs
-- `timebeam.schema.stores.opentsdb.columns.pack_rows.cell_columns`: the points of rows to compacted columns
+- `timebeam.schema.stores.opentsdb.encode.cell_columns`: the points of rows to compacted columns
 - `timebeam.transforms.bigtable.beam_steps.RowWriter.add`: the writer gathers rows to requests
 - `timebeam.transforms.ingest.write_packed_rows.hours_written`: marks the hours of the rows, before and after
 - `timebeam.transforms.bigtable.write_rows.mutate_rows`: sends a request, again where the service is busy

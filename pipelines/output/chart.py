@@ -17,11 +17,10 @@ import numpy as np
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.printable import printable
-from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.arrays import Int64s, Values, to_floats
 from timebeam.schema.bits.times import UTC, local_ms
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.query.answer import Result
-from timebeam.schema.query.numbers import Values, to_floats
 
 _SHOWN_SERIES = 20
 _SHOWN_POINTS = 20

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.output.chart import Chart, ChartMark, dotted
+from timebeam.schema.bits.arrays import to_floats
 from timebeam.schema.bits.times import local_ms
-from timebeam.schema.query.numbers import to_floats
 
 
 def html_page(title: str, style: str, body: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.pipelines.output.chart import Chart, ChartMark, dotted
-from timebeam.schema.query.numbers import to_floats
+from timebeam.schema.bits.arrays import to_floats
 
 _SHOWN_SERIES = 20
 _SHOWN_MARKS = 12

@@ -18,9 +18,9 @@ from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.use_settings import use_stored
 from timebeam.pipelines.options.values import readable_of, target_of
 from timebeam.pipelines.query.query_points import PointQuery
+from timebeam.schema.bits.arrays import to_floats
 from timebeam.schema.core.selection import UnknownNameError
 from timebeam.schema.query.answer import Result
-from timebeam.schema.query.numbers import to_floats
 from timebeam.transforms.read.find_series import why_nothing
 
 Time = str | int | datetime.datetime

@@ -34,7 +34,7 @@ from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.stores import find_opentsdb, missing
-from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
+from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.schema.stores.opentsdb.keys import SPAN_S
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.arrays import Int64s, Values, to_floats
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.histograms import Histogram, merged
 from timebeam.schema.core.points import Series
-from timebeam.schema.query.aggregate import AGGREGATORS, Gap, Member, Points, aggregate, never_stops
+from timebeam.schema.query.aggregate import AGGREGATORS, Gap, Member, Points, aggregate, never_stops, rates
 from timebeam.schema.query.downsample import (
     Fill,
     QueryRange,
@@ -32,7 +32,6 @@ from timebeam.schema.query.downsample import (
     first_whole_ms,
     interval_starts,
 )
-from timebeam.schema.query.numbers import Values, rates, to_floats
 from timebeam.schema.query.question import NONE, Question
 
 

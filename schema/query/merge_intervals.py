@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Bools, Floats, Int64s, Kind
+from timebeam.schema.bits.arrays import Bools, Floats, Int64s, Kind, Values, to_floats
 from timebeam.schema.core.batches import latest_points, run_starts
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.query.downsample import FUNCTIONS, Downsampling
-from timebeam.schema.query.numbers import Values, to_floats
 
 NUMBERS = {
     "sum": ("sum",),

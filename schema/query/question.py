@@ -21,9 +21,8 @@ from timebeam.schema.bits.regex import PatternError, compiled
 from timebeam.schema.bits.times import ends_before
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.selection import Selection
-from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.schema.query.aggregate import AGGREGATORS, RateOptions
 from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
-from timebeam.schema.query.numbers import RateOptions
 
 LITERAL_OR, WILDCARD = "literal_or", "wildcard"
 KINDS = (LITERAL_OR, "iliteral_or", "not_literal_or", "not_iliteral_or", WILDCARD, "iwildcard", "regexp")

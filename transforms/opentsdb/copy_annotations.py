@@ -24,7 +24,7 @@ from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
-from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
+from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected_rows import rejected_row
 from timebeam.transforms.flow import metrics

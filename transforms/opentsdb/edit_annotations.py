@@ -32,7 +32,7 @@ from timebeam.schema.core.rows import Cell
 from timebeam.schema.core.selection import Scan
 from timebeam.schema.stores import MissingAbilityError, as_opentsdb
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
-from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
+from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells

@@ -23,7 +23,7 @@ from timebeam.schema.core.selection import Scan, prefix_range
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_append, read_row
-from timebeam.schema.stores.opentsdb.columns.pack_rows import columns
+from timebeam.schema.stores.opentsdb.encode import columns
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, UidPair
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.existing_tables import table_exists

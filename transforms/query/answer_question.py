@@ -31,7 +31,7 @@ from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import offset_ms
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
-from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
+from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.schema.stores.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.stores.opentsdb.keys import parse_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids import uid_table

@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.bits.arrays import Bytes, Int64s, Kind
+from timebeam.schema.bits.arrays import Bytes, Int64s, Kind, Values
+from timebeam.schema.bits.arrays import numbers as numbers_of
 from timebeam.schema.core.batches import join, latest_points, run_starts
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
@@ -16,8 +17,6 @@ from timebeam.schema.core.selection import Finding, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.merge_intervals import Intervals
-from timebeam.schema.query.numbers import Values
-from timebeam.schema.query.numbers import numbers as numbers_of
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools, Int64s
@@ -150,9 +151,6 @@ class TimeQualifier:
         >>> quarters.qualifiers(times_ms, np.full(3, midnight), "America/Los_Angeles")[0]
         [b'0000', b'0015', b'2345']
         """
-
-        import pyarrow.compute as pc
-
         steps = self.steps_between(times_ms, starts_ms, zone)
         if self.form in _CLOCK:
             unit, _ = _CLOCK[self.form]

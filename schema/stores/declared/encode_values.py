@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
@@ -124,9 +125,6 @@ class Numbers(NamedTuple):
 
 def numbers(stored: Sequence[bytes], encoding: Encoding) -> Numbers:
     """Stored values as the values of points; of text and JSON, decimal numbers of ASCII digits."""
-
-    import pyarrow.compute as pc
-
     kinds = np.full(len(stored), Kind.FLOAT, np.uint8)
     bits = np.zeros(len(stored), np.int64)
     payloads: list[bytes] = []
@@ -204,9 +202,6 @@ def finite_number(value: Value) -> int | float:
 
 def _plain(texts: pa.Array, are_texts: Bools) -> tuple[list[bytes | None], list[tuple[int, RejectedError]]]:
     """Texts as they are; only arrays and objects are rejected."""
-
-    import pyarrow.compute as pc
-
     rejected: list[tuple[int, RejectedError]] = []
     stored: list[bytes | None] = texts.cast(pa.binary()).to_pylist()
     if not are_texts.all():

@@ -1,25 +1,67 @@
-"""Row keys of declared tables: rendered, taken apart, and the key ranges that a read needs.
+"""Row keys of declared tables: their parts, as declared; rendered, taken apart, and the key ranges of a read.
 
 Format: docs/spec/bigtable-patterns.md §1 to §6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.regex import of_bytes
+from timebeam.schema.core.selection import prefix_range
 from timebeam.schema.stores.declared.declaration import TableLayout
-from timebeam.schema.stores.declared.parts.key_part import KeyPart, RecordRejections, Renderer
-from timebeam.schema.stores.declared.parts.time_part import after, one_from_ms
+from timebeam.schema.stores.declared.parts.digest_parts import Hash, Salt, Suffix
+from timebeam.schema.stores.declared.parts.key_part import (
+    Const,
+    Field,
+    KeyFields,
+    KeyPart,
+    RecordRejections,
+    Renderer,
+)
+from timebeam.schema.stores.declared.parts.time_part import Time, one_from_ms
+from timebeam.schema.stores.declared.read_section import Location
 from timebeam.schema.stores.declared.records import RecordBatch
 
 Range = tuple[bytes, bytes]
 """Half-open [start, end) of row keys; an empty end is that of the table."""
+
+
+KINDS: Sequence[type[KeyPart]] = (Const, Field, Time, Salt, Suffix, Hash)
+"""All kinds; a section is of the first whose `kind` is one of its options."""
+
+
+def parts_of(sections: Sequence[dict[str, Any]], place: Location) -> tuple[tuple[KeyPart, ...], KeyFields]:
+    """The parts of the key of a layout, and the fields in them.
+
+    Raises:
+      ProblemError: one is wrong.
+    """
+    if not sections:
+        raise place.problem("key", 'key lacks parts: list at least one, as key = [{ field = "NAME" }]')
+    kinds = [_kind(section, place.within("key", number)) for number, section in enumerate(sections)]
+    fields, key_parts = KeyFields(), dict[int, KeyPart]()
+    for number in sorted(range(len(sections)), key=lambda number: kinds[number].refers):
+        key_part = kinds[number].read(sections[number], place.within("key", number), fields)
+        key_parts[number] = key_part
+        if key_part.stored_field is not None:
+            fields.named[key_part.stored_field] = key_part
+    return tuple(key_parts[number] for number in range(len(sections))), fields
+
+
+def _kind(section: dict[str, Any], place: Location) -> type[KeyPart]:
+    for kind in KINDS:
+        if kind.kind in section:
+            return kind
+    names = ", ".join(kind.kind for kind in KINDS)
+    raise place.problem(None, f"a part of the key must have one of {names}")
 
 
 def keys_of(
@@ -48,8 +90,6 @@ def _renderer(
 
 def _reject_joined(layout: TableLayout, batch: RecordBatch, rejections: RecordRejections) -> None:
     """Rejects texts with a separator where it is all that separates fields of any length in a hash."""
-    import pyarrow.compute as pc
-
     separator = layout.separator.decode()
     for key_part in layout.key:
         joined = key_part.open_texts(layout.separator, layout.key)
@@ -186,7 +226,9 @@ def _epoch_ranges(
             bounds = time.ranges(*interval)
             if bounds is None:
                 return []
-            return [(p + bounds[0], after(p) if bounds[1] is None else p + bounds[1]) for p in prefixes]
+            return [
+                (p + bounds[0], prefix_range(p)[1] if bounds[1] is None else p + bounds[1]) for p in prefixes
+            ]
         if key_part.follows(fixed):
             used |= key_part.inputs
             piece = renderer.rendered(key_part)
@@ -208,7 +250,7 @@ def _epoch_ranges(
         raise ValueError(
             f"table {layout.table}: {key_part.label} comes before the time in the key: give its fields too"
         )
-    return [(p, after(p)) for p in prefixes]
+    return [(p, prefix_range(p)[1]) for p in prefixes]
 
 
 def piece_of(layout: TableLayout, key_part: KeyPart, fixed: Mapping[str, str | int]) -> bytes | None:

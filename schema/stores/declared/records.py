@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timebeam.schema.bits import json_text
 from timebeam.schema.bits.arrays import Bools, Int64s
@@ -73,9 +74,6 @@ class RecordBatch:
 
     def integers(self, name: str) -> tuple[Int64s, Bools]:
         """(int64[n], bool[n]): a field as whole numbers, and which of its values are any."""
-
-        import pyarrow.compute as pc
-
         column = self.fields.get(name)
         if column is None:
             return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)

@@ -34,7 +34,6 @@ from timebeam.schema.stores.opentsdb.archived import OpenTsdbArchive
 from timebeam.schema.stores.opentsdb.columns import (
     decode_row,
     decode_rows,
-    pack_rows,
     rewrite_row,
 )
 from timebeam.schema.stores.opentsdb.columns.decode_row import winner_of
@@ -129,7 +128,7 @@ class OpenTsdb(Archivable):
         return (
             TableSpec(
                 self.data_table,
-                {pack_rows.FAMILY: 1},
+                {encode.FAMILY: 1},
                 holds_points=True,
                 cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
             ),
@@ -177,7 +176,7 @@ class OpenTsdb(Archivable):
         bases_ms = None
         if self.options.is_event_time:
             bases_ms = np.array([row_keys.base_s_of(self.options, key) for key in keys], np.int64) * 1000
-        return pack_rows.cell_columns(points, packing, bases_ms)
+        return encode.cell_columns(points, packing, bases_ms)
 
     def replaces(self, packing: Packing) -> bool:
         """Whether a new column of this packing has to replace points of columns with the same timestamp.
@@ -189,7 +188,7 @@ class OpenTsdb(Archivable):
     def spans(self, keys: Sequence[bytes], points: SlotPoints) -> Sequence[SeriesSpan]:
         base_at = self.options.salt_width + self.options.uid_width_metric
         bases_ms = np.array([row_keys.base_s_of(self.options, key) for key in keys], np.int64) * 1000
-        offsets_ms, firsts = pack_rows.offsets_of(points), points.bounds[:-1]
+        offsets_ms, firsts = encode.offsets_of(points), points.bounds[:-1]
         return list(
             map(
                 SeriesSpan,

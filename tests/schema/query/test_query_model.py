@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.support.budget import examples
 from tests.support.plain.plain_tsd import Dps, PlainQuery, Tags, evaluate
+from timebeam.schema.bits.arrays import numbers
 from timebeam.schema.core.points import Series
-from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.schema.query.aggregate import AGGREGATORS, RateOptions
 from timebeam.schema.query.answer import QuerySeries, answer
 from timebeam.schema.query.downsample import FUNCTIONS, Downsampling
-from timebeam.schema.query.numbers import RateOptions, numbers
 from timebeam.schema.query.question import NONE, Question
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z

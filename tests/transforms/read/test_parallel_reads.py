@@ -21,12 +21,12 @@ from tests.support.commands import Ran, ingest, timebeam
 from tests.support.fault_proxy import READ_ROWS, Break, Fault, every, faulty, no_faults, nth
 from tests.support.points import FIRST_MS, corrections_of, put_file
 from tests.support.workload import random_points
+from timebeam.schema.bits.arrays import to_floats
 from timebeam.schema.core.rows import KeyRange, Row
 from timebeam.schema.core.selection import Scan, Selection
 from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.downsample import Downsampling, QueryRange, downsample
 from timebeam.schema.query.merge_intervals import Intervals
-from timebeam.schema.query.numbers import to_floats
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.query.read_points import find_series

@@ -31,13 +31,13 @@ from timebeam.schema.stores.declared.declaration import (
     Read,
     TableLayout,
 )
+from timebeam.schema.stores.declared.keys import parts_of
 from timebeam.schema.stores.declared.language.ambiguities import Ambiguity, ambiguities
 from timebeam.schema.stores.declared.language.check_declaration import (
     check_declaration,
     check_layout,
     overlaps,
 )
-from timebeam.schema.stores.declared.parts import parts_of
 from timebeam.schema.stores.declared.parts.key_part import KeyFields
 from timebeam.schema.stores.declared.read_records import remembered_times
 from timebeam.schema.stores.declared.read_section import Count, Location, Options, ProblemError, read

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.stores.declared.parts.key_part import Field, KeyFields, KeyPart, Renderer, Told
@@ -77,8 +78,6 @@ class Salt(KeyPart):
         return max(self.buckets, *(count for _, count in self.since), 1)
 
     def render(self, renderer: Renderer) -> pa.Array:
-        import pyarrow.compute as pc
-
         hashes = salt_hashes(self.function, renderer.joined(self.digested).to_pylist())
         counts: Int64s | int = self.buckets
         if self.since:

@@ -3,7 +3,7 @@
 Format: docs/spec/bigtable-patterns.md §5.
 
 A kind of part is a subclass of `KeyPart`: it reads its options, renders its bytes for all records of a
-batch at once, and says what its bytes tell. `declared.parts` lists the kinds.
+batch at once, and says what its bytes tell. `declared.keys` lists the kinds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.reasons import Reason
@@ -72,9 +73,6 @@ class Renderer:
 
     def joined(self, key_parts: Sequence[KeyPart]) -> pa.Array | pa.Scalar:
         """binary[n] of several parts with the separator between them; a scalar if all are constant."""
-
-        import pyarrow.compute as pc
-
         rendered = [self.rendered(key_part) for key_part in key_parts]
         if len(rendered) == 1:
             return rendered[0]
@@ -306,8 +304,6 @@ class Field(KeyPart):
         return self.case is None
 
     def render(self, renderer: Renderer) -> pa.Array:
-        import pyarrow.compute as pc
-
         coded = renderer.batch.texts(self.name).dictionary_encode()
         values = self.folded(coded.dictionary)
         separator = renderer.separator.decode() if self in renderer.key else ""
@@ -344,18 +340,12 @@ class Field(KeyPart):
 
         The only place that folds case: character by character, where Python makes two of some (SS of ß).
         """
-
-        import pyarrow.compute as pc
-
         if self.case is None:
             return texts
         return pc.utf8_lower(texts) if self.case == "lower" else pc.utf8_upper(texts)
 
     def _storable(self, values: pa.Array, separator: str) -> Bools:
         """bool[k]: which texts the part can hold so that they come back as they were."""
-
-        import pyarrow.compute as pc
-
         sizes = pc.binary_length(values)
         good = pc.greater(sizes, 0)
         if separator:

@@ -13,10 +13,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import DAY_MS, UTC, Span, bucket_starts, first_time, span_of, zone_of
+from timebeam.schema.core.selection import prefix_range
 from timebeam.schema.stores.declared.parts import time_texts
 from timebeam.schema.stores.declared.parts.key_part import KeyFields, KeyPart, Renderer, Told
 from timebeam.schema.stores.declared.read_section import Count, Location, Options, read
@@ -202,9 +204,6 @@ class Time(KeyPart):
 
     def bytes_of(self, numbers: Int64s) -> pa.Array:
         """binary[n]: the bytes in the key of numbers as `numbers` gives them."""
-
-        import pyarrow.compute as pc
-
         if self.form == "pattern":
             units, milliseconds = UNIT_PER_MS[self.unit]
             times_us = numbers * (1000 * milliseconds // units)
@@ -263,7 +262,7 @@ class Time(KeyPart):
         low, high = max(low, 0), min(high, self.largest)
         begin, end = (bytes(x) for x in self.bytes_of(np.array([low, high], np.int64)).to_pylist())
         if self.form == "pattern":
-            return begin, after(end)
+            return begin, prefix_range(end)[1]
         if high == self.largest:
             return begin, None
         return begin, bytes(self.bytes_of(np.array([high + 1], np.int64))[0].as_py())
@@ -336,9 +335,3 @@ def _width(options: _TimeOptions, reverse: int | None, place: Location) -> int:
     if reverse is not None and not 0 < reverse < min(10**width, 1 << 63):
         raise place.problem("reverse", f"reverse = {reverse} does not fit {width} digits: raise width")
     return width
-
-
-def after(prefix: bytes) -> bytes:
-    """The first key after all keys that begin with a prefix; empty for the end of the table."""
-    stem = prefix.rstrip(b"\xff")
-    return stem[:-1] + bytes([stem[-1] + 1]) if stem else b""

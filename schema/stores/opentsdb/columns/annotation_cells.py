@@ -29,7 +29,7 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns.decode_row import ANNOTATION
-from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY
+from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.schema.stores.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 

@@ -46,7 +46,7 @@ from timebeam.schema.stores.opentsdb.columns.decode_row import (
     read_columns,
     read_row,
 )
-from timebeam.schema.stores.opentsdb.columns.pack_rows import FAMILY, columns
+from timebeam.schema.stores.opentsdb.encode import FAMILY, columns
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb

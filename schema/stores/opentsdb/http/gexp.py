@@ -16,11 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Floats, Int64s
+from timebeam.schema.bits.arrays import Floats, Int64s, Mixed, Values, numbers, to_floats
 from timebeam.schema.bits.times import DAY_MS, HOUR_MS, LATEST_MS
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.query.answer import Result
-from timebeam.schema.query.numbers import Mixed, Values, numbers, to_floats
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 
 MOST_ARGUMENTS = 256

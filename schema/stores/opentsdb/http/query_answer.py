@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from timebeam.schema.bits.arrays import to_floats
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.points import Series
+from timebeam.schema.query.aggregate import RateOptions
 from timebeam.schema.query.answer import Result
-from timebeam.schema.query.numbers import RateOptions, to_floats
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery
 

@@ -32,13 +32,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.bits.arrays import Int64s
+from timebeam.schema.bits.arrays import Int64s, Values, to_floats
 from timebeam.schema.bits.compression import snappy
 from timebeam.schema.bits.protobuf import ProtoError, encoded_bytes, encoded_varint, fields, varint
 from timebeam.schema.bits.regex import PatternError, compiled
 from timebeam.schema.bits.times import LATEST_MS
 from timebeam.schema.core.points import Series
-from timebeam.schema.query.numbers import Values, to_floats
 from timebeam.schema.query.question import MOST_PATTERN
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.ts_query import check_filters

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from timebeam.schema.query.aggregate import AGGREGATORS
+from timebeam.schema.query.aggregate import AGGREGATORS, MAX_COUNTER, RateOptions
 from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.numbers import MAX_COUNTER, RateOptions
 from timebeam.schema.query.question import NONE, Question, TagFilter, literals_of
 from timebeam.schema.stores.opentsdb.http.api_request import (
     ApiError,

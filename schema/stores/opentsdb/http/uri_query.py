@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timebeam.schema.query.numbers import MAX_COUNTER, RateOptions
+from timebeam.schema.query.aggregate import MAX_COUNTER, RateOptions
 from timebeam.schema.query.question import TagFilter
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request
 from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery, check_filters

@@ -13,7 +13,7 @@ import pytest
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rows import Row
 from timebeam.schema.formats.base import Message
-from timebeam.schema.stores.declared import parts
+from timebeam.schema.stores.declared import keys
 from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.schema.stores.declared.keys import ranges
@@ -80,7 +80,7 @@ class Hexadecimal(KeyPart):
 
 @pytest.fixture
 def declaration(monkeypatch: pytest.MonkeyPatch) -> Declaration:
-    monkeypatch.setattr(parts, "KINDS", (*parts.KINDS, Hexadecimal))
+    monkeypatch.setattr(keys, "KINDS", (*keys.KINDS, Hexadecimal))
     return load(DECLARED + "allow_overwrite = true\n", "t.toml")
 
 

@@ -12,7 +12,7 @@ from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_column, read_row
-from timebeam.schema.stores.opentsdb.columns.pack_rows import columns
+from timebeam.schema.stores.opentsdb.encode import columns
 from timebeam.schema.stores.opentsdb.keys import parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timebeam.schema.bits.arrays import Mixed
 from timebeam.schema.query.answer import Result
-from timebeam.schema.query.numbers import Mixed
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.gexp import Indexed, parse_expression
 
