@@ -46,6 +46,7 @@ from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.schema.archive import archive_cell, archive_rows, pcodec_columns
 from timebeam.schema.archive.archive_rows import archive_cells
 from timebeam.schema.bits.arrays import Kind
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
@@ -147,7 +148,7 @@ class Rows:
                 self.uids.setdefault(name, number.to_bytes(3, "big"))
         keys = [layout.series_key(series, self.uids) for series in batch.series]
         for fragment in layout.encode(batch, keys).fragments:
-            yield layout.pack(fragment.table, fragment.key, [fragment.packed], packing)
+            yield pack_row(layout, fragment.table, fragment.key, [fragment.packed], packing)
 
     def archived(self, batch: PointBatch) -> Iterator[Row]:
         """The archive rows."""

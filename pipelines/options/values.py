@@ -90,7 +90,9 @@ def store_of(options: argparse.Namespace, *, reading: bool = False) -> ReadableS
       UsageError: see `layout_of`; or a declaration is wrong.
     """
     if options.layout == DECLARED:
-        return declared_tables(declaration_of(options, reading=reading))
+        return declared_tables(
+            declaration_of(options, reading=reading), target_of(options) if reading else None
+        )
     return layout_of(options)
 
 
@@ -110,15 +112,22 @@ def readable_of(options: argparse.Namespace, *, apart: bool = False) -> Readable
     return layout_of(options)
 
 
-def declared_tables(declaration: Declaration, *, apart: bool = False) -> DeclaredTables:
+def declared_tables(
+    declaration: Declaration, target: Target | None = None, *, apart: bool = False
+) -> DeclaredTables:
     """The tables of a declaration as a layout.
 
     Args:
+      target: where its tables per day are; None if they are not read.
       apart: whether each copy of a point in tables per day is read by itself.
     """
     from timebeam.schema.stores.declared import layout  # imports pyarrow
 
-    return layout.DeclaredTables(declaration, apart=apart)
+    if target is None:
+        return layout.DeclaredTables(declaration)
+    from timebeam.transforms.bigtable.existing_tables import recent_table_names  # imports Google's clients
+
+    return layout.DeclaredTables(declaration, functools.partial(recent_table_names, target), apart)
 
 
 def declared_layouts(text: str, name: str) -> Sequence[TableLayout]:
@@ -143,16 +152,14 @@ def declared_points(
     Raises:
       UsageError: the declaration says of no table how it reads as points.
     """
-    from timebeam.transforms.bigtable.existing_tables import recent_table_names  # imports Google's clients
-
-    layout = declared_tables(declaration, apart=apart)
+    layout = declared_tables(declaration, target_of(options), apart=apart)
     if not any(spec.holds_points for spec in layout.tables()):
         names = ", ".join(each.name for each in declaration.all_layouts)
         raise UsageError(
             f"{declaration.file_name} declares no points: add [layout.NAME.points] with metric and value, or "
             f"read records: `timebeam query TABLE --layout {DECLARED}`, TABLE one of {names}"
         )
-    return layout.with_existing(functools.partial(recent_table_names, target_of(options)))
+    return layout
 
 
 def layout_named(name: str, options: Mapping[str, Any]) -> Store:

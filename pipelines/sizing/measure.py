@@ -16,7 +16,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import RejectedError
-from timebeam.schema.core.contract import Store
+from timebeam.schema.core.contract import Store, pack_row
 from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Row, stored_bytes
@@ -239,7 +239,7 @@ def measure(layout: Store, load: SizingLoad, case: Case) -> Measured:
     for table, key, packed in encoded.fragments:
         payloads.setdefault((table, key), []).append(packed)
         shuffled += len(table) + len(key) + len(packed)
-    rows = [layout.pack(table, key, packed, case.packing) for (table, key), packed in payloads.items()]
+    rows = [pack_row(layout, table, key, packed, case.packing) for (table, key), packed in payloads.items()]
     cells = [(row.key, cell) for row in rows for cell in row.cells]
     index = layout.index
     first, further = _index_bytes(index, batch, span_ms) if index else (0.0, 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from timebeam.pipelines.options.values import create_command, store_of, target_o
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import WHOLE_TABLE, Row
 from timebeam.schema.core.selection import Finding, Scan, Severity
-from timebeam.transforms.bigtable.existing_tables import check_tables, recent_table_names
+from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import ParallelReader
 
@@ -24,7 +23,6 @@ def run(options: argparse.Namespace) -> int:
     """Lists what is wrong; exit code 1 if there is damage."""
     target = target_of(options)
     layout = store_of(options, reading=True)
-    layout = layout.with_existing(functools.partial(recent_table_names, target))  # tables per day
     check_tables(target, layout.tables(), create_command(options))
     findings: list[Finding] = []
     if options.output == "json":

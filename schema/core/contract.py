@@ -4,7 +4,7 @@ A store is a stored layout of series with its options; it knows nothing of Beam 
 package in `timebeam.schema.stores`, a line in the registry there, its variants in the tests of all stores;
 see CONTRIBUTING.
 
-- A write calls `reject`, `names` (which get UIDs), `series_key` and `encode`, groups by row, calls `pack`.
+- A write calls `reject`, `names` (which get UIDs), `series_key` and `encode`, groups by row, calls `cells`.
 - A read calls `select`, which scans tables with a reader, then `decode_rows`.
 - A deletion calls `select`, then `remove`; `timebeam check` calls `audit`; `timebeam replay` calls `restore`.
 
@@ -157,14 +157,6 @@ class ReadableStore(abc.ABC):
         """
         return key
 
-    def with_existing(self, names: Callable[[], Sequence[str]]) -> ReadableStore:
-        """The same store, which also reads those of its tables per day that exist.
-
-        Args:
-          names: gives the names of all tables.
-        """
-        return self
-
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
         """The series that may have the same time in several selected rows.
 
@@ -230,15 +222,11 @@ class Store(ReadableStore):
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
         """The cells of rows with these keys and the points of their fragments (`SlotPoints.of`)."""
 
-    def pack(self, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
-        """One row mutation from the fragments of one row, whatever their order."""
-        return Row(table, key, self.cells([key], SlotPoints.of([packed]), packing).cells(0))
-
     @abc.abstractmethod
     def hours(
         self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
     ) -> set[tuple[bytes, int]]:
-        """The hours that have points in m rows as `pack` makes them.
+        """The hours that have points in m rows as `pack_row` makes them.
 
         Args:
           keys, counts: the key of each row, and the number of its cells.
@@ -247,3 +235,8 @@ class Store(ReadableStore):
         Returns:
           (the metric as in row keys: UID or name; start of an hour in s since 1970).
         """
+
+
+def pack_row(store: Store, table: str, key: bytes, packed: Sequence[bytes], packing: Packing) -> Row:
+    """One row mutation from the fragments of one row, whatever their order."""
+    return Row(table, key, store.cells([key], SlotPoints.of([packed]), packing).cells(0))

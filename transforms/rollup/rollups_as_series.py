@@ -18,7 +18,7 @@ import numpy as np
 from timebeam.schema.bits.arrays import Floats, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.contract import Store
+from timebeam.schema.core.contract import Store, pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
@@ -167,7 +167,7 @@ class SeriesRollupJob(RollupEncoder):
         if not encoded:
             return Row(*key, [])
         (layout,) = [each for each in self.layouts.values() if key[0] in data_tables(each)]
-        return layout.pack(*key, encoded, Packing.POINTS)
+        return pack_row(layout, *key, encoded, Packing.POINTS)
 
 
 class _AccumulateSeriesFn(AccumulateFn):

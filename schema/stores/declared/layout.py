@@ -157,9 +157,6 @@ class DeclaredTables(ReadableStore):
                 assert day is not None
                 yield from _audit_day(dataclasses.replace(layout, table=name), day, read(name))
 
-    def with_existing(self, names: Callable[[], Sequence[str]]) -> DeclaredTables:
-        return dataclasses.replace(self, existing=names)
-
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `ReadableStore.restore`: the row itself, if the declaration would write it."""
         for layout in self.declaration.all_layouts:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.golden.cases import Case, cases
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
@@ -68,7 +69,7 @@ def test_what_a_tsd_stored(case: Case, packing: Packing) -> None:
         encoded = layout.encode(parsed.batch, [SeriesKey(key[:3], key[7:])])
         assert not encoded.rejected
         (fragment,) = encoded.fragments
-        row = layout.pack(fragment.table, fragment.key, [fragment.packed], packing)
+        row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], packing)
         assert row == Row("tsdb", key, [Cell("t", qualifier, 5, value)])
 
 
@@ -78,7 +79,7 @@ def rows(*batches: PointBatch, packing: Packing) -> list[tuple[bytes, bytes, int
     encoded = [layout.encode(batch, [SeriesKey(b"\0\0\1", b"\0\0\1\0\0\1")]) for batch in batches]
     fragments = [fragment for each in encoded for fragment in each.fragments]
     (key,) = {fragment.key for fragment in fragments}
-    row = layout.pack("tsdb", key, [fragment.packed for fragment in fragments], packing)
+    row = pack_row(layout, "tsdb", key, [fragment.packed for fragment in fragments], packing)
     return [(cell.qualifier, cell.value, cell.timestamp_ms) for cell in row.cells]
 
 

@@ -13,6 +13,7 @@ from tests.schema.rollup.rollup_points import rows_of
 from tests.schema.stores.plain_opentsdb import number
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.times import day_range
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Row
@@ -86,7 +87,7 @@ def raw_table(points: list[Point]) -> dict[bytes, tuple[Row, Series]]:
     by_key = {(key.head, key.tail): series for key, series in zip(keys, batch.series, strict=True)}
     rows = {}
     for fragment in LAYOUT.encode(batch, keys).fragments:
-        row = LAYOUT.pack(fragment.table, fragment.key, [fragment.packed], Packing.COMPACTED)
+        row = pack_row(LAYOUT, fragment.table, fragment.key, [fragment.packed], Packing.COMPACTED)
         rows[fragment.key] = row, by_key[fragment.key[:3], fragment.key[7:]]
     return rows
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.stores import STORES
@@ -35,7 +36,7 @@ def test_hours_are_those_of_the_points(name, points):
     fragments = collections.defaultdict(list)
     for fragment in layout.encode(batch, keys).fragments:
         fragments[fragment.table, fragment.key].append(fragment.packed)
-    rows = [layout.pack(*row, packed, layout.writing.packings[0]) for row, packed in fragments.items()]
+    rows = [pack_row(layout, *row, packed, layout.writing.packings[0]) for row, packed in fragments.items()]
     expected = set()
     for series, time_ms in points:
         metric = uids[Name("metrics", series.metric)] if layout.uids else series.metric.encode()

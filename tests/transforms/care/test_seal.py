@@ -27,6 +27,7 @@ from tests.support.stored import Store
 from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive.archive_rows import BLOCK_S, parse_key
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import WHOLE_TABLE, Deletion, Row
@@ -105,7 +106,7 @@ def put(
     encoded = layout.encode(batch, keys)
     assert not encoded.rejected
     rows = [
-        layout.pack(fragment.table, fragment.key, [fragment.packed], packing)
+        pack_row(layout, fragment.table, fragment.key, [fragment.packed], packing)
         for fragment in encoded.fragments
     ]
     write_all(store.target, layout.data_table, rows)

@@ -19,6 +19,7 @@ from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.schema.archive.archive_rows import BLOCK_S, decode_archive_rows
 from timebeam.schema.core.annotations import Annotation
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected
@@ -117,7 +118,9 @@ def put(
     packing = packing if packing in store.layout.writing.packings else store.layout.writing.packings[0]
     encoded = store.layout.encode(batch, keys)
     assert not encoded.rejected
-    rows = [store.layout.pack(part.table, part.key, [part.packed], packing) for part in encoded.fragments]
+    rows = [
+        pack_row(store.layout, part.table, part.key, [part.packed], packing) for part in encoded.fragments
+    ]
     write_all(store.target, store.layout.tables()[0].name, rows)
     index = store.layout.index
     for number, base_ms in index.entries(batch) if index else ():

@@ -13,6 +13,7 @@ from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core import contract, rows
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Encoded, Packing, RowFragment
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Stage
@@ -134,7 +135,7 @@ def point_groups(layout: contract.Store, keys: list[bytes], arrival_ms: int = 7)
 def test_rows_of_points_are_the_same_cells_as_bytes(layout: contract.Store, arrival_ms: int) -> None:
     groups = point_groups(layout, [b"a", b"b"], arrival_ms)
     rows, refused = packed_points(layout, groups)
-    assert rows == [layout.pack(*row_key, packed, Packing.POINTS) for row_key, packed in groups]
+    assert rows == [pack_row(layout, *row_key, packed, Packing.POINTS) for row_key, packed in groups]
     assert not refused
 
 
@@ -142,7 +143,7 @@ def test_rows_of_points_are_the_same_cells_as_bytes(layout: contract.Store, arri
 def test_a_row_of_points_over_a_limit_is_refused_and_the_others_are_written(layout: contract.Store) -> None:
     groups = point_groups(layout, [b"a", b"k" * 4097, b"b"])
     rows, refused = packed_points(layout, groups)
-    whole = [layout.pack(*row_key, packed, Packing.POINTS) for row_key, packed in groups]
+    whole = [pack_row(layout, *row_key, packed, Packing.POINTS) for row_key, packed in groups]
     assert (rows, refused) == ([whole[0], whole[2]], [whole[1]])
 
 
@@ -153,4 +154,6 @@ def test_a_row_of_more_points_than_a_request_takes_is_split(monkeypatch: pytest.
     rows, _ = packed_points(layout, groups)
     assert [len(row.cells) for row in rows] == [200, 200, 100]
     ((row_key, packed),) = groups
-    assert [cell for row in rows for cell in row.cells] == layout.pack(*row_key, packed, Packing.POINTS).cells
+    assert [cell for row in rows for cell in row.cells] == pack_row(
+        layout, *row_key, packed, Packing.POINTS
+    ).cells

@@ -30,6 +30,7 @@ from tests.support.inputs.rows import ROW_KEY, SERIES, START_MS, piece, row_of
 from tests.support.processes.eager import eagerly
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, Row
@@ -189,7 +190,9 @@ def test_an_error_that_no_row_is_to_blame_for_is_raised(store: Store, emulator: 
 
 
 def append(store: Store, times_ms: Sequence[int]) -> list[Rejected]:
-    row = store.layout.pack(store.layout.data_table, ROW_KEY, [piece(store.layout, times_ms)], Packing.APPEND)
+    row = pack_row(
+        store.layout, store.layout.data_table, ROW_KEY, [piece(store.layout, times_ms)], Packing.APPEND
+    )
     return write(store, [row], "direct", Packing.APPEND)
 
 

@@ -15,6 +15,7 @@ from tests.schema.stores.plain_heroic import wire_key, within
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
@@ -41,7 +42,7 @@ def row_of(series: Series, time_ms: int, value: float) -> Row:
     encoded = LAYOUT.encode(batch, [LAYOUT.series_key(series, {})])
     assert (encoded.rejected, encoded.duplicates) == ([], 0)
     (fragment,) = encoded.fragments
-    return LAYOUT.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
+    return pack_row(LAYOUT, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
 
 
 def test_every_record_is_met() -> None:
@@ -121,7 +122,7 @@ def test_every_nan_becomes_the_canonical_one() -> None:
     batch = PointBatch.of([(SERIES, 1, True, 0.0)], 7)
     batch.bits[:] = np.array([0xFFF0DEADBEEF0001], np.uint64).view(np.int64)
     (fragment,) = LAYOUT.encode(batch, [FORM.series_key(SERIES)]).fragments
-    (cell,) = LAYOUT.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS).cells
+    (cell,) = pack_row(LAYOUT, fragment.table, fragment.key, [fragment.packed], Packing.POINTS).cells
     assert cell.value.hex() == "7ff8000000000000"
 
 

@@ -15,6 +15,7 @@ from tests.schema.stores.plain_heroic import PERIOD, Value, qualifier, row_key, 
 from tests.schema.stores.sent_batches import Sent, newest
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
@@ -109,7 +110,7 @@ def test_rows_hold_the_newest_point_of_each_instant(
         family = "distributionPoints" if opaque else "points"
         key = row_key(layout.name, SERIES[series], time - time % PERIOD)
         cells[key].add(Cell(family, qualifier(layout.name, time % PERIOD), arrival, value))
-    packed = {key: layout.pack("metrics", key, parts, Packing.POINTS) for key, parts in rows.items()}
+    packed = {key: pack_row(layout, "metrics", key, parts, Packing.POINTS) for key, parts in rows.items()}
     assert {key: set(row.cells) for key, row in packed.items()} == cells
     for key, row in packed.items():
         assert (row.table, row.key) == ("metrics", key)
@@ -117,7 +118,7 @@ def test_rows_hold_the_newest_point_of_each_instant(
         assert all(type(cell) is Cell for cell in row.cells)
         parts = rows[key]
         random.Random(seed).shuffle(parts)
-        assert layout.pack("metrics", key, parts, Packing.POINTS) == row
+        assert pack_row(layout, "metrics", key, parts, Packing.POINTS) == row
         check_decoded(layout, row, expected)
 
 
@@ -150,7 +151,7 @@ def test_many_series_and_periods_in_one_batch(layout: Heroic) -> None:
         expected, duplicates = model(batches)
         rows, left_out = pieces_of(layout, batches)
         assert left_out == duplicates > 0
-        packed = [layout.pack("metrics", key, parts, Packing.POINTS) for key, parts in rows.items()]
+        packed = [pack_row(layout, "metrics", key, parts, Packing.POINTS) for key, parts in rows.items()]
         assert sum(len(row.cells) for row in packed) == len(expected)
         for row in packed[:5]:
             check_decoded(layout, row, expected)
@@ -171,7 +172,7 @@ def test_more_rows_than_fit_one_integer_with_offset_and_place() -> None:
     assert (len(encoded.fragments), encoded.duplicates) == (3_000, 6_000)
     found = {}
     for fragment in encoded.fragments:
-        row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
+        row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
         for one, time, value in decode_row(layout, row, layout.index.entry_of(row.key)[0]).batch.points():
             found[one, time] = value
     assert found == {(one, time): value for one, time, _, value in points}
@@ -190,7 +191,7 @@ def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None
     )
     ((key, parts),) = rows.items()
     found = {
-        tuple(layout.pack("metrics", key, order, Packing.POINTS).cells)
+        tuple(pack_row(layout, "metrics", key, order, Packing.POINTS).cells)
         for order in (parts, parts[::-1], parts[1:] + parts[:1])
     }
     assert len(found) == 1
@@ -219,7 +220,7 @@ def test_points_that_cannot_be_stored_are_refused(
     assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
     assert (refused.source, refused.offset) == ("f", 104)
     (fragment,) = encoded.fragments
-    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
+    row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1.0, b"3"]
     assert layout.index.entries(batch) == [(0, 0)]
     only = PointBatch.of(points[1:2], 1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.schema.stores.plain_heroic import PERIOD, Tables, row_key
 from tests.support.decoded import decode_row
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
@@ -37,7 +38,7 @@ def written(layout: Heroic, points: Sequence[tuple[Series, int]]) -> Tables:
     batch = PointBatch.of([(series, time, True, float(time)) for series, time in points], 1)
     encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
     for fragment in encoded.fragments:
-        tables.write([layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)])
+        tables.write([pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)])
     entries = list(layout.index.entries(batch)) * 2
     assert len(set(entries)) == len({(series, time - time % PERIOD) for series, time in points})
     random.Random(len(points)).shuffle(entries)

@@ -13,6 +13,7 @@ from tests.schema.stores import plain_kairosdb as plain
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
@@ -41,7 +42,7 @@ def stored(layout: KairosDb, series: Series, time_ms: int, value: float | str) -
     encoded = layout.encode(batch, [layout.series_key(series, {})])
     assert not encoded.rejected
     (fragment,) = encoded.fragments
-    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
+    row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     (cell,) = row.cells
     assert (row.table, cell.family, cell.timestamp_ms) == ("data_points", "d", 7)
     return row.key, cell

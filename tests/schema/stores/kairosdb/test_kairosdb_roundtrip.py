@@ -17,6 +17,7 @@ from tests.schema.stores import plain_kairosdb as plain
 from tests.schema.stores.sent_batches import Sent, newest, sent_batches
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
@@ -98,7 +99,7 @@ def pieces_of(layout: KairosDb, batches: Sequence[Sent[Put]]) -> dict[bytes, lis
 
 
 def packed(layout: KairosDb, rows: dict[bytes, list[bytes]]) -> dict[bytes, Row]:
-    return {key: layout.pack("data_points", key, parts, Packing.POINTS) for key, parts in rows.items()}
+    return {key: pack_row(layout, "data_points", key, parts, Packing.POINTS) for key, parts in rows.items()}
 
 
 WIDTH = plain.WIDTH_MS
@@ -135,7 +136,7 @@ def test_what_is_stored_is_what_kairosdb_would_store(
     for key, row in rows.items():
         assert [cell.qualifier for cell in row.cells] == sorted(expected[key])
         random.Random(seed).shuffle(parts[key])
-        assert layout.pack("data_points", key, parts[key], Packing.POINTS) == row
+        assert pack_row(layout, "data_points", key, parts[key], Packing.POINTS) == row
 
 
 @pytest.mark.parametrize("spec", WRITABLE)
@@ -226,7 +227,7 @@ def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float | b
     assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
     assert (refused.source, refused.offset) == ("f", 104)
     (fragment,) = encoded.fragments
-    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
+    row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1, 3]
     assert layout.index.entries(batch) == [(0, 0)]
 
@@ -238,7 +239,7 @@ def test_the_longest_strings_are_stored() -> None:
             PointBatch.of([(SERIES[0], 1, True, text)], 1), [layout.series_key(SERIES[0], {})]
         )
         (fragment,) = encoded.fragments
-        row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
+        row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
         assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [text]
 
 
@@ -395,7 +396,7 @@ def test_options() -> None:
     assert (layout.uids, layout.names(SERIES[0]), layout.writing.packings) == (None, (), (Packing.POINTS,))
     batch = PointBatch.of([(SERIES[0], 5, True, 1)], 1)
     (fragment,) = layout.encode(batch, [layout.series_key(SERIES[0], {})]).fragments
-    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
+    row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert (row.table, row.cells[0].family) == ("x-data_points", "d90")
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.schema.stores import plain_kairosdb as plain
 from tests.support.decoded import decode_row
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
@@ -32,7 +33,9 @@ def rows_of(layout: KairosDb, points: Points) -> list[Row]:
     """All rows that an ingest of some points writes."""
     batch = PointBatch.of([(series, time, True, value) for series, time, value in points], 1)
     encoded = layout.encode(batch, [layout.series_key(series, {}) for series in batch.series])
-    rows = [layout.pack(*fragment[:2], [fragment.packed], Packing.POINTS) for fragment in encoded.fragments]
+    rows = [
+        pack_row(layout, *fragment[:2], [fragment.packed], Packing.POINTS) for fragment in encoded.fragments
+    ]
     merged: dict[tuple[str, bytes], dict[tuple[str, bytes], Cell]] = {}
     for number, entry in layout.index.entries(batch):
         for row in layout.index.rows(batch.series[number], entry):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.golden.cases import HERE
 from tests.schema.stores.plain_opentsdb import number
 from tests.support.decoded import decode_row
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
@@ -53,8 +54,8 @@ def cells_of(layout: OpenTsdb, arrivals: list[list[Sent]]) -> list[Cell]:
         return []
     assert len({fragment.key for fragment in fragments}) == 1
     return list(
-        layout.pack(
-            "tsdb", fragments[0].key, [fragment.packed for fragment in fragments], Packing.POINTS
+        pack_row(
+            layout, "tsdb", fragments[0].key, [fragment.packed for fragment in fragments], Packing.POINTS
         ).cells
     )
 
@@ -83,7 +84,7 @@ def test_points_become_the_cells_of_a_tsd() -> None:
     body = json.dumps(case["steps"][0]["http"][2]).encode()
     batch = message_format("opentsdb-json").parse(Message(body, 5)).batch
     (fragment,) = MAX.encode(batch, [KEY]).fragments
-    row = MAX.pack("tsdb", fragment.key, [fragment.packed], Packing.POINTS)
+    row = pack_row(MAX, "tsdb", fragment.key, [fragment.packed], Packing.POINTS)
     found = [
         ["tsdb", row.key.hex(), cell.family, cell.qualifier.hex(), cell.value.hex(), cell.timestamp_ms * 1000]
         for cell in row.cells

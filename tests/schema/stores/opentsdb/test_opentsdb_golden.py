@@ -13,6 +13,7 @@ from tests.golden.cases import Case, cases
 from tests.schema.stores.plain_opentsdb import Number, number, split_append
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing, RowFragment
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
@@ -97,7 +98,7 @@ def packed(case: Case, fragments: list[RowFragment], packing: Packing) -> Cells:
         rows[fragment.key].append(fragment.packed)
     found = {}
     for key, parts in rows.items():
-        for cell in case.layout("opentsdb-text").pack("tsdb", key, parts, packing).cells:
+        for cell in pack_row(case.layout("opentsdb-text"), "tsdb", key, parts, packing).cells:
             assert cell.family == "t"
             found[key, cell.qualifier] = cell.value
     return found

@@ -18,6 +18,7 @@ from tests.schema.stores.sent_batches import Sent, newest, sent_batches
 from tests.support.budget import examples
 from tests.support.decoded import decode_row
 from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Origins, Stage
@@ -158,7 +159,7 @@ def test_what_is_read_is_what_was_sent(
 ) -> None:
     layout = OpenTsdb(options)
     rows = pieces_of(layout, batches)
-    packed = {key: layout.pack("tsdb", key, parts, packing) for key, parts in rows.items()}
+    packed = {key: pack_row(layout, "tsdb", key, parts, packing) for key, parts in rows.items()}
     expected = model(batches, options.decimals)
     found = read(layout, packed)
     assert {at: value for at, (_, value) in found.items()} == {
@@ -179,7 +180,7 @@ def test_what_is_read_is_what_was_sent(
     assert [together.cells(number) for number in range(len(rows))] == [row.cells for row in packed.values()]
     for key, parts in rows.items():
         random.Random(seed).shuffle(parts)
-        assert layout.pack("tsdb", key, parts, packing) == packed[key]
+        assert pack_row(layout, "tsdb", key, parts, packing) == packed[key]
 
 
 def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None:
@@ -188,7 +189,7 @@ def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None
     for packing in Packing:
         ((key, parts),) = pieces_of(layout, batches).items()
         rows = {
-            layout.pack("tsdb", key, order, packing).cells[0]
+            pack_row(layout, "tsdb", key, order, packing).cells[0]
             for order in (parts, parts[::-1], parts[1:] + parts[:1])
         }
         assert len(rows) == 1
@@ -198,7 +199,7 @@ def test_a_corrected_point_keeps_both_forms_and_the_newer_one_is_read() -> None:
     layout = OpenTsdb()
     batches = [Sent([Put(0, 1_356_998_405_000, False, value)], [at], 0) for value, at in ((1.5, 2), (1, 1))]
     ((key, parts),) = pieces_of(layout, batches).items()
-    row = layout.pack("tsdb", key, parts, Packing.POINTS)
+    row = pack_row(layout, "tsdb", key, parts, Packing.POINTS)
     assert [(cell.qualifier.hex(), cell.timestamp_ms, cell.value.hex()) for cell in row.cells] == [
         ("0050", 1, "01"),
         ("005b", 2, "3fc00000"),
@@ -216,7 +217,7 @@ def test_a_correction_wins_over_a_point_that_is_packed_beside_a_newer_one() -> N
         cells: dict[bytes, Cell] = {}
         for run in runs:
             ((key, parts),) = pieces_of(layout, run).items()
-            for cell in layout.pack("tsdb", key, parts, Packing.COMPACTED).cells:
+            for cell in pack_row(layout, "tsdb", key, parts, Packing.COMPACTED).cells:
                 if cell.qualifier not in cells or cells[cell.qualifier].timestamp_ms <= cell.timestamp_ms:
                     cells[cell.qualifier] = cell
         decoded = decode_row(layout, Row("tsdb", key, list(cells.values())), SERIES[0])
@@ -233,7 +234,7 @@ def test_a_corrected_point_of_two_batches_of_one_arrival_is_in_one_column() -> N
         for offset, (arrival, each) in enumerate(seconds)
     ]
     ((key, parts),) = pieces_of(layout, batches).items()
-    row = layout.pack("tsdb", key, parts, Packing.COMPACTED)
+    row = pack_row(layout, "tsdb", key, parts, Packing.COMPACTED)
     assert [(cell.timestamp_ms, cell.qualifier.hex()) for cell in row.cells] == [
         (1, "000000a0014001e0"),
         (2, "00f00190"),
@@ -247,7 +248,7 @@ def test_a_row_with_more_points_than_a_qualifier_holds_is_cut_into_columns(later
     arrivals = [7] * (10_000 - later) + [8] * later
     batches = [Sent([Put(0, base + i * 10, True, i) for i in range(10_000)], arrivals, 0)]
     ((key, parts),) = pieces_of(layout, batches).items()
-    row = layout.pack("tsdb", key, parts, Packing.COMPACTED)
+    row = pack_row(layout, "tsdb", key, parts, Packing.COMPACTED)
     sizes = [(cell.timestamp_ms, len(cell.qualifier) // 4) for cell in row.cells]
     assert sizes == [
         (arrival, min(4096, count - first))
@@ -277,7 +278,7 @@ def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float, re
     assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
     assert (refused.source, refused.offset) == ("f", 104)
     (fragment,) = encoded.fragments
-    row = layout.pack(fragment.table, fragment.key, [fragment.packed], Packing.COMPACTED)
+    row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.COMPACTED)
     assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1, 3]
     only = PointBatch.of(points[1:2], 1)
     (without,) = layout.encode(only, keys_of(layout, SERIES[:1])).rejected
@@ -295,7 +296,7 @@ def test_many_series_and_hours_in_one_batch() -> None:
     puts = [Put(r.randrange(3), r.randrange(LAST_MS), True, r.randrange(100)) for _ in range(3_000)]
     batches = [Sent(puts, [r.randrange(1 << 40) for _ in puts], 0)]
     rows = {
-        key: layout.pack("tsdb", key, parts, Packing.COMPACTED)
+        key: pack_row(layout, "tsdb", key, parts, Packing.COMPACTED)
         for key, parts in pieces_of(layout, batches).items()
     }
     assert {at: value for at, (_, value) in read(layout, rows).items()} == {

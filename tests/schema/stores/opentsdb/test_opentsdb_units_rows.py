@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.schema.stores.opentsdb.unit_vectors import unhex, vectors
+from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell
@@ -115,7 +116,7 @@ def test_add_point(given: Facts, expect: Facts) -> None:
     for packing in (Packing.POINTS, Packing.COMPACTED):
         key, packed = fragment(given, 1)
         assert key == unhex(expect["row_key_hex"])
-        (cell,) = OpenTsdb().pack("tsdb", key, [packed], packing).cells
+        (cell,) = pack_row(OpenTsdb(), "tsdb", key, [packed], packing).cells
         assert (cell.qualifier, cell.value) == (unhex(expect["qualifier_hex"]), unhex(expect["value_hex"]))
 
 
@@ -126,6 +127,6 @@ def test_add_point_sequence(given: Facts, expect: Facts) -> None:
     for arrival_ms, point in enumerate(given["points"]):
         packing = Packing.APPEND if appends else Packing.POINTS
         key, packed = fragment(point, arrival_ms)
-        (cell,) = OpenTsdb().pack("tsdb", key, [packed], packing).cells
+        (cell,) = pack_row(OpenTsdb(), "tsdb", key, [packed], packing).cells
         stored[cell.qualifier] = (stored.get(cell.qualifier, b"") if appends else b"") + cell.value
     assert stored == {unhex(qualifier): unhex(value) for qualifier, value in expect["columns"].items()}
