@@ -1,9 +1,11 @@
-"""Types of the arrays in which points are held, what the 64 bits of a value mean, and numbers in columns."""
+"""Arrays in which points are held: types, what the 64 bits of a value mean, numbers, bytes as arrays."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -79,3 +81,45 @@ def to_floats(values: Values) -> Floats:
     if isinstance(values, Mixed):
         return values.floats
     return values.astype(np.float64, copy=False)
+
+
+def byte_view(text: bytes) -> Bytes:
+    """uint8[n]: a view of the bytes of a text."""
+    return np.frombuffer(text, np.uint8)
+
+
+def words(text: bytes, positions: Int64s) -> npt.NDArray[np.uint64]:
+    """uint64[n]: the eight bytes from each position int64[n] on, the first one lowest."""
+    windows = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
+    return windows[positions]
+
+
+def word(eight: bytes) -> int:
+    """Eight bytes as `words` gives them."""
+    return int.from_bytes(eight, "little")
+
+
+def used_numbers(numbers: Int32s | Int64s) -> tuple[Int64s, Int64s]:
+    """(distinct numbers int64[k], ascending; int64[n] the place of each number among them) of small numbers.
+
+    >>> used, places = used_numbers(np.array([5, 2, 5]))
+    >>> used.tolist(), places.tolist()
+    ([2, 5], [1, 0, 1])
+    """
+    used = np.flatnonzero(np.bincount(numbers))
+    rank = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
+    rank[used] = np.arange(len(used))
+    return used, rank[numbers]
+
+
+def number_columns(numbers: Sequence[int | float]) -> tuple[Int64s, Bytes]:
+    """(bits int64[n], kinds uint8[n]) of numbers of at most 64 bits."""
+    n = len(numbers)
+    is_float = np.fromiter(map(isinstance, numbers, repeat(float)), np.bool_, n)
+    if not is_float.any():
+        return np.array(numbers, np.int64), np.zeros(n, np.uint8)
+    bits = np.array(numbers, np.float64).view(np.int64)
+    integers = np.flatnonzero(~is_float)
+    if len(integers):  # once more, since a double holds only 53 bits
+        bits[integers] = np.fromiter(map(numbers.__getitem__, integers.tolist()), np.int64, len(integers))
+    return bits, np.where(is_float, np.uint8(Kind.FLOAT), np.uint8(Kind.INTEGER))

@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
+from timebeam.schema.bits.arrays import Bools, Int64s, byte_view, words
 from timebeam.schema.bits.memory_limit import VALUE_BYTES, charge
 from timebeam.schema.bits.protobuf import ProtoError, SingleMessages
 
@@ -136,7 +136,7 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
 def varints(text: bytes, firsts: Int64s, ends: Int64s) -> Int64s:
     """int64[n]: the numbers in the varints that `scan` has delimited, unsigned ones modulo 2**64."""
     sizes = ends - firsts
-    word = _words(text, firsts)
+    word = words(text, firsts)
     short = sizes <= 8
     kept = np.where(short, sizes, 8).astype(np.uint64) * np.uint64(8)
     mask = np.where(kept == 64, np.uint64(0xFFFFFFFFFFFFFFFF), (_ONE << (kept % np.uint64(64))) - _ONE)
@@ -144,7 +144,7 @@ def varints(text: bytes, firsts: Int64s, ends: Int64s) -> Int64s:
     numbers = without_continuation_bits(word)
     if not short.all():
         long = np.flatnonzero(~short)
-        after = _words(text, firsts[long] + 8)
+        after = words(text, firsts[long] + 8)
         numbers[long] |= (after & np.uint64(0x7F)) << np.uint64(56)
         tenth = sizes[long] > 9
         numbers[long] |= np.where(tenth, (after >> np.uint64(8)) & _ONE, np.uint64(0)) << np.uint64(63)
@@ -186,13 +186,7 @@ def packed_varints(text: bytes, packed: Fields) -> tuple[Int64s, Int64s, Bools]:
 
 def fixed64(text: bytes, firsts: Int64s) -> Int64s:
     """int64[n]: the eight bytes at each position."""
-    return _words(text, firsts).view(np.int64)
-
-
-def _words(text: bytes, positions: Int64s) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """uint64[n]: the eight bytes from each position on, the first one lowest."""
-    windows = np.ndarray((len(text) - 7,), "<u8", text, 0, (1,))
-    return windows[positions]
+    return words(text, firsts).view(np.int64)
 
 
 def without_continuation_bits(
@@ -214,7 +208,7 @@ def without_continuation_bits(
 
 def _step(text: bytes, position: Int64s) -> tuple[Int64s, Int64s, Int64s, Bools]:
     """(tags, where contents begin, where they end, whether the form is a usual one) of fields."""
-    word = _words(text, position)
+    word = words(text, position)
     tags = (word & np.uint64(0xFF)).view(np.int64)
     kind = tags & 7
     word >>= np.uint64(8)
@@ -288,11 +282,6 @@ def _ordered(
     nonempty = counts > 0
     field_starts[offsets[nonempty]] = starts[nonempty]
     return Fields(message, tags, field_starts, firsts, ends)
-
-
-def byte_view(text: bytes) -> Bytes:
-    """uint8[n]: a view of the bytes of a text."""
-    return np.frombuffer(text, np.uint8)
 
 
 def field_bytes(padded: bytes, fields: Fields, n: int) -> list[bytes]:

@@ -19,8 +19,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from timebeam.schema.bits import parse_numbers, text_columns
-from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
+from timebeam.schema.bits import text_columns
+from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, byte_view, used_numbers
 from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import NoRoomError, charge_json
@@ -85,12 +85,10 @@ class PointColumns:
 
     def take(self, points: Int64s) -> PointColumns:
         """A selection of points, without unused series."""
-        used = np.flatnonzero(np.bincount(self.series[points], minlength=1))
-        rank = np.zeros(len(self.names), np.int64)
-        rank[used] = np.arange(len(used))
+        used, series = used_numbers(self.series[points])
         return PointColumns(
             [self.names[number] for number in used.tolist()],
-            rank[self.series[points]],
+            series,
             self.times_ms[points],
             self.in_ms[points],
             self.kinds[points],
@@ -267,7 +265,7 @@ class LineFormat(LinewiseFormat):
         """Where the timestamp and value of each line begin; wrong places are detected later.
 
         Args:
-          text: the bytes, with padding after the last line (see `columns.padded`).
+          text: the bytes, with padding after the last line (see `text_columns.padded`).
           view: the same as uint8.
           starts, ends: int64[n], spans of the lines, without newlines.
         """
@@ -275,10 +273,10 @@ class LineFormat(LinewiseFormat):
     def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
         """See `LinewiseFormat.columnar`; one point per line."""
         padded = text_columns.padded(text)
-        view = text_columns.byte_view(padded)
+        view = byte_view(padded)
         places = self.locate(padded, view, starts, ends)
-        values = parse_numbers.numbers(padded, places.values, places.is_located)
-        time_lengths, times = parse_numbers.timestamps(padded, places.times)
+        values = text_columns.numbers(padded, places.values, places.is_located)
+        time_lengths, times = text_columns.timestamps(padded, places.times)
         good = values.good & (time_lengths > 0) & (times <= LAST_MILLISECOND)
         time_first = places.times < places.values
         good &= places.times + time_lengths <= np.where(time_first, places.values, ends)
@@ -306,7 +304,7 @@ class LineFormat(LinewiseFormat):
     def _skeletons_of(
         self, text: bytes, padded: bytes, cuts: list[Int64s]
     ) -> list[tuple[Int64s, list[bytes]]]:
-        """The strings before, between and after the numbers of n lines, each as `columns.distinct`.
+        """The strings before, between and after the numbers of n lines, each as `text_columns.distinct`.
 
         Args:
           cuts: six int64[n]: start of line, start and end of the first and second number, end of line.
@@ -329,10 +327,7 @@ class LineFormat(LinewiseFormat):
         sizes = [len(distinct_strings) for distinct_strings in strings]
         code = (keys[0][0] * sizes[1] + keys[1][0]) * sizes[2] + keys[2][0]
         if sizes[0] * sizes[1] * sizes[2] <= 4 * len(code) + 1024:
-            used = np.flatnonzero(np.bincount(code, minlength=1))
-            rank = np.zeros(int(used[-1]) + 1, np.int64)
-            rank[used] = np.arange(len(used))
-            inverse = rank[code]
+            used, inverse = used_numbers(code)
         else:
             used, inverse = np.unique(code, return_inverse=True)
         prefixes, tails = np.divmod(used, sizes[2])

@@ -13,7 +13,7 @@ from itertools import compress
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Bools, Int64s
+from timebeam.schema.bits.arrays import Bools, Int64s, used_numbers
 from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.memory_limit import metered
 from timebeam.schema.bits.protobuf_columns import PADDING, CorruptMessagesError
@@ -174,10 +174,8 @@ class WholeFormat(MessageFormat):
         """Good samples as a batch; each series once, and none without points."""
         outcomes, index = samples.outcomes, samples.index
         if not all_used or len(index) < len(outcomes):
-            used = np.flatnonzero(np.bincount(index, minlength=1)) if len(index) else index
-            rank = np.zeros(len(outcomes), np.int64)
-            rank[used] = np.arange(len(used))
-            outcomes, index = [outcomes[number] for number in used.tolist()], rank[index]
+            used, index = used_numbers(index)
+            outcomes = [outcomes[number] for number in used.tolist()]
         keys: Sequence[Hashable] = outcomes if self._series.has_dropped else list(map(id, outcomes))
         distinct = dict(zip(keys, outcomes, strict=True))
         if len(distinct) < len(outcomes):

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits import text_columns
-from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
+from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, byte_view
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.bits.text_columns import integer
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, add_tag
@@ -248,7 +248,7 @@ class PlainLines:
     """The plain lines among some lines.
 
     Attributes:
-      padded: the bytes, with padding after the last line (see `columns.padded`).
+      padded: the bytes, with padding after the last line (see `text_columns.padded`).
       marks, kinds: int64[k], uint8[k], positions and bytes of the marks.
       plain: bool[l], which lines are plain; the arrays below are int64[n], for plain lines only.
       starts, ends: spans of the lines, without newline and carriage return.
@@ -268,8 +268,8 @@ class PlainLines:
     def of(cls, text: bytes, starts: Int64s, ends: Int64s) -> PlainLines:
         """The plain lines among the lines from `starts` to `ends`, int64[l]."""
         padded = text_columns.padded(text)
-        view = text_columns.byte_view(padded)
-        marks = np.flatnonzero(text_columns.byte_view(padded.translate(_MARKED)).view(np.bool_))
+        view = byte_view(padded)
+        marks = np.flatnonzero(byte_view(padded.translate(_MARKED)).view(np.bool_))
         kinds = view[marks]
         first, last = np.searchsorted(marks, starts), np.searchsorted(marks, ends)
         last -= view[ends - 1] == _RETURN
@@ -338,7 +338,7 @@ class PlainFields:
     def values(self) -> tuple[Int64s, Bytes, Bools]:
         """(bits int64[m], kinds uint8[m], good bool[m]) of the values; good for numbers."""
         starts = self.keys_end + 1
-        last = text_columns.byte_view(self.padded)[self.ends - 1]
+        last = byte_view(self.padded)[self.ends - 1]
         is_float = (last != _I) & (last != _U)
         ends = self.ends - ~is_float
         lengths = ends - starts

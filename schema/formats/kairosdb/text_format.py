@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from timebeam.schema.bits import text_columns
-from timebeam.schema.bits.arrays import Bytes, Int64s
+from timebeam.schema.bits.arrays import Bytes, Int64s, word, words
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
@@ -35,7 +35,7 @@ FIRST_MILLISECOND = 3_000_000_000
 _COMMANDS = ("put", "putm", "puts")
 _TTL = "kairos_opt.ttl"
 _NO_TAGS = {"add": "tag"}
-_PUTM = text_columns.word(b"putm \0\0\0")
+_PUTM = word(b"putm \0\0\0")
 _FIVE_BYTES = (1 << 40) - 1
 _JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -77,7 +77,7 @@ class KairosDbText(LineFormat):
         read_columns, slow = super().columnar(text, starts, ends)
         if len(read_columns.starts) == 0:
             return read_columns, slow
-        is_putm = (text_columns.words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
+        is_putm = (words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
         raw = read_columns.times_ms // 1000
         is_different = ~read_columns.in_ms & (is_putm | (raw >= FIRST_MILLISECOND))
         read_columns.times_ms[is_different] = raw[is_different]
@@ -114,8 +114,8 @@ class KairosDbText(LineFormat):
     def _tags(self, words: list[str]) -> dict[str, str]:
         """The tags of a line, without the option for its lifetime."""
         tags: dict[str, str] = {}
-        for word in words:
-            name, value = _tag(word, len(tags))
+        for text in words:
+            name, value = _tag(text, len(tags))
             if name == _TTL:
                 if not _JAVA_INTEGER.fullmatch(value):
                     raise RejectedError(Reason.BAD_TAG, f"tag[{_TTL}] must be a number")

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from timebeam.schema.bits import text_columns
-from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
+from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, byte_view
 from timebeam.schema.bits.json_text import (
     JsonPairs,
     NumberText,
@@ -91,7 +91,7 @@ class OpenTsdbJson(LineFormat):
 
     def split(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
         """See `LinewiseFormat.split`: an array of objects is a span for each."""
-        view = text_columns.byte_view(text)
+        view = byte_view(text)
         # Shorter ones hold no point; their spans would need hundreds of times their bytes.
         arrays = np.flatnonzero((view[starts] == ord("[")) & (ends - starts >= _BYTES_AN_OBJECT))
         cuts = {
@@ -156,7 +156,7 @@ def _objects(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:
             position = starts[number] = text.index(element, position)
             position += len(element)
         ends = starts + lengths
-    is_object = text_columns.byte_view(text)[starts] == ord("{")
+    is_object = byte_view(text)[starts] == ord("{")
     return (starts, ends) if is_object.all() else None
 
 

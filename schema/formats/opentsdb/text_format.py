@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from timebeam.schema.bits import text_columns
-from timebeam.schema.bits.arrays import Bytes, Int64s
+from timebeam.schema.bits.arrays import Bytes, Int64s, word, words
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.bits.text_columns import finite, integer
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.formats.base import Point
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places
 
-_PUT = text_columns.word(b"put \0\0\0\0")
+_PUT = word(b"put \0\0\0\0")
 _FOUR_BYTES = 0xFFFFFFFF
 
 
@@ -102,7 +102,7 @@ class OpenTsdbText(LineFormat):
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """See `LineFormat.locate`: the words after the first blank, or after the second in a `put` line."""
         blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - text_columns.WINDOW - 8))
-        is_put = (text_columns.words(text, starts) & _FOUR_BYTES) == _PUT
+        is_put = (words(text, starts) & _FOUR_BYTES) == _PUT
         nth = np.searchsorted(blanks, starts) + is_put
         nth = np.minimum(nth, len(blanks) - 2)
         times, values = blanks[nth] + 1, blanks[nth + 1] + 1

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Bools, Int64s
+from timebeam.schema.bits.arrays import Bools, Int64s, byte_view
 from timebeam.schema.bits.protobuf import BYTES
-from timebeam.schema.bits.protobuf_columns import Fields, byte_view, fixed64, without_continuation_bits
+from timebeam.schema.bits.protobuf_columns import Fields, fixed64, without_continuation_bits
 
 SERIES_1 = 1 << 3 | BYTES
 
