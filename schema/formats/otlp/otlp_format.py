@@ -51,9 +51,17 @@ from timebeam.schema.formats.options import (
     RESOURCE_ATTRIBUTES,
     checked_histogram_id,
 )
-from timebeam.schema.formats.otlp.data_points import KINDS, MetricKind, Reader, read_attributes
+from timebeam.schema.formats.otlp.data_points import (
+    FIRST,
+    KINDS,
+    Levels,
+    MetricKind,
+    Reader,
+    levels_of,
+    read_attributes,
+    spans_of,
+)
 from timebeam.schema.formats.otlp.json_requests import encoded_request
-from timebeam.schema.formats.otlp.levels import FIRST, Levels, levels_of, spans_of
 from timebeam.schema.formats.whole_format import WholeFormat
 
 T = TypeVar("T")

@@ -18,8 +18,7 @@ from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, ex
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, Parsed
-from timebeam.schema.formats.influx.influx_format import Influx
-from timebeam.schema.formats.influx.long_records import joined_lines
+from timebeam.schema.formats.influx.influx_format import Influx, joined_lines
 from timebeam.schema.formats.linewise import LineRecord
 from timebeam.schema.formats.options import Booleans, Precision
 

@@ -12,7 +12,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.formats.base import Parsed
-from timebeam.schema.formats.influx import long_records
+from timebeam.schema.formats.influx import influx_format
 
 NS = 1_556_813_561_098_000_000
 GOOD = f"m,t=v f=1 {NS}"
@@ -156,15 +156,15 @@ def mutated(text: str, rng: random.Random) -> str:
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line begins a chain of strings to the end of the text, which is no record."""
     scanned = 0
-    record = long_records._scanned
+    record = influx_format._scanned
 
-    def counted(text: bytes, position: int, limit: int) -> long_records._Record:
+    def counted(text: bytes, position: int, limit: int) -> influx_format._Record:
         nonlocal scanned
         scan = record(text, position, limit)
         scanned += scan.position - position
         return scan
 
-    monkeypatch.setattr(long_records, "_scanned", counted)
+    monkeypatch.setattr(influx_format, "_scanned", counted)
     for line in ('m a=1",b="', 'm a="', 'm a="\\'):
         text = "\n".join([line] * 5_000) + "x"
         parse(text)
