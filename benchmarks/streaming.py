@@ -43,7 +43,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from benchmarks import bench, naive
 from benchmarks.bench import TARGET
 from benchmarks.checkouts import Commands, Streams
-from timebeam.pipelines.ingest.ingest_points import PointsGraph, Steps
+from timebeam.pipelines.ingest.ingest_points import IngestGraph, IngestSteps
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.generate import publish
@@ -109,8 +109,10 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing, per_ms: int = 1
     layout = layout_of(uuid.uuid4().hex[:8])
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
     with tempfile.TemporaryDirectory() as folder:
-        points = PointsGraph("opentsdb-json", {}, layout, packing, TARGET, "direct", uids)
-        steps = Steps(points)
+        points = IngestGraph(
+            layout, packing, TARGET, "direct", uids, format_name="opentsdb-json", format_options={}
+        )
+        steps = IngestSteps(points)
         memory = steps.hold()
         elements.register()
 

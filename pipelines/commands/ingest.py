@@ -33,7 +33,6 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import AUTO, FORMATS
 from timebeam.schema.series.series_limits import MOST_VALUES, parse_limits
 from timebeam.schema.stores import STORES
-from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 
 SOURCE = (
     Parameter(
@@ -142,8 +141,8 @@ WRITING = (
         "opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta "
         "and the metadata of UIDs); see docs/how-to/meta.md",
         "Bigtable",
-        default=MetaMode.OFF.value,
-        choices=names(MetaMode),
+        default="off",
+        choices=("off", "track", "full"),
     ),
     Parameter("dry_run", "parse, pack and count; write nothing but dead letters", "Run", boolean, False),
     SUMMARY,

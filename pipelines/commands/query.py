@@ -17,7 +17,6 @@ from timebeam.pipelines.options.parameters import (
     positive,
     time_zone,
 )
-from timebeam.schema.stores.opentsdb.uids.uid_table import KINDS
 
 SELECTION = (
     Parameter(
@@ -189,7 +188,7 @@ SUGGEST_COMMAND = Command(
     "Lists names that begin with a prefix.",
     runs="timebeam.pipelines.query.series:list_names",
     arguments=(
-        Argument("kind", choices=KINDS, help="kind of names"),
+        Argument("kind", choices=("metrics", "tagk", "tagv"), help="kind of names"),
         Argument(
             "prefix",
             nargs="?",

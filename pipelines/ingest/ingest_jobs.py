@@ -11,34 +11,29 @@ import apache_beam as beam
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.ingest.ingest_points import PointsGraph, Steps
+from timebeam.pipelines.ingest.ingest_points import IngestGraph, IngestSteps
+from timebeam.pipelines.ingest.store_points import storing_graph
 from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Source, StreamJob
 from timebeam.pipelines.options.formats import format_of, formats_of
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.store_settings import NewSettings, settle_names
 from timebeam.pipelines.options.values import (
-    check_writer,
     layout_of,
     opentsdb_of,
-    required_opentsdb,
     target_of,
 )
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import FORMATS, Framing, Message
-from timebeam.schema.series.series_limits import SeriesLimits, parse_limits
-from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
+from timebeam.schema.series.series_limits import SeriesLimits, counts_table, parse_limits
 from timebeam.transforms.dead_letters.replay import ReadLetters
-from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.limit_series import SeriesLimiter
 from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
-from timebeam.transforms.opentsdb.assign_uids import UidPolicy
-from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
 if TYPE_CHECKING:
     from timebeam.pipelines.ingest.ingest_records import RecordsGraph
 
-    Graph = PointsGraph | RecordsGraph
+    Graph = IngestGraph | RecordsGraph
     """How input is stored: in a layout, or in declared tables."""
 
 
@@ -55,7 +50,7 @@ class IngestFiles(PortionedJob):
     graph: Graph
     patterns: Sequence[str]
     framing: Framing
-    steps: Steps | None
+    steps: IngestSteps | None
 
     def needs(self) -> Needs:
         return dataclasses.replace(self.graph.needs(), inputs=self.patterns)
@@ -101,7 +96,7 @@ class IngestMessages(StreamJob):
 
     graph: Graph
     letters: bool
-    steps: Steps | None
+    steps: IngestSteps | None
 
     def needs(self) -> Needs:
         return dataclasses.replace(self.graph.needs(), source=self.source)
@@ -146,7 +141,7 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
         return _messages_job(options, graph, source)
     if framing is Framing.NONE and not options.preflight:
         raise UsageError(f"--format {options.format} with these options reads messages, not files")
-    steps = Steps(graph, portions=True) if isinstance(graph, PointsGraph) else None
+    steps = IngestSteps(graph, portions=True) if isinstance(graph, IngestGraph) else None
     settings = NewSettings(options)
     return IngestFiles(
         graph.target, graph.tables(), graph, options.input, framing, steps, new_settings=settings
@@ -157,7 +152,7 @@ def _messages_job(
     options: argparse.Namespace, graph: Graph, source: Source, *, letters: bool = False
 ) -> IngestMessages:
     flush_seconds, idle_seconds = options.flush_seconds, options.stop_when_idle
-    steps = Steps(graph) if isinstance(graph, PointsGraph) else None
+    steps = IngestSteps(graph) if isinstance(graph, IngestGraph) else None
     tables = graph.tables()
     return IngestMessages(
         graph.target,
@@ -172,7 +167,7 @@ def _messages_job(
     )
 
 
-def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsGraph, Framing]:
+def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[IngestGraph, Framing]:
     """The graph that the options describe, and how files of its format are cut.
 
     Raises:
@@ -182,16 +177,19 @@ def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[PointsG
     format_options, framing = format_of(options)
     names = (options.format, *formats)
     settle_names(options, escape=any(FORMATS[name].escapes_names for name in names if name in FORMATS))
-    graph = storing_graph(options, layout_of(options), endless=endless)
-    if options.format in FORMATS and FORMATS[options.format].edits_annotations:
-        opentsdb_of(options, "annotations")
-    graph = dataclasses.replace(
-        graph,
+    layout = layout_of(options)
+    graph = storing_graph(
+        options,
+        layout,
+        IngestGraph,
+        endless=endless,
+        limiter=_limiter_of(options, layout),
         format_name=options.format,
         format_options=format_options,
         formats=formats,
-        limits=_limits_of(options),
     )
+    if options.format in FORMATS and FORMATS[options.format].edits_annotations:
+        opentsdb_of(options, "annotations")
     return graph, framing
 
 
@@ -206,56 +204,15 @@ def _limits_of(options: argparse.Namespace) -> SeriesLimits | None:
     return limits if limits else None
 
 
-def storing_graph(options: argparse.Namespace, layout: Store, *, endless: bool) -> PointsGraph:
-    """The graph of storing points in a layout; with no format, for points that are read as such.
-
-    Raises:
-      UsageError: options that cannot go together.
-    """
-    if layout.writing.read_only:
-        raise UsageError(f"layout {layout.name}: {layout.writing.read_only}")
-    default = Packing.POINTS if endless else layout.writing.packings[0]
-    packing = Packing(options.packing) if options.packing else default
-    if packing not in layout.writing.packings:
-        raise UsageError(
-            f"layout {layout.name} has no packing {packing.value}"
-            f"{' (' + layout.writing.packing_limit + ')' if layout.writing.packing_limit else ''}: "
-            f"choose {' or '.join(choice.value for choice in layout.writing.packings)}"
-        )
-    check_writer(options, packing)
-    policy = UidPolicy(
-        options.auto_create_metrics,
-        options.auto_create_tagks,
-        options.auto_create_tagvs,
-        options.random_metrics,
+def _limiter_of(options: argparse.Namespace, layout: Store) -> SeriesLimiter | None:
+    """What limits new series; None for no limits."""
+    limits = _limits_of(options)
+    if limits is None:
+        return None
+    table, with_meta = counts_table(options.table_prefix), options.meta != "off"
+    return SeriesLimiter(
+        target_of(options), layout, limits, table, with_meta=with_meta, dry_run=options.dry_run
     )
-    return PointsGraph(
-        "",
-        {},
-        layout,
-        packing,
-        target_of(options),
-        options.bigtable_writer,
-        UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
-        options.dry_run,
-        _hours_writer_of(options, layout),
-        _meta_of(options, layout),
-        table_prefix=options.table_prefix,
-    )
-
-
-def _hours_writer_of(options: argparse.Namespace, layout: Store) -> ChangedHoursWriter | None:
-    """What marks the hours that receive points, if that is asked for or all writers of the tables do it."""
-    is_marked = options.mark_touched or layout.writing.marked_since_s is not None
-    return ChangedHoursWriter(layout) if is_marked else None
-
-
-def _meta_of(options: argparse.Namespace, layout: Store) -> MetaMode:
-    """What is written of new series; raises UsageError if the layout has no metadata."""
-    mode = MetaMode(options.meta)
-    if mode is not MetaMode.OFF:
-        required_opentsdb(layout, "metadata")
-    return mode
 
 
 def _records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:

@@ -33,7 +33,6 @@ from timebeam.schema.core.rows import EncodedRow, TableSpec
 from timebeam.schema.formats import Framing
 from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.declaration import Declaration
-from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
 from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
@@ -159,7 +158,7 @@ def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
     """
     if options.mark_touched:
         raise UsageError("--mark_touched is not for declared tables: leave it out")
-    if options.meta != MetaMode.OFF.value:
+    if options.meta != "off":
         opentsdb_of(options, "metadata")
     if options.packing not in (None, Packing.POINTS.value):
         raise UsageError(f"declared tables have no packing {options.packing}: leave --packing out")

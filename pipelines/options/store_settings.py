@@ -43,12 +43,13 @@ from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.schema.core.selection import Finding, Severity
 from timebeam.schema.stores import declared_options
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.existing_tables import table_exists
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.bigtable.write_rows import mutate_rows
+
+ESCAPE = "escape"  # of the option `names`
 
 _LOOKED_AT = 100  # rows of an archive that two layouts may have written
 
@@ -93,7 +94,7 @@ class NewSettings:
         options = self.options
         target, table = target_of(options), settings_table(options.table_prefix).name
         rows = read_rows(target, table)
-        escapes = vars(options).get("names") == Names.ESCAPE.value and _names(rows, options) != options.names
+        escapes = vars(options).get("names") == ESCAPE and _names(rows, options) != options.names
         if not escapes and (options.layout in rows or not table_exists(target, table)):
             return
         for line in store_new(options, dry_run=False):
@@ -117,7 +118,7 @@ def settle_names(options: argparse.Namespace, *, escape: bool) -> None:
       escape: whether names are escaped if nothing says otherwise.
     """
     if "names" in settable(options.layout) and options.names is None and escape:
-        options.names = Names.ESCAPE.value
+        options.names = ESCAPE
 
 
 def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:

@@ -28,10 +28,8 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.selection import AmbiguousNameError, Selection, UnknownNameError
 from timebeam.schema.query.answer import SUM, all_of, by_start
 from timebeam.schema.query.downsample import Downsampling
-from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of
+from timebeam.schema.query.question import KINDS, NONE, Question, TagFilter, literals_of, rate_options
 from timebeam.schema.rollup.rollup_config import RollupConfig
-from timebeam.schema.stores.opentsdb.http.api_request import ApiError
-from timebeam.schema.stores.opentsdb.http.uri_query import rate_options
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.retry import StoppedError
 from timebeam.transforms.bigtable.target import Target
@@ -121,7 +119,7 @@ class PointQuery:
             check_tables(target, layout.tables(), create_command(options))
             if options.tsuid:
                 question = question_of_tsuids(question, layout, options.tsuid, TableReader(target))
-        except (ValueError, ApiError) as error:
+        except ValueError as error:
             raise UsageError(str(error)) from error
         return cls(target, layout, question, rollups, meter, now_ms)
 
@@ -285,7 +283,7 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
     """What the options ask of points, TSUIDs aside.
 
     Raises:
-      ValueError, ApiError: an option is wrong, in a TSD's words where it has some.
+      ValueError: an option is wrong, in a TSD's words where it has some.
     """
     filters = tag_filters(options.tag)
     if options.rate is not None and not options.rate.startswith("rate"):

@@ -14,8 +14,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.commands.ingest import TO
-from timebeam.pipelines.ingest.ingest_jobs import storing_graph
-from timebeam.pipelines.ingest.ingest_points import PointsGraph
+from timebeam.pipelines.ingest.store_points import PointsGraph, storing_graph
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import LAYOUT, UsageError
 from timebeam.pipelines.options.period import time_of
@@ -181,7 +180,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     settings = _settings(options, source)
     sink = layout_named(options.to, _sink_options(values))
     shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}
-    graph = storing_graph(options, sink, endless=False)
+    graph = storing_graph(options, sink, PointsGraph, endless=False)
     if shared:
         raise UsageError(f"table {min(shared)} is both read and written: change --to_table_prefix")
     create_source = create_command(argparse.Namespace(**values | {"layout": source.name, "meta": "off"}))

@@ -21,7 +21,7 @@ from timebeam.schema.bits.regex import PatternError, compiled
 from timebeam.schema.bits.times import ends_before
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.selection import Selection
-from timebeam.schema.query.aggregate import AGGREGATORS, RateOptions
+from timebeam.schema.query.aggregate import AGGREGATORS, MAX_COUNTER, RateOptions
 from timebeam.schema.query.downsample import Downsampling, Fill, QueryRange
 
 LITERAL_OR, WILDCARD = "literal_or", "wildcard"
@@ -252,3 +252,37 @@ class Question:
     def _by_name(self) -> Sequence[TagFilter]:
         """The filters that `tags` does not stand for."""
         return [item for item in self.filters if item.kind != LITERAL_OR]
+
+
+def rate_options(text: str) -> RateOptions:
+    """The options of `rate{counter[,max[,reset]]}`, or `rate` for none.
+
+    Raises:
+      ValueError: they are wrong, in a TSD's words.
+    """
+    if "{" not in text:
+        return RateOptions()
+    if len(text) < len("rate{}"):
+        raise ValueError(f"Invalid rate options specification: {text}")
+    words = text[5:-1].split(",")
+    if len(words) > 3:
+        raise ValueError(
+            "Incorrect number of values in rate options specification, must be counter[,counter max "
+            f"value,reset value], recieved: {len(words)} parts"
+        )
+    maximum = _whole(words, 1, "Max value of counter", MAX_COUNTER)
+    reset = _whole(words, 2, "Reset value of counter", 0)
+    return RateOptions(words[0].endswith("counter"), maximum, reset, words[0] == "dropcounter")
+
+
+def _whole(words: Sequence[str], index: int, noun: str, default: int) -> int:
+    """A whole number of 64 bits."""
+    if len(words) <= index or not words[index]:
+        return default
+    try:
+        number = int(words[index])
+        if abs(number) > MAX_COUNTER:
+            raise ValueError("too large")
+    except ValueError as error:
+        raise ValueError(f"{noun} was not a number, received '{words[index]}'") from error
+    return number

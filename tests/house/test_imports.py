@@ -49,14 +49,7 @@ OF_OPENTSDB = {
 """Modules and packages for what only OpenTSDB has: its API, trees, metadata, names and rollup tables."""
 
 STILL_OPENTSDB = {
-    "pipelines.commands.ingest",
-    "pipelines.commands.query",
-    "pipelines.ingest.ingest_jobs",
-    "pipelines.ingest.ingest_points",
-    "pipelines.ingest.ingest_records",
     "pipelines.jobs.bigtable_checks",
-    "pipelines.options.store_settings",
-    "pipelines.query.query_points",
     "pipelines.query.series",
     "pipelines.rollup.follow",
     "pipelines.rollup.jobs",

@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
@@ -24,8 +25,10 @@ from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.limit_series import LimitState, SeriesLimiter
 from timebeam.transforms.opentsdb.assign_uids import DryUidTable, UidPolicy, UidTable
+
+if TYPE_CHECKING:
+    from timebeam.transforms.ingest.limit_series import SeriesLimiter
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,17 +54,17 @@ class _Cache:
     Attributes:
       replaced: the first name that is stored as a name, where several may be.
       refused: names without a UID, and the time (monotonic, s) until which they are not looked up.
-      limits: what is known of metrics with limits.
+      limits: what is known of metrics with limits; None without any.
       filled: whether the snapshot is in the cache.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, limiter: SeriesLimiter | None) -> None:
         self.lock = threading.Lock()
         self.refused: LruCache[Name, tuple[float, RejectedError]] = LruCache(size)
         self.uids: LruCache[Name, bytes] = LruCache(size)
         self.keys: LruCache[Series, SeriesKey] = LruCache(size)
         self.replaced: LruCache[Name, str] = LruCache(size)
-        self.limits = LimitState(size)
+        self.limits = None if limiter is None else limiter.new_state(size)
         self.filled = False
 
 
@@ -85,8 +88,8 @@ class SeriesKeys:
 
     def hold(self) -> _Cache:
         """The cache of this process, which lives as long as it is referenced, between runs too."""
-        size = self._options.cache_size
-        cache: _Cache = self._shared.acquire(lambda: _Cache(size))
+        size, limiter = self._options.cache_size, self._limiter
+        cache: _Cache = self._shared.acquire(lambda: _Cache(size, limiter))
         return cache
 
     def open(self) -> None:
@@ -119,9 +122,10 @@ class SeriesKeys:
 
     def merge_counts(self) -> None:
         """Adds the new series of this process to the counts that limits are compared with."""
-        if self._limiter is not None and self._cache is not None:
-            with self._cache.lock:
-                self._limiter.merge(self._cache.limits)
+        cache, limiter = self._cache, self._limiter
+        if limiter is not None and cache is not None and cache.limits is not None:
+            with cache.lock:
+                limiter.merge(cache.limits)
 
     def _cached_keys(
         self, batch_series: Sequence[Series], batch: PointBatch | None
@@ -164,6 +168,7 @@ class SeriesKeys:
         """The series that limits reject. Of these no name is assigned a UID."""
         assert self._limiter is not None
         assert self._cache is not None
+        assert self._cache.limits is not None
         uids: dict[Name, bytes | RejectedError] = {}
         if self._table is not None:
             names = {name for names in names_by_series.values() for name in names}

@@ -20,7 +20,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.core.rows import Cell, Row
+from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.series import series_limits
 from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of
 from timebeam.schema.series.series_patterns import Listed, SeriesQuery
@@ -69,7 +69,7 @@ class SeriesLimiter:
         target: Target,
         layout: Store,
         series_limits: SeriesLimits,
-        table: str,
+        table: TableSpec,
         *,
         with_meta: bool,
         dry_run: bool,
@@ -77,14 +77,18 @@ class SeriesLimiter:
         """Decides by the limits.
 
         Args:
-          table: name of the table of counts.
+          table: of the counts.
           with_meta: whether the ingest writes metadata, so that the meta table has all series.
         """
         self._target, self._limits = target, series_limits
         self._indexed = layout.index
         self._meta = find_opentsdb(layout)
         self._with_meta, self._dry_run = with_meta, dry_run
-        self._table = table
+        self.table = table
+
+    def new_state(self, cache_size: int) -> LimitState:
+        """What a process remembers, at first."""
+        return LimitState(cache_size)
 
     def rejections(
         self, state: LimitState, candidates: Mapping[Series, SeriesKey | None], batch: PointBatch
@@ -145,7 +149,7 @@ class SeriesLimiter:
             self._add(pending[key], key, old)
             return [Replacement(key, *cells) for cells in pending[key].cells(old)]
 
-        keys = pending if self._dry_run else update_rows(self._target, self._table, pending, change)
+        keys = pending if self._dry_run else update_rows(self._target, self.table.name, pending, change)
         state.changed |= {key: pending[key] for key in keys}
 
     def _existing(self, candidates: Mapping[Series, SeriesKey | None], batch: PointBatch) -> set[Series]:
@@ -211,7 +215,7 @@ class SeriesLimiter:
         rows = {series_limits.metric_row(metric): metric for metric in metrics}
         rows |= {} if self._limits.all_series is None else {series_limits.ALL_ROW: ""}
         missing = [key for key in rows if state.counts.get(key) is None]
-        stored = read_rows(self._target, self._table, missing) if missing else {}
+        stored = read_rows(self._target, self.table.name, missing) if missing else {}
         if len(missing) + len(state.changed) > _METRICS_AT_ONCE:
             self.merge(state)  # before counts are dropped from memory
         for key in missing:
@@ -231,7 +235,7 @@ class SeriesLimiter:
             count.merge(cells)
         except ValueError as error:
             raise BigtableError(
-                f"table {self._table}, row {key[:80]!r}: {error}: delete the row, and it is made again"
+                f"table {self.table.name}, row {key[:80]!r}: {error}: delete the row, and it is made again"
             ) from error
 
     def _seeds(self, metric: str) -> Iterator[Series]:

@@ -48,8 +48,11 @@ class TrackFn(BufferedDoFn[_SeenRow]):
 
     most = 2_000
 
-    def __init__(self, target: Target, layout: OpenTsdb, mode: MetaMode, cache_size: int) -> None:
-        self._target, self._layout, self._mode, self._size = target, layout, mode, cache_size
+    def __init__(self, target: Target, layout: OpenTsdb, mode: str, cache_size: int) -> None:
+        """Writes what `MetaMode` says of a mode other than `off`."""
+        self._target, self._layout, self._size = target, layout, cache_size
+        self._is_full = MetaMode(mode) is MetaMode.FULL
+        self.table = meta_table(layout.options.table_prefix)
         self._shared = shared.Shared()
         self._seen: _SeenSeries | None = None
 
@@ -85,14 +88,13 @@ class TrackFn(BufferedDoFn[_SeenRow]):
         for row in rows:
             _, first_ms, last_ms = new.get(row.tsuid, row)
             new[row.tsuid] = _SeenRow(row.tsuid, min(first_ms, row.first_ms), max(last_ms, row.last_ms))
-        table = meta_table(self._layout.options.table_prefix).name
-        is_full = self._mode is MetaMode.FULL
-        names = self._names(new.values()) if is_full else {}
+        table = self.table.name
+        names = self._names(new.values()) if self._is_full else {}
         self._create(self._layout.uid_table, uid_rows(self._layout.uid_table, names))
         self._create(
             table,
             [
-                series_row(table, tsuid, first_ms // 1000, last_ms, document=is_full)
+                series_row(table, tsuid, first_ms // 1000, last_ms, document=self._is_full)
                 for tsuid, first_ms, last_ms in new.values()
             ],
         )

@@ -15,7 +15,7 @@ from apache_beam.testing import test_stream
 from tests.support.inputs.annotations import A, notes
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import IngestGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core import contract
 from timebeam.schema.core.annotations import Annotation
@@ -48,7 +48,9 @@ def run(
     for bundle in bundles:
         events = events.add_elements(bundle).advance_processing_time(1)
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    graph = PointsGraph("opentsdb-json", {}, layout, Packing.POINTS, target, "direct", uids)
+    graph = IngestGraph(
+        layout, Packing.POINTS, target, "direct", uids, format_name="opentsdb-json", format_options={}
+    )
     graph = dataclasses.replace(graph, formats=["opentsdb-annotations"])
     options = PipelineOptions(["--streaming"])
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:

@@ -15,7 +15,7 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.children import start_command
 from tests.support.processes.tracked import Deadly
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import IngestGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
@@ -42,7 +42,9 @@ def run(target: Target, layout: OpenTsdb, folder: Path) -> None:
     path = folder / "points.txt"
     path.write_text(f"put sys.load {BASE_S} 1 host=a\n")
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, target, "direct", uids)
+    graph = IngestGraph(
+        layout, Packing.COMPACTED, target, "direct", uids, format_name="opentsdb-text", format_options={}
+    )
     elements.register()
     pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
     refused = graph.from_blocks(pipeline, ReadBlocks([str(path)], Framing.LINES))

@@ -18,7 +18,7 @@ from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.tracked import FOLDER, Tracked
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import IngestGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.summary import PointsSummary
@@ -126,7 +126,15 @@ def test_both_processes_encode(
     store = Store.create(bigtable, prefix)
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
     layout = Tracked(store.layout.options)
-    graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, store.target, "direct", uids)
+    graph = IngestGraph(
+        layout,
+        Packing.COMPACTED,
+        store.target,
+        "direct",
+        uids,
+        format_name="opentsdb-text",
+        format_options={},
+    )
     elements.register()
     pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
     read = ReadBlocks([f"{files}/*.txt"], Framing.LINES)

@@ -26,7 +26,7 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.tracked import FOLDER, FREE, WAITING, DeadlyOnce, HeldOnce
 from tests.support.servers.flink_cluster import FlinkCluster
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import IngestGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress, start
 from timebeam.pipelines.local import flink
@@ -174,7 +174,15 @@ def test_a_refusal_over_the_limit_is_the_exit_code_on_flink(
 def pipeline_of(layout: OpenTsdb, store: Store, files: Path, dead: Path, flags: list[str]) -> beam.Pipeline:
     """An ingest of the files into the tables of a store."""
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    graph = PointsGraph("opentsdb-text", {}, layout, Packing.COMPACTED, store.target, "direct", uids)
+    graph = IngestGraph(
+        layout,
+        Packing.COMPACTED,
+        store.target,
+        "direct",
+        uids,
+        format_name="opentsdb-text",
+        format_options={},
+    )
     elements.register()
     pipeline = beam.Pipeline(options=PipelineOptions(flags))
     refused = graph.from_blocks(pipeline, ReadBlocks([f"{files}/*.txt"], Framing.LINES))

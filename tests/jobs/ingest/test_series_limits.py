@@ -169,7 +169,7 @@ def test_workers_count_together(bigtable: tuple[str, str], prefix: str) -> None:
     """Two processes see what the other has let in after both have added it to the table."""
     store = with_counts(AnyStore.create(bigtable, prefix, "heroic"))
     limits = SeriesLimits(series=[MetricLimit("*", 30)], tag_values=[MetricLimit("*", 100)])
-    table = counts_table(prefix).name
+    table = counts_table(prefix)
     limiter = SeriesLimiter(store.target, store.layout, limits, table, with_meta=False, dry_run=False)
     states = [LimitState(1000), LimitState(1000)]
 

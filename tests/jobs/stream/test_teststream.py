@@ -13,7 +13,7 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing import test_stream
 
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import IngestGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope
@@ -54,7 +54,9 @@ def run(
 ) -> None:
     """Runs the graph that Dataflow runs, with the events in place of its source."""
     uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    graph = PointsGraph("opentsdb-json", {}, store.layout, packing, store.target, writer, uids)
+    graph = IngestGraph(
+        store.layout, packing, store.target, writer, uids, format_name="opentsdb-json", format_options={}
+    )
     options = PipelineOptions(["--streaming"])
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
         read = events.advance_watermark_to_infinity()

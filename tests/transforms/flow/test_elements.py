@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from timebeam.pipelines.ingest.ingest_points import PointsGraph
+from timebeam.pipelines.ingest.ingest_points import IngestGraph
 from timebeam.pipelines.jobs.job import Flow
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.core.contract import Store
@@ -36,7 +36,15 @@ class Read(beam.PTransform):
 def types_between(layout: Store, packing: Packing, flow: Flow, *, stream: bool) -> dict[str, set[Any]]:
     """By step of the graph, the types of what it puts out; of lists the types of their members."""
     root = beam.Pipeline(options=PipelineOptions([f"--runner={LOCAL_RUNNER}"]))
-    graph = PointsGraph("opentsdb-json", {}, layout, packing, Target("p", "i"), "direct", UidOptions())
+    graph = IngestGraph(
+        layout,
+        packing,
+        Target("p", "i"),
+        "direct",
+        UidOptions(),
+        format_name="opentsdb-json",
+        format_options={},
+    )
     if stream:
         graph.from_messages(root, beam.Create([Message(b"", 0)]), flow)
     else:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timebeam.schema.query.aggregate import MAX_COUNTER, RateOptions
-from timebeam.schema.query.question import TagFilter
+from timebeam.schema.query.aggregate import RateOptions
+from timebeam.schema.query.question import TagFilter, rate_options
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request
 from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery, check_filters
 
@@ -82,7 +82,7 @@ def _sub_query(text: str, *, of_tsuids: bool) -> SubQuery:
     for word in words[1:-1]:
         lower = word.lower()
         if lower.startswith("rate"):
-            rate = rate_options(word) if "{" in word else rate
+            rate = _rate(word) if "{" in word else rate
         elif word[:1].isdigit():
             downsample = word
         elif lower.startswith("rollup_"):
@@ -157,38 +157,11 @@ def _filter(text: str, noun: str, *, group_by: bool) -> TagFilter:
         raise ValueError(f"When parsing {noun} '{text}': {error}") from error
 
 
-def rate_options(text: str) -> RateOptions:
-    """The options of `rate{counter[,max[,reset]]}`, or `rate` for none.
-
-    Raises:
-      ApiError: they are wrong, in a TSD's words.
-    """
-    if "{" not in text:
-        return RateOptions()
-    if len(text) < len("rate{}"):
-        raise ApiError(f"Invalid rate options specification: {text}")
-    words = text[5:-1].split(",")
-    if len(words) > 3:
-        raise ApiError(
-            "Incorrect number of values in rate options specification, must be counter[,counter max value,"
-            f"reset value], recieved: {len(words)} parts"
-        )
-    maximum = _whole(words, 1, "Max value of counter", MAX_COUNTER)
-    reset = _whole(words, 2, "Reset value of counter", 0)
-    return RateOptions(words[0].endswith("counter"), maximum, reset, words[0] == "dropcounter")
-
-
-def _whole(words: Sequence[str], index: int, noun: str, default: int) -> int:
-    """A whole number of 64 bits."""
-    if len(words) <= index or not words[index]:
-        return default
+def _rate(text: str) -> RateOptions:
     try:
-        number = int(words[index])
-        if abs(number) > MAX_COUNTER:
-            raise ValueError("too large")
+        return rate_options(text)
     except ValueError as error:
-        raise ApiError(f"{noun} was not a number, received '{words[index]}'") from error
-    return number
+        raise ApiError(str(error)) from error
 
 
 def _percentiles(text: str) -> tuple[float, ...]:
