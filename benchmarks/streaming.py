@@ -59,7 +59,7 @@ from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.flow import elements
 from timebeam.transforms.ingest.assign_keys import UidOptions
-from timebeam.transforms.input.messages import pubsub_message
+from timebeam.transforms.input.parse import pubsub_message
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader
 

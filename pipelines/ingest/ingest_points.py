@@ -52,8 +52,15 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.transforms.dead_letters.rejected_rows import REJECTED
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
-from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
-from timebeam.transforms.input.parse import ANNOTATIONS, JoinFn, ParseFn, parsing
+from timebeam.transforms.input.parse import (
+    ANNOTATIONS,
+    JoinFn,
+    ParseFn,
+    ParseMessagesFn,
+    gathered,
+    parsing,
+    single,
+)
 from timebeam.transforms.opentsdb.edit_annotations import StoreAnnotations
 
 

@@ -38,8 +38,7 @@ from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
 from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
 from timebeam.transforms.ingest.declared_rows import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
-from timebeam.transforms.input.messages import ParseMessagesFn, gathered, single
-from timebeam.transforms.input.parse import ParseFn
+from timebeam.transforms.input.parse import ParseFn, ParseMessagesFn, gathered, single
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

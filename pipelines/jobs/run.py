@@ -161,7 +161,7 @@ def show(summary: Summary, run: Run) -> int:
 def _run_stream(job: StreamJob, run: Run) -> int:
     """Runs a stream until it is stopped, or hands it to its runner; returns the exit code."""
     from timebeam.pipelines.jobs.stream import run_micro_batches  # most jobs are no streams
-    from timebeam.transforms.input.messages import ReadMessages
+    from timebeam.transforms.input.parse import ReadMessages
 
     if is_local(run.flags):
         summary = run_micro_batches(job, run)

@@ -34,7 +34,7 @@ from timebeam.schema.core.rejections import Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter_files import write_letter
 from timebeam.transforms.flow import elements, metrics
-from timebeam.transforms.input.parse import rejected_message
+from timebeam.transforms.input.unpack_messages import rejected_message
 
 _HELD_MESSAGES = 150_000
 _HELD_BYTES = 256 << 20

@@ -19,7 +19,7 @@ from google.pubsub_v1.types import PullResponse
 
 from timebeam.pipelines.local.pubsub import LEASE_SECONDS, call, subscriber
 from timebeam.schema.formats import Message
-from timebeam.transforms.input.messages import pubsub_message
+from timebeam.transforms.input.parse import pubsub_message
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -40,8 +40,7 @@ from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.transforms.dead_letters.rejected_rows import REJECTED
 from timebeam.transforms.ingest.declared_rows import RecordMessagesFn
-from timebeam.transforms.input.messages import ParseMessagesFn, pubsub_message
-from timebeam.transforms.input.parse import ANNOTATIONS
+from timebeam.transforms.input.parse import ANNOTATIONS, ParseMessagesFn, pubsub_message
 
 MEMORY = 640 << 20
 """Bytes of address space for a message, beside those after the imports: see `test_small_bombs`."""

@@ -34,7 +34,7 @@ from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, rejec
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.encode_and_pack import merged_rows, mutations
 from timebeam.transforms.input.cut_lines import LINE_BYTES
-from timebeam.transforms.input.parse import parse_gathered, rejected_message
+from timebeam.transforms.input.unpack_messages import parse_gathered, rejected_message
 
 _HEADERS = 1000  # files whose headers are cached
 

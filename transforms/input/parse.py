@@ -1,208 +1,63 @@
-"""Parses messages of any format into points, rejections, and edits of annotations.
+"""Messages of any format, of files or of Pub/Sub, into points, rejections, and edits of annotations.
 
-Messages of Pub/Sub are decompressed, and cut into blocks like files if they are long: this bounds memory.
+Parsing and each step behind it cost about a millisecond for one point or thousands, so short messages are
+parsed together. Attributes of a message say how to read it:
+
+| attribute | meaning |
+|---|---|
+| `format` | the message format instead of `--format`: one of `--formats` |
+| `content-encoding` | `gzip`, `zstd`, `snappy` or `base64`, or two of them: how the payload is packed |
+| `ce-type`, `content-type` | with `--format auto`: of OTLP and remote write |
+| `method` | `opentsdb-annotations`: POST, PUT or DELETE, as of the HTTP request |
+| `googclient_schemaencoding` | `BINARY` or `JSON`: set by topics with a schema: the encoding of `avro` |
+| `influx_precision` | the unit of the timestamps of `influx`, instead of `--influx_precision` |
 """
 
 from __future__ import annotations
 
 import dataclasses
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
+import functools
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import apache_beam as beam
-from apache_beam.pvalue import TaggedOutput
+from apache_beam import typehints
+from apache_beam.io.gcp.pubsub import PubsubMessage, ReadFromPubSub
+from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
+from apache_beam.utils import shared
 
-from timebeam.schema.bits.compression import LARGEST, CorruptDataError, TruncatedError, decompressed, unpack
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import follows, join_texts
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import Framing, Message, MessageFormat, Parsed, message_format
+from timebeam.schema.core.rejections import Envelope
+from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
 from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import windowed
-from timebeam.transforms.input.cut_json import JsonCutter
-from timebeam.transforms.input.cut_lines import LINES, LineCutter, count_newlines, rejection
-from timebeam.transforms.input.unpack_messages import ReadMessage
+from timebeam.transforms.flow.buffered import BufferedDoFn, windowed
+from timebeam.transforms.input.unpack_messages import (
+    GATHERED_BYTES,
+    JSON,
+    ReadMessage,
+    choose_format,
+    is_told_by_content,
+    joined_contents,
+    parse_gathered,
+    rejected_message,
+    unwrapped,
+)
 
-Output = TypeVar("Output")
+GATHERED_MESSAGES = 50_000
+"""A list of messages is complete when it has so many, or `GATHERED_BYTES`."""
 
-GATHERED_BYTES = 4 << 20
-"""Unpacked bytes that are parsed together; a longer message of lines or JSON is cut."""
+_LISTS = typehints.List[Message]
 
-_SMALL_BYTES = 2 * LINES
-"""A text of this size has at most `LINES` lines that are not empty."""
+FormatKey = tuple[str, str]
+"""Name of a format, and what its attribute in `VARIANTS` says (empty for none)."""
 
-_STREAMED = ("gzip", "zstd")
-_PLAIN = ("", "identity")
-
-
-def parse_gathered(
-    messages: Sequence[Message],
-    framing_of: Callable[[Message], Framing],
-    parse: Callable[[list[Message]], Iterator[Output]],
-    opened: Callable[[Message], Message] = lambda message: message,
-) -> Iterator[Output | RejectedOutput]:
-    """Unpacks messages and parses them in lists of about `GATHERED_BYTES` or `LINES`; counts all of it.
-
-    Args:
-      framing_of, opened: see `portions`.
-    """
-    metrics.count("messages_read", len(messages))
-    for gathered in gather(messages, framing_of, opened):
-        if isinstance(gathered, Rejected):
-            metrics.count("points_read")
-            yield reject(gathered)
-        else:
-            metrics.count("bytes_read", sum(len(message.text) for message in gathered))
-            yield from parse(gathered)
-
-
-def gather(
-    messages: Sequence[Message],
-    framing_of: Callable[[Message], Framing],
-    opened: Callable[[Message], Message] = lambda message: message,
-) -> Iterator[list[Message] | Rejected]:
-    """The unpacked messages in lists of about `GATHERED_BYTES` or `LINES`, and the rejections of others.
-
-    Args:
-      framing_of: how the text of a message may be cut; may raise RejectedError.
-      opened: a message without the encodings that its content tells; may raise RejectedError. One message is
-        opened at a time: a thousand of them can hold 64 MiB each.
-    """
-    gathered = _MessageList()
-    for packed in messages:
-        try:
-            message = opened(packed)
-        except RejectedError as error:
-            yield rejected_message(packed, error)
-            continue
-        if isinstance(message, ReadMessage) or _is_small(message):
-            gathered.add(message)
-        else:
-            try:
-                for block in _blocks(message, framing_of):
-                    if gathered.is_full:
-                        yield gathered.take()
-                    if isinstance(block, Rejected):
-                        yield block
-                    else:
-                        gathered.add(block)
-            except RejectedError as error:
-                yield rejected_message(message, error)
-        if gathered.is_full:
-            yield gathered.take()
-    if gathered.messages:
-        yield gathered.take()
-
-
-class _MessageList:
-    """Messages to be parsed together.
-
-    Attributes:
-      is_full: whether they have `GATHERED_BYTES` or `LINES`.
-    """
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.is_full = False
-        self._size = self._lines = 0
-
-    def add(self, message: Message) -> None:
-        text = message.text
-        self.messages.append(message)
-        self._size += len(text)
-        self._lines += count_newlines(text)
-        if self._size >= GATHERED_BYTES or self._lines >= LINES:
-            self.is_full = True
-
-    def take(self) -> list[Message]:
-        """Removes and returns the messages."""
-        messages, self.messages = self.messages, []
-        self.is_full, self._size, self._lines = False, 0, 0
-        return messages
-
-
-def rejected_message(message: Message, error: RejectedError) -> Rejected:
-    """The rejection of a whole message, before it is parsed."""
-    return rejection(message, error.reason, error.message, message.text, 0)
-
-
-def _is_small(message: Message) -> bool:
-    """Whether a message is neither compressed nor long enough to be cut."""
-    packed = message.envelope is not None and "content-encoding" in message.envelope.attributes
-    return not packed and len(message.text) <= _SMALL_BYTES
-
-
-def _blocks(message: Message, framing_of: Callable[[Message], Framing]) -> Iterable[Message | Rejected]:
-    """An unpacked message, in blocks if it is long and can be cut.
-
-    Raises:
-      RejectedError: the message is rejected as a whole; raised before the first block.
-    """
-    attributes = message.envelope.attributes if message.envelope else {}
-    encoding = attributes.get("content-encoding", "").lower()
-    framing = framing_of(message)
-    may_be_cut = framing in (Framing.LINES, Framing.JSON)
-    if encoding in _PLAIN:
-        plain = message
-        is_short = not may_be_cut or len(message.text) <= GATHERED_BYTES
-        stream: Iterable[bytes] = (message.text,)
-    else:
-        text = _unpacked(message.text, encoding, GATHERED_BYTES if may_be_cut else LARGEST)
-        is_short = text is not None
-        assert message.envelope is not None
-        rest = {key: value for key, value in attributes.items() if key != "content-encoding"}
-        envelope = message.envelope._replace(attributes=rest)
-        plain = dataclasses.replace(message, text=text or b"", envelope=envelope)
-        stream = (plain.text,) if is_short else _stream(message.text, encoding)
-    if is_short and (not may_be_cut or count_newlines(plain.text) <= LINES):
-        return (plain,)
-    return _cut(dataclasses.replace(plain, text=b""), framing, stream)
-
-
-def _cut(origin: Message, framing: Framing, stream: Iterable[bytes]) -> Iterator[Message | Rejected]:
-    """The blocks of a long message."""
-    cutter = JsonCutter(origin, GATHERED_BYTES) if framing is Framing.JSON else LineCutter(origin)
-    for chunk in stream:
-        for start in range(0, len(chunk), GATHERED_BYTES):
-            yield from cutter.add(chunk[start : start + GATHERED_BYTES])
-    yield from cutter.finish()
-
-
-def _stream(payload: bytes, encoding: str) -> Iterable[bytes]:
-    if encoding not in _STREAMED:
-        return (unpack(encoding, payload, LARGEST),)
-    return decompressed(encoding, io.BytesIO(payload))
-
-
-def _unpacked(payload: bytes, encoding: str, most: int) -> bytes | None:
-    """A payload decompressed; None if it is readable and has more than `most` bytes.
-
-    Raises:
-      RejectedError: the encoding is unknown, or the payload is corrupt or too long.
-    """
-    if encoding not in _STREAMED:
-        text = unpack(encoding, payload, LARGEST)
-        return text if len(text) <= most else None
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        for chunk in _stream(payload, encoding):
-            size += len(chunk)
-            if size > LARGEST:
-                why = f"more than {LARGEST} bytes after decompression"
-                raise RejectedError(Reason.CORRUPT_MESSAGE, why)
-            if size <= most:
-                chunks.append(chunk)
-            else:
-                chunks.clear()
-    except (TruncatedError, CorruptDataError) as error:
-        raise RejectedError(Reason.CORRUPT_MESSAGE, f"content-encoding {encoding}: {error}") from error
-    return b"".join(chunks) if size <= most else None
-
+VARIANTS = {"avro": ("googclient_schemaencoding", "avro_encoding"), "influx": ("influx_precision",) * 2}
+"""Formats of which a message chooses an option: its attribute and the option."""
 
 ANNOTATIONS: Final = "annotations"
 
@@ -288,3 +143,206 @@ class ParseFn(beam.DoFn):
         for rejected in parsed.rejected:
             yield reject(dataclasses.replace(rejected, arrival_ms=message.arrival_ms))
         yield from parsed_points(parsed)
+
+
+class GatherFn(BufferedDoFn[Message]):
+    """`Message` in; lists of them out, of a bounded size, within a bundle."""
+
+    most, most_weight = GATHERED_MESSAGES, GATHERED_BYTES
+
+    def weight(self, message: Message) -> int:
+        return len(message.text)
+
+    def handle(self, messages: list[Message]) -> Iterable[list[Message]]:
+        return (messages,)
+
+
+def gathered(messages: PCollection[Any]) -> PCollection[list[Message]]:
+    """Lists of messages, from a source of single messages or of lists."""
+    if messages.element_type == _LISTS:
+        return messages
+    return messages | "Gather" >> beam.ParDo(GatherFn()).with_output_types(list[Message])
+
+
+def single(messages: PCollection[Any]) -> PCollection[Message]:
+    """Single messages, from a source of single messages or of lists."""
+    if messages.element_type != _LISTS:
+        return messages
+    return messages | "Each" >> beam.FlatMap(iter).with_output_types(Message)
+
+
+class Formats:
+    """The message formats of one worker thread, created when needed; each keeps its caches."""
+
+    def __init__(self, name: str, options: Mapping[str, Any], selectable: Collection[str] = ()) -> None:
+        """`name` is the default format; a message may choose another of `selectable` by attribute."""
+        self._name, self._options, self._selectable = name, dict(options), tuple(selectable)
+        self._formats: dict[FormatKey, MessageFormat] = {}
+
+    def key(self, message: Message) -> FormatKey:
+        """The format that a message is read with.
+
+        Raises:
+          RejectedError: no format has that name, it is not selectable, or the options do not fit it.
+        """
+        attributes = message.envelope.attributes if message.envelope else {}
+        if not attributes:
+            return self._default_key
+        name = attributes.get("format") or self._name
+        if name != self._name and name in FORMATS and name not in self._selectable:
+            why = f"attribute format: {name} is not read here: add it with --formats {name}"
+            raise RejectedError(Reason.UNKNOWN_FORMAT, why)
+        return self._key(name, attributes)
+
+    def open(self, message: Message) -> Message:
+        """A message without packings that its content tells, and with the name of its format.
+
+        Raises:
+          RejectedError: a packing is corrupt, or `key` rejects the message.
+        """
+        attributes = message.envelope.attributes if message.envelope else {}
+        if not attributes and self._name != AUTO:
+            if message.text[:1] in JSON or not self._is_default_told:
+                return message
+            return unwrapped(message, is_whole=False)
+        if (attributes.get("format") or self._name) == AUTO:
+            plain = unwrapped(message, is_whole=True)
+            return choose_format(
+                plain, [(each, self[self._key(each, attributes)]) for each in self._selectable]
+            )
+        return unwrapped(message, is_whole=False) if is_told_by_content(self[self.key(message)]) else message
+
+    @functools.cached_property
+    def _default_key(self) -> FormatKey:
+        """The format of messages without attributes; raises as `_key` does."""
+        return self._key(self._name, {})
+
+    @functools.cached_property
+    def _is_default_told(self) -> bool:
+        """Whether the content of messages without attributes tells how they are packed; raises as `_key`."""
+        return is_told_by_content(self[self._default_key])
+
+    def _key(self, name: str, attributes: Mapping[str, str]) -> FormatKey:
+        """A format, made when it is needed, with the option that the attributes of a message choose.
+
+        Raises:
+          RejectedError: no format has that name, or the options do not fit it.
+        """
+        attribute, option = VARIANTS.get(name, ("", ""))
+        variant = attributes.get(attribute, "").lower()
+        if (name, variant) not in self._formats:
+            options = self._options | ({option: variant} if variant else {})
+            try:
+                self._formats[name, variant] = message_format(name, options)
+            except ValueError as error:
+                raise RejectedError(Reason.UNKNOWN_FORMAT, f"attributes of the message: {error}") from error
+        return name, variant
+
+    def __getitem__(self, key: FormatKey) -> MessageFormat:
+        return self._formats[key]
+
+
+class _Pool:
+    """Idle formats, with their caches; one pool per process."""
+
+    def __init__(self) -> None:
+        self.free: list[Formats] = []
+
+
+class ParseMessagesFn(beam.DoFn):
+    """Lists of `Message` in; `PointBatch` out, rejected records to `REJECTED`, edits to `ANNOTATIONS`."""
+
+    def __init__(
+        self, format_name: str, options: Mapping[str, Any], selectable: Collection[str] = ()
+    ) -> None:
+        """See `message_format`; `selectable` are the formats that a message may choose by attribute."""
+        self._format_name, self._options, self._selectable = format_name, dict(options), tuple(selectable)
+        self._shared = shared.Shared()
+        self._pool: _Pool | None = None
+        self._formats: Formats | None = None
+
+    def hold(self) -> _Pool:
+        """The caches of this process, which live as long as they are referenced, between runs too."""
+        pool: _Pool = self._shared.acquire(_Pool)
+        return pool
+
+    def setup(self) -> None:
+        """Takes formats, with their caches, from the pool of the process."""
+        self._pool = self.hold()
+        try:
+            self._formats = self._pool.free.pop()
+        except IndexError:
+            self._formats = Formats(self._format_name, self._options, self._selectable)
+
+    def teardown(self) -> None:
+        """Returns the formats to the pool."""
+        if self._pool is not None and self._formats is not None:
+            self._pool.free.append(self._formats)
+            self._formats = None
+
+    def process(
+        self, messages: Sequence[Message]
+    ) -> Iterable[PointBatch | RejectedOutput | AnnotationsOutput]:
+        assert self._formats is not None
+        return parse_gathered(messages, self._framing_of, self._parse, self._formats.open)
+
+    def _framing_of(self, message: Message) -> Framing:
+        """How the text of a message may be cut; raises RejectedError."""
+        assert self._formats is not None
+        return self._formats[self._formats.key(message)].framing
+
+    def _parse(
+        self, messages: Sequence[Message]
+    ) -> Iterator[PointBatch | RejectedOutput | AnnotationsOutput]:
+        assert self._formats is not None
+        by_format: dict[FormatKey, list[Message]] = {}
+        contents: dict[str, list[Parsed]] = {}
+        for message in messages:
+            if isinstance(message, ReadMessage):
+                contents.setdefault(message.form, []).extend(message.content)
+                continue
+            try:
+                by_format.setdefault(self._formats.key(message), []).append(message)
+            except RejectedError as error:
+                metrics.count("points_read")
+                yield reject(rejected_message(message, error))
+        read = [joined_contents(of_format) for of_format in contents.values()]
+        parsed_now = [self._formats[key].parse_all(group) for key, group in by_format.items()]
+        for parsed in itertools.chain(*read, *parsed_now):
+            for rejected in parsed.rejected:
+                yield reject(rejected)
+            yield from parsed_points(parsed)
+
+
+def pubsub_message(
+    data: bytes, message_id: str, publish_ms: int, attributes: Mapping[str, str], source: str
+) -> Message:
+    """A message of a subscription; its publish time is the arrival of its points."""
+    return Message(data, publish_ms, source, 0, Envelope(message_id, publish_ms, attributes))
+
+
+class ReadMessages(beam.PTransform):  # type: ignore[type-arg]
+    """A subscription, or a topic through a subscription that the runner makes, as `Message`.
+
+    Args:
+      subscription, topic: `projects/P/subscriptions/S` or `projects/P/topics/T`; one of them.
+    """
+
+    def __init__(self, subscription: str | None, topic: str | None) -> None:
+        super().__init__()
+        self._subscription, self._topic = subscription, topic
+
+    def expand(self, root: PBegin) -> PCollection[Message]:
+        source = self._subscription or self._topic
+        assert source is not None
+        return (
+            root
+            | "ReadFromPubSub"
+            >> ReadFromPubSub(topic=self._topic, subscription=self._subscription, with_attributes=True)
+            | "AsMessages" >> beam.Map(_message, source).with_output_types(Message)
+        )
+
+
+def _message(message: PubsubMessage, source: str) -> Message:
+    publish_ms = int(message.publish_time.timestamp() * 1000)
+    return pubsub_message(message.data, message.message_id, publish_ms, message.attributes, source)

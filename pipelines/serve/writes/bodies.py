@@ -25,8 +25,8 @@ from timebeam.schema.core.rejections import Envelope, Rejected, Stage
 from timebeam.schema.formats import Message, MessageFormat, Parsed
 from timebeam.schema.formats.base import TooManyRejectedError
 from timebeam.schema.formats.prometheus.remote_write import RemoteWrite
-from timebeam.transforms.input.messages import FormatKey, Formats
-from timebeam.transforms.input.parse import GATHERED_BYTES, gather, rejected_message
+from timebeam.transforms.input.parse import FormatKey, Formats
+from timebeam.transforms.input.unpack_messages import GATHERED_BYTES, gather, rejected_message
 
 SHORT_BYTES = 1 << 18
 """Bodies that are longer when unpacked are parsed in a thread of their own: short ones need not wait."""

@@ -22,7 +22,7 @@ from tests.support.stored import Store
 from timebeam.pipelines.local.micro_batches import Repeated
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.schema.formats import Message
-from timebeam.transforms.input.messages import ParseMessagesFn
+from timebeam.transforms.input.parse import ParseMessagesFn
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_what_may_be_held_is_bounded() -> None:
 
 def test_a_failed_run_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from timebeam.transforms.flow import metrics
-    from timebeam.transforms.input.messages import single
+    from timebeam.transforms.input.parse import single
 
     def build(root: Any, read: Any) -> None:
         import apache_beam as beam

@@ -25,7 +25,7 @@ from timebeam.pipelines.serve.writes.bodies import (
 )
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.formats import message_format
-from timebeam.transforms.input.messages import Formats
+from timebeam.transforms.input.parse import Formats
 
 TIME = 1_356_998_400
 Body = tuple[bytes, dict[str, str]]

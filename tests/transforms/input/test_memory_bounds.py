@@ -20,12 +20,12 @@ ROOM = 512 * MIB
 PROLOGUE = f"""
 import bz2, gzip, json, re, resource, sys, zlib
 import zstandard
-import timebeam.transforms.input.messages, timebeam.transforms.ingest.declared_rows
+import timebeam.transforms.input.parse, timebeam.transforms.ingest.declared_rows
 from timebeam.schema.formats import FORMATS, Framing, Message, message_format
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope, Rejected
 from timebeam.transforms.input.files import blocks, match, spans
-from timebeam.transforms.input.messages import GatherFn, ParseMessagesFn
+from timebeam.transforms.input.parse import GatherFn, ParseMessagesFn
 
 def limit():
     pages = int(open("/proc/self/statm").read().split()[0])

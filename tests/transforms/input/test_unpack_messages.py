@@ -18,7 +18,7 @@ from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import AUTO, FORMATS, Message
 from timebeam.schema.formats.influx.influx_format import Influx
-from timebeam.transforms.input.messages import Formats, ParseMessagesFn
+from timebeam.transforms.input.parse import Formats, ParseMessagesFn
 
 TEXT = FORMATS["influx"].example
 
