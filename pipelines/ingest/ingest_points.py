@@ -14,9 +14,9 @@ same kinds.
 - `timebeam.transforms.input.parse.ParseFn.process`: the step that parses
 - `timebeam.schema.formats.base.MessageFormat.parse`: the door of all formats
 - `timebeam.schema.formats.linewise.LineFormat.columnar`: a block of lines at once
-- `timebeam.schema.formats.opentsdb.json_format.OpenTsdbJson.locate`: where time and value are in each line
+- `timebeam.schema.formats.opentsdb.put_points.OpenTsdbJson.locate`: where time and value are in each line
 - `timebeam.schema.bits.text_columns.numbers`: digits to numbers
-- `timebeam.schema.formats.opentsdb.json_format.OpenTsdbJson.records`: the first line of each series in full
+- `timebeam.schema.formats.opentsdb.put_points.OpenTsdbJson.records`: the first line of each series in full
 - `timebeam.transforms.ingest.assign_keys.AssignFn.process`: the step that finds the key of each series
 - `timebeam.transforms.opentsdb.assign_uids.UidTable.resolve`: names to UIDs, new ones assigned
 - `timebeam.schema.stores.opentsdb.keys.series_key`: UIDs to the bytes before and after the base time

@@ -13,7 +13,9 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
+from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.reasons import Reason, RejectedError
 
 _BLANKS = " \t\r\n"
@@ -113,6 +115,32 @@ def _elements(line: str, trailing_comma: bool) -> Iterator[tuple[int, int, objec
     if position < len(line):
         rejected = RejectedError(Reason.BAD_SYNTAX, "surplus text after the JSON value")
         yield position, len(line), rejected, in_array
+
+
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def array_spans(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:
+    """(starts, ends) int64[n] of the elements of the array from `start` to `end`; None if it is none.
+
+    >>> starts, ends = array_spans(b'[{"a": 1}, 2]', 0, 13)
+    >>> starts.tolist(), ends.tolist()
+    ([1, 11], [9, 12])
+    """
+    try:
+        elements = _ARRAY.decode(text[start:end])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    lengths = np.fromiter(map(len, elements), np.int64, len(elements))
+    if lengths.sum() + len(lengths) + 1 == end - start:  # no blanks between the elements
+        ends = np.cumsum(lengths + 1) + start
+        return ends - lengths, ends
+    starts = np.empty(len(elements), np.int64)
+    position = start
+    for number, element in enumerate(elements):
+        position = starts[number] = text.index(element, position)
+        position += len(element)
+    return starts, starts + lengths
 
 
 def is_document(text: bytes) -> bool:

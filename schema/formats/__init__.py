@@ -17,8 +17,8 @@ AUTO = "auto"
 """In the place of a format: the attributes and the content of each message choose among formats."""
 
 _CLASSES = {
-    "opentsdb-json": ("opentsdb.json_format", "OpenTsdbJson"),
-    "opentsdb-text": ("opentsdb.text_format", "OpenTsdbText"),
+    "opentsdb-json": ("opentsdb.put_points", "OpenTsdbJson"),
+    "opentsdb-text": ("opentsdb.put_points", "OpenTsdbText"),
     "opentsdb-histogram": ("opentsdb.histogram_records", "OpenTsdbHistogram"),
     "opentsdb-annotations": ("opentsdb.annotation_edits", "OpenTsdbAnnotations"),
     "influx": ("influx.influx_format", "Influx"),

@@ -15,7 +15,6 @@ FAMILIES = {
     "keys": "row keys, in each layout and the archive",
     "layout": "the class of each layout",
     "select": "the rows of a query, in each layout",
-    "text_format": "a message format in lines of text, of each system that has one",
 }
 """Names that several modules have, one in each room of a kind."""
 

@@ -1,29 +1,50 @@
 """Message format `kairosdb-json`: bodies of KairosDB's POST /api/v1/datapoints.
 
 A metric object or an array of them per line, an array with one object per line, or one document over several
-lines. Module `metric` reads any metric object. Plain objects, with numbers of at most one declared type under
+lines. `read_metric` reads any metric object. Plain objects, with numbers of at most one declared type under
 `datapoints`, or `timestamp` and `value`, are read by typed decoders and become columns together.
-Format: docs/spec/kairosdb.md §8.
+
+A metric has one point (`timestamp` or `time`, and `value`), or `datapoints` with pairs of time in ms and
+value, or both. The type is that of the metric, or the third element of a pair. Without one, numbers and
+strings that look like numbers are double if they have a point, else long; all other values are strings.
+Sources: DataPointsParser and Validator of KairosDB 1.3.0 (docs/spec/kairosdb.md §8), with their messages.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from timebeam.schema.bits.json_text import DECODER, elements, has_strings, record_spans
+from timebeam.schema.bits.json_text import (
+    DECODER,
+    JsonPairs,
+    NumberText,
+    array_spans,
+    check_string,
+    elements,
+    has_strings,
+    members_of,
+    record_spans,
+)
 from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import POINT_BYTES, charge, charge_json
-from timebeam.schema.bits.reasons import RejectedError
+from timebeam.schema.bits.reasons import Reason, RejectedError, short
+from timebeam.schema.bits.text_columns import integer
 from timebeam.schema.core.batches import PointBuilder
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.formats.kairosdb.json_metric import read_metric, ttl_option
+from timebeam.schema.formats.kairosdb.text_format import (
+    check_ttl,
+    checked_long,
+    double_of,
+    long_of,
+    ttl_option,
+)
 from timebeam.schema.formats.options import Ttl
-from timebeam.schema.formats.record_rejections import Rejections
+from timebeam.schema.formats.record_rejections import RejectedPoints, Rejections
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Pair = tuple[Long, Long | float]
@@ -45,7 +66,6 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _PLAIN = msgspec.json.Decoder(_Plain)
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class KairosDbJson(MessageFormat):
@@ -151,17 +171,201 @@ class KairosDbJson(MessageFormat):
 
 def _elements(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The spans of the elements of an array; the whole span if it is not a well-formed array."""
-    try:
-        documents = _ARRAY.decode(text[start:end])
-    except (msgspec.DecodeError, RecursionError):
-        documents = None
-    if documents is None:
-        line = text[start:end].rstrip()
-        yield start, start + len(line) - (len(line) > 1 and line.endswith(b","))
-        return
-    position = start
-    for document in documents:
-        raw = bytes(document)
-        position = text.find(raw, position, end)
-        yield position, position + len(raw)
-        position += len(raw)
+    spans = array_spans(text, start, end)
+    if spans is not None:
+        return zip(map(int, spans[0]), map(int, spans[1]), strict=True)  # no list: they may be millions
+    line = text[start:end].rstrip()
+    return iter([(start, start + len(line) - (len(line) > 1 and line.endswith(b",")))])
+
+
+Value = int | float | str
+
+_FIELDS = {"name", "tags", "timestamp", "time", "value", "datapoints", "type", "ttl", "skip_validate"}
+_JAVA_LONG = re.compile(r"[+-]?\d+")  # digits of any script, as in Character.isDigit
+
+
+class Metric(NamedTuple):
+    """The content of a metric object: good points as (time in ms, value), and a rejection for each reason."""
+
+    series: Series
+    points: list[tuple[int, Value]]
+    refused: list[RejectedError]
+
+
+def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
+    """The points of a metric object.
+
+    Args:
+      value: as `json_text.DECODER` reads it.
+      number: of the element in the array, for error messages.
+
+    Raises:
+      RejectedError: no point of it can be stored.
+    """
+    subject = f"metric[{number}]"
+    fields = members_of(value, subject, _FIELDS, where=f"{subject}: ")
+    name = _text(fields.get("name"), f"metric[{number}].name", Reason.BAD_METRIC)
+    tags = _tags(fields.get("tags"), f"metric[{number}]")
+    time = fields.get("timestamp") if fields.get("time") is None else fields["time"]
+    context = f"metric[{number}](name={short(name)})" if name else f"metric[{number}]"
+    seconds = fields.get("ttl")
+    if seconds is not None:
+        check_ttl(long_of(_text(seconds, f"{context}.ttl", Reason.BAD_SYNTAX) or "", Reason.BAD_SYNTAX), ttl)
+    skip = fields.get("skip_validate")
+    if not (skip is True or (isinstance(skip, str) and skip.lower() == "true")):
+        _validate(name, tags, time, fields, number)
+    if not name or None in tags.values():
+        raise RejectedError(
+            Reason.BAD_METRIC if not name else Reason.BAD_TAG, f"{context}: a name is missing"
+        )
+    series = Series.of(name, {key: text for key, text in tags.items() if text is not None})
+    data_type = _text(fields.get("type"), f"{context}.type", Reason.BAD_SYNTAX)
+    reader = _PointReader(context, data_type)
+    if time is not None and "value" in fields:
+        reader.add("", [time, fields["value"]])
+    points = fields.get("datapoints")
+    if points is not None and type(points) is not list:
+        raise RejectedError(Reason.BAD_SYNTAX, f"{context}.datapoints must be an array of arrays")
+    for i, pair in enumerate(points or ()):
+        reader.add(f".datapoints[{i}]", pair)
+    return Metric(series, reader.points, reader.refused.of_record("the metric's points"))
+
+
+def _validate(
+    name: str | None, tags: dict[str, str | None], time: Any, fields: dict[str, Any], number: int
+) -> None:
+    """Rejects a metric that DataPointsParser rejects, with all of its messages."""
+    errors: list[tuple[Reason, str]] = []
+    context = f"metric[{number}]"
+    if name:
+        context += f"(name={short(name)})"
+    else:
+        errors.append((Reason.BAD_METRIC, f"{context}.name {_missing(name)}"))
+    value = fields.get("value")
+    if time is not None:
+        if value is None or value == "":
+            errors.append(
+                (Reason.EMPTY_VALUE, f"{context}.value {_missing('' if 'value' in fields else None)}")
+            )
+    elif value is not None:
+        errors.append((Reason.BAD_TIMESTAMP, f"{context}.timestamp may not be null."))
+    if not tags:
+        errors.append((Reason.NO_TAGS, f"{context}.tags count must be greater than or equal to 1."))
+    for i, (key, text) in enumerate(tags.items()):
+        if not key:
+            errors.append((Reason.BAD_TAG, f"{context}.tag[{i}].name may not be empty."))
+        if not text:
+            errors.append((Reason.BAD_TAG, f"{context}.tag[{short(key) or i}].value {_missing(text)}"))
+    if errors:
+        raise RejectedError(errors[0][0], " ".join(text for _, text in errors))
+
+
+def _missing(text: str | None) -> str:
+    return "may not be null." if text is None else "may not be empty."
+
+
+def _tags(value: Any, context: str) -> dict[str, str | None]:
+    """The tags of a metric; numbers and booleans become strings."""
+    if value is None:
+        return {}
+    if not isinstance(value, JsonPairs):
+        raise RejectedError(Reason.BAD_TAG, f"{context}.tags must be a JSON object of strings")
+    tags: dict[str, str | None] = {}
+    for key, text in value:
+        if key in tags:
+            raise RejectedError(Reason.DUPLICATE_TAG, f"duplicate key: {short(key)}")
+        check_string(key)
+        tags[key] = _text(text, f"{context}.tag[{short(key)}].value", Reason.BAD_TAG)
+    return tags
+
+
+def _text(value: Any, context: str, reason: Reason) -> str | None:
+    """A string; numbers and booleans become strings, as with Gson."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        raise RejectedError(reason, f"{context}: expected a string")
+    check_string(value)
+    return str(value)
+
+
+class _PointReader:
+    """Reads the points of one metric."""
+
+    def __init__(self, context: str, data_type: str | None) -> None:
+        self._context, self._type = context, data_type
+        self.refused = RejectedPoints()
+        self.points: list[tuple[int, Value]] = []
+
+    def add(self, place: str, pair: Any) -> None:
+        """Reads a pair into `points`, or keeps its rejection.
+
+        Args:
+          place: of the pair in the metric.
+        """
+        try:
+            self.points.append(self._point(self._context + place, pair))
+        except RejectedError as error:
+            self.refused.add(error)
+
+    def _point(self, place: str, pair: Any) -> tuple[int, Value]:
+        if type(pair) is not list:
+            raise RejectedError(Reason.BAD_SYNTAX, f"{place} must be an array of a time and a value")
+        if not pair:
+            raise RejectedError(Reason.BAD_TIMESTAMP, f"{place}.timestamp cannot be null or empty.")
+        if len(pair) == 1:
+            raise RejectedError(Reason.EMPTY_VALUE, f"{place}.value cannot be null or empty.")
+        time, value = pair[0], pair[1]
+        if time is None:
+            raise RejectedError(Reason.BAD_TIMESTAMP, f"{place}.timestamp may not be null.")
+        if not isinstance(time, str):
+            raise RejectedError(Reason.BAD_TIMESTAMP, f"{place}.timestamp must be an integer")
+        time_ms = long_of(time, Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
+        if value is None or value == "":
+            raise RejectedError(Reason.EMPTY_VALUE, f"{place}.value may not be empty.")
+        if value == []:
+            raise RejectedError(Reason.EMPTY_VALUE, f"{place}.value may not be an empty array.")
+        data_type = self._type
+        if len(pair) > 2:
+            data_type = _text(pair[2], f"{place}.type", Reason.BAD_SYNTAX)
+            if data_type is None:
+                raise RejectedError(Reason.BAD_SYNTAX, f"{place}.type may not be null.")
+        if not isinstance(value, str | bool):
+            raise RejectedError(Reason.BAD_NUMBER, f"{self._context} value is an invalid type")
+        return time_ms, _value(value, _type_of(value) if data_type is None else data_type)
+
+
+def _type_of(value: str | bool) -> str:
+    """The type of a value without a declared type."""
+    if isinstance(value, str) and (isinstance(value, NumberText) or _looks_like_number(value)):
+        return "double" if "." in value else "long"
+    return "string"
+
+
+def _looks_like_number(text: str) -> bool:
+    """Util.isNumber: a sign or a point, then digits with at most one point, the last one a digit."""
+    unsigned = text[1:] if text[0] in "+-." else text
+    return (
+        bool(unsigned)
+        and unsigned[-1] != "."
+        and unsigned.count(".") <= 1
+        and unsigned.replace(".", "").isdecimal()
+    )
+
+
+def _value(value: str | bool, data_type: str) -> Value:
+    if data_type == "string":
+        return _text(value, "value", Reason.BAD_NUMBER) or ""
+    if data_type not in ("long", "double"):
+        raise RejectedError(Reason.VALUE_NOT_STORABLE, f"Unregistered data point type '{short(data_type)}'")
+    if isinstance(value, bool):
+        raise RejectedError(Reason.BAD_NUMBER, f"{str(value).lower()} is not a {data_type}")
+    if data_type == "double":
+        return double_of(value)
+    if isinstance(value, NumberText):
+        return long_of(value, Reason.BAD_NUMBER)
+    if not _JAVA_LONG.fullmatch(value):
+        raise RejectedError(Reason.BAD_NUMBER, f'For input string: "{short(value)}"')
+    return checked_long(integer(value), value)

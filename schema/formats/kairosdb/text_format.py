@@ -1,13 +1,15 @@
-"""Message format `kairosdb-text`: the telnet commands `put`, `putm` and `puts` of KairosDB.
+"""Message format `kairosdb-text`: telnet commands `put`, `putm`, `puts`; rules for points of both formats.
 
 `put <metric> <time> <value> [tag=value ...]`: a time below 3000000000 is in seconds, others in ms. Times of
 `putm` (numbers) and `puts` (strings) are always in ms. Source: telnet/WordSplitter, PutCommand,
 PutMillisecondCommand and PutStringCommand of KairosDB 1.3.0 (docs/spec/kairosdb.md §8). Text is read as
-UTF-8; KairosDB reads ISO-8859-1 and so stores other names than were sent.
+UTF-8; KairosDB reads ISO-8859-1 and so stores other names than were sent. Numbers that KairosDB changes
+silently, by overflow or by cutting a fraction (Util.parseLong), are rejected.
 """
 
 from __future__ import annotations
 
+import decimal
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,15 +19,10 @@ import numpy as np
 from timebeam.schema.bits import text_columns
 from timebeam.schema.bits.arrays import Bytes, Int64s, word, words
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
+from timebeam.schema.bits.text_columns import finite
+from timebeam.schema.core.declared_options import member
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Point
-from timebeam.schema.formats.kairosdb.json_metric import (
-    check_ttl,
-    checked_long,
-    double_of,
-    strict_long,
-    ttl_option,
-)
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
 from timebeam.schema.formats.options import Ttl
 
@@ -38,6 +35,76 @@ _NO_TAGS = {"add": "tag"}
 _PUTM = word(b"putm \0\0\0")
 _FIVE_BYTES = (1 << 40) - 1
 _JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+_LONG = re.compile(r"-?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_LONGEST = 400  # characters of a number; a long has 20
+
+
+def ttl_option(options: Mapping[str, Any]) -> Ttl:
+    """The option `kairosdb_ttl`.
+
+    Raises:
+      ValueError: it is neither `refuse` nor `ignore`.
+    """
+    return member(Ttl, "kairosdb_ttl", options.get("kairosdb_ttl", Ttl.REFUSE))
+
+
+def check_ttl(seconds: int, ttl: Ttl) -> None:
+    """Rejects a lifetime other than 0 (forever), unless lifetimes are ignored."""
+    if seconds and ttl is Ttl.REFUSE:
+        raise RejectedError(
+            Reason.VALUE_NOT_STORABLE,
+            f"ttl of {seconds} seconds: points have no lifetime of their own; "
+            "store such points with --retention_class, and --kairosdb_ttl ignore",
+        )
+
+
+def checked_long(number: int, text: str, beyond: Reason = Reason.NUMBER_OUT_OF_RANGE) -> int:
+    """An integer of at most 64 bits; `beyond` is the reason to reject any other."""
+    if not -(1 << 63) <= number < 1 << 63:
+        raise RejectedError(beyond, f"Over/underflow:  {short(text)}")
+    return number
+
+
+def strict_long(text: str, malformed: Reason, beyond: Reason = Reason.NUMBER_OUT_OF_RANGE) -> int:
+    """The integer in a string of digits, with KairosDB's messages.
+
+    Args:
+      malformed, beyond: reasons to reject other strings, and integers of more than 64 bits.
+    """
+    if not text:
+        raise RejectedError(malformed, "no number where one should be")
+    if text == "-":
+        raise RejectedError(malformed, "Missing digits:  -")
+    if not _LONG.fullmatch(text):
+        raise RejectedError(malformed, f"Malformed:  {short(text)}")
+    return checked_long(int(text) if len(text) <= _LONGEST else 1 << 64, text, beyond)
+
+
+def long_of(text: str, malformed: Reason, beyond: Reason = Reason.NUMBER_OUT_OF_RANGE) -> int:
+    """The integer in any form of a number, such as 1e3; rejected if it has a fraction.
+
+    Args:
+      malformed, beyond: as in `strict_long`.
+    """
+    if not _DOUBLE.fullmatch(text) or len(text) > _LONGEST:
+        raise RejectedError(malformed, f"{short(text)!r} is not an integer")
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:  # of the exponent
+        raise RejectedError(malformed, f"{short(text)!r} is not an integer") from None
+    if number and number.adjusted() > 40:
+        raise RejectedError(beyond, f"Over/underflow:  {short(text)}")
+    if number != number.to_integral_value():
+        raise RejectedError(malformed, f"{short(text)} is not an integer: its fraction would be cut")
+    return checked_long(int(number) if number else 0, text, beyond)
+
+
+def double_of(text: str) -> float:
+    """The double in a string. Java's `1.5f`, `0x1.8p1`, `NaN` and surrounding blanks are rejected."""
+    if not _DOUBLE.fullmatch(text):
+        raise RejectedError(Reason.BAD_NUMBER, f"{short(text)!r} is not a number")
+    return finite(text)
 
 
 class KairosDbText(LineFormat):

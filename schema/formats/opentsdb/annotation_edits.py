@@ -18,8 +18,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 from timebeam.schema.core.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
-from timebeam.schema.formats.opentsdb.json_format import tags_of, values
-from timebeam.schema.formats.opentsdb.text_format import parse_time
+from timebeam.schema.formats.opentsdb.put_points import parse_time, tags_of, values
 from timebeam.schema.formats.record_rejections import Rejections
 
 _KEYS = frozenset(

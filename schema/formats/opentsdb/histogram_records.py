@@ -28,8 +28,13 @@ from timebeam.schema.core.histograms import Bounds, Histogram, NotASimpleHistogr
 from timebeam.schema.core.points import HistogramBytes, Series
 from timebeam.schema.formats.base import Framing, Point
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat
-from timebeam.schema.formats.opentsdb.json_format import metric_and_time, tags_of, values
-from timebeam.schema.formats.opentsdb.text_format import parse_time, tags_of_words
+from timebeam.schema.formats.opentsdb.put_points import (
+    metric_and_time,
+    parse_time,
+    tags_of,
+    tags_of_words,
+    values,
+)
 from timebeam.schema.formats.options import HISTOGRAM_ID, checked_histogram_id
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")

@@ -16,8 +16,7 @@ from timebeam.schema.bits.json_text import elements
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats import Message, Parsed
-from timebeam.schema.formats.kairosdb.json_format import KairosDbJson
-from timebeam.schema.formats.kairosdb.json_metric import read_metric
+from timebeam.schema.formats.kairosdb.json_format import KairosDbJson, read_metric
 from timebeam.schema.formats.options import Ttl
 
 DIFFERENT = {

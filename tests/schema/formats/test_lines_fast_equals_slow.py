@@ -19,8 +19,7 @@ from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, ex
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.linewise import LineFormat, LineRecord
-from timebeam.schema.formats.opentsdb.json_format import OpenTsdbJson
-from timebeam.schema.formats.opentsdb.text_format import OpenTsdbText
+from timebeam.schema.formats.opentsdb.put_points import OpenTsdbJson, OpenTsdbText
 
 SHAPES = {OpenTsdbJson: json_shape, OpenTsdbText: text_shape}
 

@@ -7,7 +7,7 @@ import pytest
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, Parsed
-from timebeam.schema.formats.opentsdb.json_format import OpenTsdbJson
+from timebeam.schema.formats.opentsdb.put_points import OpenTsdbJson
 
 SERIES = Series.of("sys.cpu", {"host": "web01"})
 

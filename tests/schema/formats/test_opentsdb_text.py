@@ -7,7 +7,7 @@ import pytest
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import FORMATS, Message, Parsed, message_format
-from timebeam.schema.formats.opentsdb.text_format import OpenTsdbText
+from timebeam.schema.formats.opentsdb.put_points import OpenTsdbText
 
 SERIES = Series.of("sys.cpu", {"host": "web01"})
 

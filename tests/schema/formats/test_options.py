@@ -15,7 +15,7 @@ def test_the_options_of_formats_import_no_reader() -> None:
         "from timebeam.schema.formats import FORMATS, message_format; assert len(FORMATS) == 14 and FORMAT;"
         "formats = lambda: {name for name in sys.modules if name.startswith('timebeam.schema.formats.')};"
         "print(*sorted(formats()), sep=',');"
-        "message_format('opentsdb-text'); print('timebeam.schema.formats.opentsdb.text_format' in formats())"
+        "message_format('opentsdb-text'); print('timebeam.schema.formats.opentsdb.put_points' in formats())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     at_first, found = done.stdout.split()

@@ -13,8 +13,7 @@ from tests.schema.stores.opentsdb.unit_vectors import APPLIED, ELSEWHERE, NOT_AP
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message
-from timebeam.schema.formats.opentsdb.json_format import OpenTsdbJson
-from timebeam.schema.formats.opentsdb.text_format import parse_value
+from timebeam.schema.formats.opentsdb.put_points import OpenTsdbJson, parse_value
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import repaired
