@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int32s, Int64s, Kind
 from timebeam.schema.core.points import PointBatch, Series, Value, value_columns
-from timebeam.schema.core.rejections import Joined, Origins
+from timebeam.schema.core.rejections import Joined, Origins, Spans
 
 
 def distinct(values: Int64s) -> Int64s:
@@ -31,14 +32,9 @@ def run_starts(numbers: Int64s | Int32s) -> Int64s:
 
 def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
     """The points of two batches of one message, both with origins, in this order."""
-    assert first.origins is not None
-    assert second.origins is not None
-    origins = dataclasses.replace(
-        first.origins,
-        starts=np.concatenate([first.origins.starts, second.origins.starts]),
-        ends=np.concatenate([first.origins.ends, second.origins.ends]),
-    )
-    return _one_batch([first, second], origins)
+    origins = _origins_of([first, second])
+    starts, ends = _spans([(each, 0) for each in origins])
+    return _one_batch([first, second], dataclasses.replace(origins[0], starts=starts, ends=ends))
 
 
 def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBatch:
@@ -48,7 +44,20 @@ def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBa
       batches: one for each message of `joined`, with origins if it has points.
       joined: None for batches without origins.
     """
-    return _one_batch(batches, _joined_origins(batches, joined))
+    places = joined.starts.tolist() if joined else [0] * len(batches)
+    pairs = [
+        (batch.origins, start)
+        for batch, start in zip(batches, places, strict=True)
+        if batch.origins is not None
+    ]
+    if not pairs:
+        return _one_batch(batches, None)
+    texts: list[bytes] = []
+    end = 0
+    for origin, start in pairs:
+        texts += (b"\n" * (start - end), origin.text)
+        end = start + len(origin.text)
+    return _one_batch(batches, Origins(b"".join(texts), *_spans(pairs), pairs[-1][0].source, 0, joined))
 
 
 def follows(earlier: PointBatch, later: PointBatch) -> bool:
@@ -61,16 +70,11 @@ def follows(earlier: PointBatch, later: PointBatch) -> bool:
 
 def join_texts(batches: Sequence[PointBatch]) -> PointBatch:
     """The points of batches as one, in order; the text of each follows that of the one before (`follows`)."""
-    origins = [batch.origins for batch in batches if batch.origins is not None]
-    positions = np.cumsum([0, *(len(origin.text) for origin in origins)]).tolist()
-    joined_origins = Origins(
-        b"".join([origin.text for origin in origins]),
-        np.concatenate([origin.starts + start for origin, start in zip(origins, positions, strict=False)]),
-        np.concatenate([origin.ends + start for origin, start in zip(origins, positions, strict=False)]),
-        origins[0].source,
-        origins[0].offset,
-    )
-    return _one_batch(batches, joined_origins)
+    origins = _origins_of(batches)
+    positions = itertools.accumulate((len(origin.text) for origin in origins), initial=0)
+    spans = _spans(list(zip(origins, positions, strict=False)))
+    text = b"".join([origin.text for origin in origins])
+    return _one_batch(batches, Origins(text, *spans, origins[0].source, origins[0].offset))
 
 
 def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s) -> Int64s:
@@ -89,7 +93,7 @@ def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s)
 
 def join_joined(batches: Sequence[PointBatch]) -> PointBatch:
     """The points of batches of joined messages as one, in order; each has origins with `joined`."""
-    origins = [batch.origins for batch in batches if batch.origins is not None]
+    origins = _origins_of(batches)
     sources = [origin.joined for origin in origins if origin.joined is not None]
     positions = np.cumsum([0, *(len(origin.text) + 1 for origin in origins)]).tolist()
     joined = Joined(
@@ -97,10 +101,6 @@ def join_joined(batches: Sequence[PointBatch]) -> PointBatch:
         np.concatenate([source.arrivals_ms for source in sources]),
         [envelope for source in sources for envelope in source.envelopes],
         np.concatenate([source.offsets for source in sources]),
-    )
-    starts, ends = (
-        np.concatenate([span + start for span, start in zip(spans, positions, strict=False)])
-        for spans in ([origin.starts for origin in origins], [origin.ends for origin in origins])
     )
     shifted = [
         (origin.wholes[0] + start, origin.wholes[1] + start)
@@ -111,7 +111,19 @@ def join_joined(batches: Sequence[PointBatch]) -> PointBatch:
     if shifted:
         wholes = np.concatenate([span[0] for span in shifted]), np.concatenate([span[1] for span in shifted])
     text = b"\n".join([origin.text for origin in origins])
-    return _one_batch(batches, Origins(text, starts, ends, origins[0].source, 0, joined, wholes))
+    spans = _spans(list(zip(origins, positions, strict=False)))
+    return _one_batch(batches, Origins(text, *spans, origins[0].source, 0, joined, wholes))
+
+
+def _origins_of(batches: Sequence[PointBatch]) -> list[Origins]:
+    """The origins of those batches that have some."""
+    return [batch.origins for batch in batches if batch.origins is not None]
+
+
+def _spans(placed: Sequence[tuple[Origins, int]]) -> Spans:
+    """The spans of all records, of texts that begin at these positions of one text."""
+    starts = np.concatenate([origin.starts + position for origin, position in placed])
+    return starts, np.concatenate([origin.ends + position for origin, position in placed])
 
 
 def _one_batch(batches: Sequence[PointBatch], origins: Origins | None) -> PointBatch:
@@ -137,26 +149,6 @@ def _one_batch(batches: Sequence[PointBatch], origins: Origins | None) -> PointB
         origins,
         payloads,
     )
-
-
-def _joined_origins(batches: Sequence[PointBatch], joined: Joined | None) -> Origins | None:
-    """The origins of all points in one text, at the positions of `joined`; None if no batch has origins."""
-    positions = joined.starts.tolist() if joined else [0] * len(batches)
-    starts: list[Int64s] = []
-    ends: list[Int64s] = []
-    text_parts: list[bytes] = []
-    text_end = 0
-    source = ""
-    for batch, start in zip(batches, positions, strict=True):
-        if batch.origins is not None:
-            source = batch.origins.source
-            text_parts += (b"\n" * (start - text_end), batch.origins.text)
-            text_end = start + len(batch.origins.text)
-            starts.append(batch.origins.starts + start)
-            ends.append(batch.origins.ends + start)
-    if not starts:
-        return None
-    return Origins(b"".join(text_parts), np.concatenate(starts), np.concatenate(ends), source, 0, joined)
 
 
 class PointBuilder:

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Bools, Bytes, Int64s
+from timebeam.schema.bits.arrays import Bools, Bytes, Int32s, Int64s
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Origins, Rejected
 from timebeam.schema.core.rows import Cell
@@ -202,7 +202,12 @@ class SlotPoints:
         return self.take(newest(self.rows << bits | places, self.arrivals_ms))
 
     def fragments(self, checksum: int, offset: int) -> list[bytes]:
-        """A fragment of each row, one point of each slot, those of 2**32 or more last; see `origin_of`."""
+        """A fragment of each row, one point of each slot, those of 2**32 or more last.
+
+        Args:
+          checksum: of the name of the batch's source.
+          offset: of the batch in it, in bytes.
+        """
         content, starts = self.values
         sizes = np.diff(starts)
         lowest = self.slots & (HIGH - 1)
@@ -235,6 +240,11 @@ class SlotPoints:
                 strict=True,
             )
         ]
+
+    def row_fragments(self, table: str, keys: Iterable[bytes], origins: Origins | None) -> list[RowFragment]:
+        """The fragments of rows with these keys, of a batch with these origins."""
+        origin = (source_checksum(origins.source), max(0, origins.offset)) if origins else (0, 0)
+        return list(map(RowFragment, itertools.repeat(table), keys, self.fragments(*origin)))
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[bytes]]) -> SlotPoints:
@@ -309,9 +319,10 @@ def sorted_rows(rows: Int64s, slots: Int64s, arrivals_ms: Int64s) -> tuple[Int64
     return (order if by_arrival is None else by_arrival[order]), bounds
 
 
-def origin_of(origins: Origins | None) -> tuple[int, int]:
-    """(checksum of the source's name, byte offset in it) of a batch."""
-    return (source_checksum(origins.source), max(0, origins.offset)) if origins else (0, 0)
+def row_numbers(index: Int32s, periods: Int64s) -> Int64s:
+    """int64[n]: a number for the row (series, period) of each point; small where possible."""
+    low, high = int(periods.min()), int(periods.max())
+    return index.astype(np.int64) * (high - low + 1) + (periods - low)
 
 
 def starts_of(sizes: Int64s) -> Int64s:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Bools, Int64s, Kind
+from timebeam.schema.bits.arrays import Bools, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import point_fragments
-from timebeam.schema.core.point_fragments import Encoded, RowFragment
+from timebeam.schema.core.point_fragments import Encoded
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.stores.heroic.keys import PERIOD_MS, KeyForm
@@ -44,20 +44,14 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, form
     periods = batch.times_ms >> _PERIOD_BITS
     is_opaque = batch.kinds == Kind.OPAQUE
     all_slots = (batch.times_ms & (PERIOD_MS - 1)) + point_fragments.HIGH * is_opaque
-    order, bounds = point_fragments.sorted_rows(_row_numbers(batch, periods), all_slots, batch.arrivals_ms)
+    rows = point_fragments.row_numbers(batch.index, periods)
+    order, bounds = point_fragments.sorted_rows(rows, all_slots, batch.arrivals_ms)
     values = _values(batch.take(order))
     points = point_fragments.SlotPoints(bounds, all_slots[order], batch.arrivals_ms[order], values)
     first = order[bounds[:-1]]
-    row_fragments = []
-    for series, base_ms, packed in zip(
-        batch.index[first].tolist(),
-        (periods[first] << _PERIOD_BITS).tolist(),
-        points.fragments(*point_fragments.origin_of(batch.origins)),
-        strict=True,
-    ):
-        key = keys[series]
-        assert key is not None
-        row_fragments.append(RowFragment(table, form.row_key(key, base_ms), packed))
+    series_keys = [key for number in batch.index[first].tolist() if (key := keys[number]) is not None]
+    row_keys = map(form.row_key, series_keys, (periods[first] << _PERIOD_BITS).tolist())
+    row_fragments = points.row_fragments(table, row_keys, batch.origins)
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
@@ -121,14 +115,3 @@ def _values(batch: PointBatch) -> point_fragments.Strings:
     for point, number in zip(opaque.tolist(), batch.bits[opaque].tolist(), strict=True):
         values[point] = batch.payloads[number]
     return b"".join(values), point_fragments.starts_of(np.fromiter(map(len, values), np.int64, len(values)))
-
-
-def _row_numbers(batch: PointBatch, periods: Int64s) -> Int64s:
-    """int64[n]: a number for the row (series, period) of each point; small if possible."""
-    low, high = int(periods.min()), int(periods.max())
-    rows = batch.index.astype(np.int64)
-    if low == high:
-        return rows
-    if (high - low + 1) * len(batch.series) < 1 << 31:
-        return rows * (high - low + 1) + (periods - low)
-    return rows * len(batch) + np.unique(periods, return_inverse=True)[1]

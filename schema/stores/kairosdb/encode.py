@@ -11,7 +11,7 @@ from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import point_fragments
 from timebeam.schema.core.batches import run_starts
-from timebeam.schema.core.point_fragments import Encoded, RowFragment
+from timebeam.schema.core.point_fragments import Encoded
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.stores.kairosdb import keys as row_keys
@@ -52,17 +52,11 @@ def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec
     columns, arrivals_ms = spec.columns(offsets[order]), batch.arrivals_ms[order]
     points = point_fragments.SlotPoints(bounds, columns, arrivals_ms, _values(batch.take(order)))
     first = order[bounds[:-1]]
-    row_fragments = []
-    for series, number, kind, packed in zip(
-        batch.index[first].tolist(),
-        numbers[first].tolist(),
-        batch.kinds[first].tolist(),
-        points.fragments(*point_fragments.origin_of(batch.origins)),
-        strict=True,
-    ):
-        key = keys[series]
-        assert key is not None
-        row_fragments.append(RowFragment(table, row_keys.row_key(key, number * width, kind), packed))
+    series_keys = [key for number in batch.index[first].tolist() if (key := keys[number]) is not None]
+    times_ms, kinds = (numbers[first] * width).tolist(), batch.kinds[first].tolist()
+    row_fragments = points.row_fragments(
+        table, map(row_keys.row_key, series_keys, times_ms, kinds), batch.origins
+    )
     return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
@@ -123,8 +117,7 @@ def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[In
       numbers: int64[n], row time divided by the width of a row.
       offsets: int64[n], of each point in its row.
     """
-    low, high = int(numbers.min()), int(numbers.max())
-    rows = batch.index.astype(np.int64) * (high - low + 1) + (numbers - low)
+    rows = point_fragments.row_numbers(batch.index, numbers)
     order, bounds = point_fragments.sorted_rows(rows, offsets, batch.arrivals_ms)
     if (batch.kinds == batch.kinds[0]).all():
         return order, bounds

@@ -7,7 +7,6 @@ at the same time, without flags, and `HIGH`.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +20,6 @@ from timebeam.schema.core.point_fragments import (
     CellColumns,
     Encoded,
     Packing,
-    RowFragment,
     SlotPoints,
     Strings,
 )
@@ -83,7 +81,7 @@ def encode(
         slots = np.where(is_histogram, qualifiers | HIGH, slots)
         times = np.where(is_histogram, (offsets << 1) | batch.in_ms | (1 << bits + 1), times)
         bits += 2
-    rows = _row_numbers(batch, hours)
+    rows = point_fragments.row_numbers(batch.index, hours)
     order = _sorted_columns(_columns_of(rows, batch.arrivals_ms), times, bits)
     rows = rows[order]
     bounds = np.append(run_starts(rows), len(rows))
@@ -93,13 +91,8 @@ def encode(
     points = SlotPoints(bounds, slots[order], batch.arrivals_ms[order], values).newest()
     first = order[bounds[:-1]]
     series = [key for number in batch.index[first].tolist() if (key := keys[number]) is not None]
-    row_fragments = map(
-        RowFragment,
-        itertools.repeat(table),
-        row_keys(series, hours[first] * SPAN_S),
-        points.fragments(*point_fragments.origin_of(batch.origins)),
-    )
-    return Encoded(list(row_fragments), rejected, len(batch) - len(order))
+    row_fragments = points.row_fragments(table, row_keys(series, hours[first] * SPAN_S), batch.origins)
+    return Encoded(row_fragments, rejected, len(batch) - len(order))
 
 
 def _with_payloads(numbers: Strings, batch: PointBatch, order: Int64s, is_histogram: Bools) -> Strings:
@@ -130,12 +123,6 @@ def _storable(batch: PointBatch) -> tuple[PointBatch, list[Rejected]]:
         return RejectedError(Reason.NUMBER_OUT_OF_RANGE, "value is NaN or Infinite")
 
     return batch.take(np.flatnonzero(~bad)), batch.reject(np.flatnonzero(bad), why, Stage.ENCODE)
-
-
-def _row_numbers(batch: PointBatch, hours: Int64s) -> Int64s:
-    """int64[n]: a number for the row (series, hour) of each point; small where possible."""
-    low, high = int(hours.min()), int(hours.max())
-    return batch.index.astype(np.int64) * (high - low + 1) + (hours - low)
 
 
 def _columns_of(rows: Int64s, arrivals_ms: Int64s) -> Int64s:
