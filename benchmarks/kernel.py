@@ -32,7 +32,7 @@ from timebeam.schema.core.selection import Selected
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
-from timebeam.transforms.ingest.encode_and_pack import PackFn
+from timebeam.transforms.ingest.encode_group_pack import PackFn
 from timebeam.transforms.input.files import blocks, match, spans
 
 _NAIVE_LINES = 20_000

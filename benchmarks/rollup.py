@@ -65,7 +65,7 @@ from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
-from timebeam.transforms.flow import elements
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.read_chunk import NumberedChunk, NumberReader, give_back_memory
 from timebeam.transforms.rollup.rollup_graph import add_rollup
@@ -209,7 +209,7 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     runners.remember()
     started, worked = time.perf_counter(), time.process_time()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=CachedOptions())
-    elements.register()
+    register_coders()
     once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
     refused = add_rollup(once, TablesEncoder(job), write=write_cells)
     write_dead_letters(refused, options.dead_letters, 0)

@@ -57,7 +57,7 @@ from timebeam.schema.formats import Message
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.flow import elements
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.parse import pubsub_message
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
@@ -114,7 +114,7 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing, per_ms: int = 1
         )
         steps = IngestSteps(points)
         memory = steps.hold()
-        elements.register()
+        register_coders()
 
         def build(root: beam.Pipeline, read: TakeBatch) -> None:
             refused = points.from_messages(root, read, Flow(endless=True, one_bundle=True), steps)

@@ -20,14 +20,14 @@ same kinds.
 - `timebeam.transforms.ingest.assign_keys.AssignFn.process`: the step that finds the key of each series
 - `timebeam.transforms.opentsdb.assign_uids.UidTable.resolve`: names to UIDs, new ones assigned
 - `timebeam.schema.stores.opentsdb.keys.series_key`: UIDs to the bytes before and after the base time
-- `timebeam.transforms.ingest.encode_and_pack.EncodeFn.process`: the step that encodes
+- `timebeam.transforms.ingest.encode_group_pack.EncodeFn.process`: the step that encodes
 - `timebeam.schema.stores.opentsdb.encode.encode`: points to rows, sorted
 - `timebeam.schema.stores.opentsdb.columns.point_elements.qualifier_codes`: offsets to qualifiers
 - `timebeam.schema.stores.opentsdb.keys.row_keys`: base times into the keys
 - `timebeam.schema.core.point_fragments.SlotPoints.fragments`: the points of a row to one fragment
-- `timebeam.transforms.flow.buffered.BufferedDoFn.process`: a step gathers what it handles together
-- `timebeam.transforms.ingest.group_by_row._GroupFn.handle`: the fragments of each row come together
-- `timebeam.transforms.ingest.encode_and_pack.PackFn.process`: the step that packs
+- `timebeam.transforms.flow.steps.BufferedDoFn.process`: a step gathers what it handles together
+- `timebeam.transforms.ingest.encode_group_pack._GroupFn.handle`: the fragments of each row come together
+- `timebeam.transforms.ingest.encode_group_pack.PackFn.process`: the step that packs
 - `timebeam.schema.stores.opentsdb.encode.cell_columns`: the points of rows to compacted columns
 - `timebeam.transforms.bigtable.beam_steps.RowWriter.add`: the writer gathers rows to requests
 - `timebeam.transforms.ingest.write_packed_rows.hours_written`: marks the hours of the rows, before and after
@@ -49,8 +49,8 @@ from timebeam.pipelines.jobs.job import Flow
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
+from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.input.parse import (
     ANNOTATIONS,

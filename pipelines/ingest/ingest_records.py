@@ -34,8 +34,8 @@ from timebeam.schema.formats import Framing
 from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
 from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
+from timebeam.transforms.flow.steps import REJECTED, rejecting
 from timebeam.transforms.ingest.declared_rows import PointRowsFn, RecordMessagesFn, RecordRowsFn
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.input.parse import ParseFn, ParseMessagesFn, gathered, single

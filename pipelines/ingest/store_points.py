@@ -27,10 +27,9 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, TableSpec
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
+from timebeam.transforms.flow.steps import REJECTED, rejecting
 from timebeam.transforms.ingest.assign_keys import AssignFn, ReadUidSnapshot, SeriesKeys, UidOptions
-from timebeam.transforms.ingest.encode_and_pack import EncodeFn, PackFn, PackInPartsFn
-from timebeam.transforms.ingest.group_by_row import GroupPerRow
+from timebeam.transforms.ingest.encode_group_pack import EncodeFn, GroupPerRow, PackFn, PackInPartsFn
 from timebeam.transforms.ingest.store_index import IndexFn
 from timebeam.transforms.ingest.write_packed_rows import HoursWriter, StoreRows, data_tables
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy

@@ -46,7 +46,8 @@ from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.letter_files import TOPIC
-from timebeam.transforms.flow import elements, metrics
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.input.files import counted, match
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def run_job(job: AnyJob, run: Run) -> int:
 
 def build(root: beam.Pipeline, job: Job, run: Run) -> None:
     """Adds the whole graph of a job to a pipeline."""
-    elements.register()
+    register_coders()
     write_dead_letters(job.build(root), run.dead_letters, run.run_ms, in_process=is_in_process(run.flags))
 
 
@@ -173,7 +174,7 @@ def _run_stream(job: StreamJob, run: Run) -> int:
         mode = "exactly_once" if job.exactly_once else "at_least_once"
         flags.append(f"--dataflow_service_options=streaming_mode_{mode}")
     pipeline = beam.Pipeline(options=CachedOptions(flags))
-    elements.register()
+    register_coders()
     read = ReadMessages(job.source.subscription, job.source.topic)
     refused = job.build_stream(pipeline, read, Flow(endless=True, flush_seconds=job.flush_seconds))
     write_dead_letters(refused, run.dead_letters, None)
@@ -322,11 +323,11 @@ def run_portions(job: PortionedJob, run: Run) -> None:
     The rows of a portion are packed and written before the next one is read, so the memory of a run does not
     depend on the size of its input, and the first rows are stored early. Portions end where the input says,
     so a second run writes the same cells. A row with points in several portions gets cells from each
-    (`timebeam.transforms.ingest.encode_and_pack.PackInPartsFn`). What is counted is in `metrics.totals`.
+    (`timebeam.transforms.ingest.encode_group_pack.PackInPartsFn`). What is counted is in `metrics.totals`.
     """
     from timebeam.pipelines.local.micro_batches import TakeBlocks, repeated_graphs  # for files alone
 
-    elements.register()
+    register_coders()
     memory = job.hold()
 
     def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:

@@ -33,7 +33,8 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter_files import write_letter
-from timebeam.transforms.flow import elements, metrics
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.input.unpack_messages import rejected_message
 
 _HELD_MESSAGES = 150_000
@@ -48,7 +49,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
     assert run.dead_letters is not None
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs what it raises
     metrics.totals.clear()
-    elements.register()
+    register_coders()
     memory = job.hold()
     name = job.source.subscription or pubsub.subscribe(job.source.topic or "")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from timebeam.schema.formats import Message
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput
+from timebeam.transforms.flow.steps import RejectedOutput
 
 messages: dict[int, Iterable[Message | RejectedOutput]] = {}
 """The messages of each `TakeBatch`, by its number; each run replaces them."""

@@ -28,8 +28,8 @@ from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
 from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.retry import writer_error
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, rejecting
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import RejectedOutput, rejecting
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -30,7 +30,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from timebeam.pipelines.local import handed_over
 from timebeam.schema.formats import Message
-from timebeam.transforms.flow import elements, metrics
+from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import register_coders
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever prints
     requests = sys.stdin.buffer
     raw, flags, source = pickle.load(requests)
-    elements.register()
+    register_coders()
     graph = beam_runner_api_pb2.Pipeline.FromString(raw)
     while True:
         try:

@@ -27,7 +27,7 @@ from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.existing_tables import table_names
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
+from timebeam.transforms.flow.steps import REJECTED, rejecting
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.rollup.roll_up_records import CopyDayFn, DayCopy, DeclaredRollupJob

@@ -38,7 +38,7 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import AUTO, FORMATS
 from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.language.load_declaration import load
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED
+from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.ingest.declared_rows import RecordMessagesFn
 from timebeam.transforms.input.parse import ANNOTATIONS, ParseMessagesFn, pubsub_message
 

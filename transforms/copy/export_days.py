@@ -44,8 +44,8 @@ from timebeam.schema.formats.parquet.row_groups import RowGroups, wrong_statisti
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_batches
 from timebeam.transforms.copy.sorted_runs import SortedRuns
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.opentsdb.exported_rollups import RollupReader
 from timebeam.transforms.read.table_reader import ParallelReader
 

@@ -1,5 +1,8 @@
 """A dead letter: one JSON object for rejected input, in parts if it is too long for a message.
 
+The payload of a rejected row is the row as JSON. Limits of rows are checked before the sink: one row that is
+refused fails the whole bundle of Beam's own writer.
+
 Format: docs/reference/dead-letters.md.
 """
 
@@ -17,7 +20,13 @@ import msgspec
 from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.reasons import Reason, shortened
 from timebeam.schema.core.rejections import MOST_RECORDS, Envelope, Part, Rejected, Stage
-from timebeam.transforms.dead_letters.rejected_rows import CellTime
+from timebeam.schema.core.rows import CELL_BYTES, KEY_BYTES, LAST_MS, QUALIFIER_BYTES, Cell, Row
+
+ROW_SOURCE = "row of table "
+"""How the source of a rejected row begins."""
+
+CellTime = Annotated[int, msgspec.Meta(ge=-LAST_MS, le=LAST_MS)]
+"""A cell timestamp in ms in JSON; Bigtable takes none below 0."""
 
 LETTER_BYTES = 9_000_000
 """Longest letter sent to a topic; Pub/Sub takes 10 MB, attributes included."""
@@ -66,7 +75,7 @@ def to_json(rejected: Rejected, now_ms: int) -> str:
         letter["part"], letter["parts"], letter["payload_sha256"] = rejected.part
     text = None if rejected.part else _text(rejected.payload)
     if text is None:
-        letter["payload_base64"] = base64.b64encode(rejected.payload).decode()
+        letter["payload_base64"] = _base64(rejected.payload)
     else:
         letter["payload"] = text
     # Attributes may have half surrogates, which a UTF-8 file cannot hold.
@@ -268,3 +277,67 @@ def _envelope(letter: _LetterJson, attributes: dict[str, str] | None) -> Envelop
 def _plain(text: str) -> str:
     """A string that UTF-8 can encode: half surrogates become escapes."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def over_limit(row: Row) -> Rejected | None:
+    """The rejection of a row that Bigtable would not take, or None."""
+    why = None
+    if not 0 < len(row.key) <= KEY_BYTES:
+        why = f"row key of {len(row.key)} bytes; Bigtable takes 1 to {KEY_BYTES}"
+    for _, qualifier, timestamp_ms, value in row.cells:
+        if len(qualifier) > QUALIFIER_BYTES:
+            why = f"qualifier of {len(qualifier)} bytes; Bigtable takes at most {QUALIFIER_BYTES}"
+        elif len(value) > CELL_BYTES:
+            why = f"cell of {len(value)} bytes; Bigtable takes at most {CELL_BYTES}"
+        elif timestamp_ms < 0:
+            why = f"cell timestamp of {timestamp_ms} ms; Bigtable takes none below 0"
+    return None if why is None else rejected_row(row, Reason.OVER_BIGTABLE_LIMIT, why, Stage.VALIDATE)
+
+
+def rejected_row(row: Row, reason: Reason, message: str, stage: Stage) -> Rejected:
+    """The rejection of a row mutation; its payload is the row as JSON, bytes in base64."""
+    payload = {
+        "table": row.table,
+        "key": _base64(row.key),
+        "cells": [
+            {
+                "family": cell.family,
+                "qualifier": _base64(cell.qualifier),
+                "timestamp_ms": cell.timestamp_ms,
+                "value": _base64(cell.value),
+            }
+            for cell in row.cells
+        ],
+    }
+    return Rejected(json.dumps(payload).encode(), reason, message, stage, ROW_SOURCE + row.table)
+
+
+class _CellJson(msgspec.Struct):
+    family: str
+    qualifier: bytes
+    timestamp_ms: CellTime
+    value: bytes
+
+
+class _RowJson(msgspec.Struct):
+    table: str
+    key: bytes
+    cells: list[_CellJson]
+
+
+def row_of(payload: bytes) -> Row:
+    """The row in the payload of `rejected_row`.
+
+    Raises:
+      ValueError: the payload is not a row.
+    """
+    try:
+        row = msgspec.json.decode(payload, type=_RowJson)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"not a row mutation: {error}") from error
+    cells = [Cell(cell.family, cell.qualifier, cell.timestamp_ms, cell.value) for cell in row.cells]
+    return Row(row.table, row.key, cells)
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()

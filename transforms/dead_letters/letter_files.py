@@ -22,10 +22,9 @@ from google.cloud.pubsub_v1 import PublisherClient
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Row
-from timebeam.transforms.dead_letters.letter import from_json, letters, to_json
-from timebeam.transforms.dead_letters.rejected_rows import ROW_SOURCE, row_of
+from timebeam.transforms.dead_letters.letter import ROW_SOURCE, from_json, letters, row_of, to_json
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import BufferedDoFn
+from timebeam.transforms.flow.steps import BufferedDoFn
 
 TOPIC = re.compile(r"projects/[^/]+/topics/[^/]+")
 

@@ -33,11 +33,12 @@ from timebeam.transforms.dead_letters.letter import (
     from_json,
     joined,
     of_one_payload,
+    row_of,
     to_json,
 )
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject, row_of
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.encode_and_pack import mutations
+from timebeam.transforms.flow.steps import REJECTED, RejectedOutput, reject
+from timebeam.transforms.ingest.write_packed_rows import mutations
 from timebeam.transforms.input import cut_lines
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader
 

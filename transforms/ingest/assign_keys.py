@@ -23,8 +23,8 @@ from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import RejectedOutput, reject
 from timebeam.transforms.opentsdb.assign_uids import DryUidTable, UidPolicy, UidTable
 
 if TYPE_CHECKING:

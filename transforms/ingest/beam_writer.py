@@ -16,7 +16,7 @@ from google.cloud.bigtable.row_filters import TimestampRange
 from timebeam.schema.core.rows import EncodedRow
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.flow.elements import OVERHEAD, RecordCoder
+from timebeam.transforms.flow.steps import OVERHEAD, RecordCoder
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 

@@ -30,9 +30,9 @@ from timebeam.schema.stores.declared.records import (
     read_json,
 )
 from timebeam.schema.stores.declared.write_records import of_points, rows
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.encode_and_pack import merged_rows, mutations
+from timebeam.transforms.flow.steps import RejectedOutput, reject
+from timebeam.transforms.ingest.write_packed_rows import merged_rows, mutations
 from timebeam.transforms.input.cut_lines import LINE_BYTES
 from timebeam.transforms.input.unpack_messages import parse_gathered, rejected_message
 

@@ -25,10 +25,9 @@ from timebeam.schema.core.series_index import SeriesIndex
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import requests
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.encode_and_pack import merged_rows
-from timebeam.transforms.ingest.write_packed_rows import data_tables, write_batch
+from timebeam.transforms.flow.steps import RejectedOutput, reject
+from timebeam.transforms.ingest.write_packed_rows import data_tables, merged_rows, write_batch
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 
 

@@ -1,4 +1,5 @@
-"""Writes rows of layouts: by our connector, by Beam's, or by appends; rejected rows become dead letters.
+"""Rows of layouts as mutations, written by our connector, by Beam's, or by appends; rejected rows become
+dead letters.
 
 | writer | rejected rows | retries | app profile |
 |---|---|---|---|
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import apache_beam as beam
@@ -22,17 +23,61 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import EncodedRow, RowMutation, TableSpec
+from timebeam.schema.core.rows import Cell, Deletion, EncodedRow, Row, RowMutation, TableSpec, stored_bytes_of
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.transforms import bigtable
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
-from timebeam.transforms.bigtable.mutation_bytes import plain_row
+from timebeam.transforms.bigtable.mutation_bytes import encoded_row, plain_row
 from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.bigtable.write_rows import append_cells, mutate_rows
-from timebeam.transforms.dead_letters.rejected_rows import rejected_row
+from timebeam.transforms.bigtable.write_rows import append_cells, mutate_rows, split_row
+from timebeam.transforms.dead_letters.letter import over_limit, rejected_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import BufferedDoFn
+from timebeam.transforms.flow.steps import BufferedDoFn, RejectedOutput, reject
+
+
+def merged_rows(rows: Iterable[Row]) -> list[Row]:
+    """One row for each table and key; of cells with one column and timestamp, the last one."""
+    by_key: dict[tuple[str, bytes], list[Row]] = {}
+    for row in rows:
+        by_key.setdefault((row.table, row.key), []).append(row)
+    return [group[0] if len(group) == 1 else _merged_row(group) for group in by_key.values()]
+
+
+def _merged_row(rows: Sequence[Row]) -> Row:
+    """One row of several with the same key."""
+    cells = {cell[:3]: cell for row in rows for cell in row.cells}
+    return rows[0]._replace(cells=list[Cell](cells.values()))
+
+
+def overwriting(row: Row, existing: Iterable[Cell]) -> Row:
+    """Replaces the row: sets its cells, deletes all others in `existing`."""
+    new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
+    stale = {
+        (cell.family, cell.qualifier)
+        for cell in existing
+        if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
+    }
+    return row._replace(deleted=[Deletion(*column) for column in sorted(stale)])
+
+
+def mutations(rows: Iterable[Row]) -> Iterator[EncodedRow | RejectedOutput]:
+    """Mutations of rows within Bigtable's limits, counted as written; rejections of other rows."""
+    count = cells = size = 0
+    for row in rows:
+        rejected = over_limit(row)
+        if rejected is not None:
+            yield reject(rejected)
+            continue
+        count += 1
+        cells += len(row.cells)
+        size += len(row.cells) * stored_bytes_of(len(row.key), 0, 0, 0)
+        size += sum([len(family) + len(name) + len(value) for family, name, _, value in row.cells])
+        yield from map(encoded_row, split_row(row))
+    metrics.count("rows_written", count)
+    metrics.count("cells_written", cells)
+    metrics.count("bytes_written", size)
+
 
 Hours = Collection[tuple[bytes, int]]
 """(metric, start in s) of hours."""

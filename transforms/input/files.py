@@ -23,8 +23,8 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import RejectedOutput, reject, rejecting
 from timebeam.transforms.input import cut_lines
 from timebeam.transforms.input.cut_json import JsonCutter
 from timebeam.transforms.input.cut_lines import Cutter, DelimitedCutter, LineCutter

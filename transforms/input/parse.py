@@ -33,9 +33,8 @@ from timebeam.schema.core.batches import follows, join_texts
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import BufferedDoFn, windowed
+from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, reject, windowed
 from timebeam.transforms.input.unpack_messages import (
     GATHERED_BYTES,
     JSON,

@@ -30,8 +30,8 @@ from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Origins, Rejected
 from timebeam.schema.formats import Framing, Message, MessageFormat, Parsed
 from timebeam.schema.formats.whole_format import WholeFormat
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import RejectedOutput, reject
 from timebeam.transforms.input.cut_json import JsonCutter
 from timebeam.transforms.input.cut_lines import LINES, LineCutter, count_newlines, rejection
 

@@ -26,7 +26,7 @@ from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import rejected_row
+from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write_packed_rows import write_batch

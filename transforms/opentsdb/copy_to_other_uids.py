@@ -40,7 +40,7 @@ from timebeam.schema.stores.opentsdb.trees.tree_cells import (
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why_nameless
 from timebeam.transforms.bigtable.read_ranges import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import rejected_row
+from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write_packed_rows import write_batch
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable

@@ -16,7 +16,7 @@ from timebeam.schema.rollup.rollup_config import RollupConfig, RollupInterval
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.rollup_tables import DecodedRollups, decode_rollups
 from timebeam.transforms.copy.copied_points import BATCH_POINTS
-from timebeam.transforms.dead_letters.rejected_rows import rejected_row
+from timebeam.transforms.dead_letters.letter import rejected_row
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb

@@ -25,8 +25,8 @@ from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why
 from timebeam.transforms.bigtable.compare_and_set import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import META_NAMESPACE, SkipLog, TallyCounters, work_done
+from timebeam.transforms.flow.steps import BufferedDoFn
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
 

@@ -16,7 +16,7 @@ from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import BufferedDoFn
+from timebeam.transforms.flow.steps import BufferedDoFn
 from timebeam.transforms.read.table_reader import read_rows
 
 if TYPE_CHECKING:

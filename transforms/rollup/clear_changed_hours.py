@@ -15,8 +15,8 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.rollup.day_plan import RollupPart
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import row_of
-from timebeam.transforms.flow.buffered import BufferedDoFn
+from timebeam.transforms.dead_letters.letter import row_of
+from timebeam.transforms.flow.steps import BufferedDoFn
 from timebeam.transforms.rollup.changed_hours import ChangedHour, clear_hours, read_changed_hours
 
 

@@ -27,8 +27,8 @@ from timebeam.schema.stores.opentsdb.rollup_tables import (
     encode_rollups,
 )
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import RejectedOutput, reject
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.rollup_job import RollupJob
 from timebeam.transforms.rollup.stale_cells import ChunkExisting

@@ -15,7 +15,7 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.selection import Finding, Selected
 from timebeam.schema.rollup.accumulate import aggregatable
 from timebeam.schema.rollup.day_plan import RollupPlan
-from timebeam.transforms.dead_letters.rejected_rows import rejected_row
+from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import Ahead, read_ahead

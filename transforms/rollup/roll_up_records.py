@@ -33,10 +33,11 @@ from timebeam.schema.stores.declared.filled_tables import (
 )
 from timebeam.transforms.bigtable.read_ranges import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject, rejected_row
+from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.encode_and_pack import mutations
-from timebeam.transforms.ingest.group_by_row import RowKey
+from timebeam.transforms.flow.steps import RejectedOutput, reject
+from timebeam.transforms.ingest.encode_group_pack import RowKey
+from timebeam.transforms.ingest.write_packed_rows import mutations
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.read_chunk import NumberedChunk

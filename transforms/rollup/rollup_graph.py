@@ -29,12 +29,10 @@ from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, KeyRange, Row
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.buckets import Buckets, packed_series
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import BufferedDoFn, windowed
-from timebeam.transforms.ingest.encode_and_pack import mutations, overwriting
-from timebeam.transforms.ingest.group_by_row import RowKey
-from timebeam.transforms.ingest.write_packed_rows import StoreRows
+from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, reject, rejecting, windowed
+from timebeam.transforms.ingest.encode_group_pack import RowKey
+from timebeam.transforms.ingest.write_packed_rows import StoreRows, mutations, overwriting
 from timebeam.transforms.rollup.read_chunk import NumberedChunk, give_back_memory
 
 FragmentKey = tuple[str, bytes]

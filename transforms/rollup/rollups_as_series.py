@@ -31,9 +31,9 @@ from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
 from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.transforms.bigtable.read_ranges import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import reject
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.group_by_row import RowKey
+from timebeam.transforms.flow.steps import reject
+from timebeam.transforms.ingest.encode_group_pack import RowKey
 from timebeam.transforms.ingest.store_index import store_index
 from timebeam.transforms.ingest.write_packed_rows import data_tables
 from timebeam.transforms.read.chunks import Chunk

@@ -34,10 +34,10 @@ from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key
 from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
 from timebeam.transforms.bigtable.read_ranges import sampled
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, reject
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import RejectedOutput, reject
 from timebeam.transforms.ingest.assign_keys import SeriesKeys
-from timebeam.transforms.ingest.group_by_row import RowKey
+from timebeam.transforms.ingest.encode_group_pack import RowKey
 from timebeam.transforms.read.chunks import Chunk, hour_chunks
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader, within
 from timebeam.transforms.rollup.encode_rollups import TableInPlace, count_written, encode, over, row_mutations

@@ -26,7 +26,7 @@ from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.flow import elements
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
@@ -43,7 +43,7 @@ def run(
     target: Target, layout: contract.Store, folder: Path, *bundles: list[Message]
 ) -> list[dict[str, Any]]:
     """Runs the graph that Dataflow runs on messages, bundle after bundle; the dead letters."""
-    elements.register()
+    register_coders()
     events = test_stream.TestStream(coder=beam.coders.registry.get_coder(Message)).advance_watermark_to(0)
     for bundle in bundles:
         events = events.add_elements(bundle).advance_processing_time(1)

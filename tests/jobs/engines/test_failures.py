@@ -24,7 +24,7 @@ from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.flow import elements
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
@@ -45,7 +45,7 @@ def run(target: Target, layout: OpenTsdb, folder: Path) -> None:
     graph = IngestGraph(
         layout, Packing.COMPACTED, target, "direct", uids, format_name="opentsdb-text", format_options={}
     )
-    elements.register()
+    register_coders()
     pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
     refused = graph.from_blocks(pipeline, ReadBlocks([str(path)], Framing.LINES))
     write_dead_letters(refused, str(folder / "dead"), FIRST_MS)

@@ -24,7 +24,7 @@ from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import Framing
-from timebeam.transforms.flow import elements
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
@@ -135,7 +135,7 @@ def test_both_processes_encode(
         format_name="opentsdb-text",
         format_options={},
     )
-    elements.register()
+    register_coders()
     pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
     read = ReadBlocks([f"{files}/*.txt"], Framing.LINES)
     write_dead_letters(graph.from_blocks(pipeline, read), str(tmp_path / "dead"), FIRST_MS)

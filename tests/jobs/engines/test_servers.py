@@ -35,7 +35,7 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.transforms.flow import elements
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
@@ -183,7 +183,7 @@ def pipeline_of(layout: OpenTsdb, store: Store, files: Path, dead: Path, flags: 
         format_name="opentsdb-text",
         format_options={},
     )
-    elements.register()
+    register_coders()
     pipeline = beam.Pipeline(options=PipelineOptions(flags))
     refused = graph.from_blocks(pipeline, ReadBlocks([f"{files}/*.txt"], Framing.LINES))
     write_dead_letters(refused, str(dead), FIRST_MS)

@@ -141,7 +141,7 @@ def test_in_the_order_of_time_no_row_is_read(
     series = [("sys.cpu", (("host", host),)) for host in "abcd"]
     points = [Point(name, BASE_S + 20 * step, step, FIRST_MS) for step in range(360) for name in series]
     path = write_file(tmp_path / "points.json", map(json_line, points))
-    monkeypatch.setattr("timebeam.transforms.ingest.encode_and_pack.read_rows", None)
+    monkeypatch.setattr("timebeam.transforms.ingest.encode_group_pack.read_rows", None)
     with small_portions(300):
         summary = ingest(
             tmp_path, *store.flags, "--format=opentsdb-json", "--auto_create_metrics", "--input", path

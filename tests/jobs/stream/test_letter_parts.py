@@ -23,9 +23,8 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter import from_json, letters
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED
 from timebeam.transforms.dead_letters.replay import OpenLetters
-from timebeam.transforms.flow import elements
+from timebeam.transforms.flow.steps import REJECTED, register_coders
 
 SIZE = 600
 
@@ -146,7 +145,7 @@ def see(found: object) -> None:
 
 def test_parts_that_come_an_hour_apart_on_dataflow(store: Store) -> None:
     """The graph that Dataflow runs; at its end, as if it is drained, parts without the others are letters."""
-    elements.register()
+    register_coders()
     *early, last = [Message(each.data, 9000 + n) for n, each in enumerate(parts(*range(10)))]
     _, *alone = [Message(each.data, 9500) for each in parts(*range(10, 20))]
     stream = test_stream.TestStream(coder=beam.coders.registry.get_coder(Message)).advance_watermark_to(0)

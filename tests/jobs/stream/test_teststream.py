@@ -18,7 +18,7 @@ from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import Message
-from timebeam.transforms.flow import elements
+from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
@@ -45,7 +45,7 @@ def message(arrival_s: int, *points: tuple[int, float], host: str = "a") -> Mess
 
 
 def start() -> test_stream.TestStream:
-    elements.register()
+    register_coders()
     return test_stream.TestStream(coder=beam.coders.registry.get_coder(Message)).advance_watermark_to(T)
 
 

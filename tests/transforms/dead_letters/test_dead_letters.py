@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import MOST_RECORDS, Envelope, Rejected, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.transforms.dead_letters.letter import from_json, joined, letters, of_one_payload, to_json
+from timebeam.transforms.dead_letters.letter import (
+    from_json,
+    joined,
+    letters,
+    of_one_payload,
+    rejected_row,
+    row_of,
+    to_json,
+)
 from timebeam.transforms.dead_letters.letter_files import _messages
-from timebeam.transforms.dead_letters.rejected_rows import rejected_row, row_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ENVELOPES = st.builds(Envelope, TEXT, st.integers(0, 1 << 45), st.dictionaries(TEXT, TEXT, max_size=3))

@@ -27,8 +27,8 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters import replay
 from timebeam.transforms.dead_letters.letter import from_json, letters
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, _OpenFn, _ReadFn
+from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.read.table_reader import scan_table
 
 T = 1_767_225_600

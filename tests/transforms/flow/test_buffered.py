@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.bits.lru_cache import batched
-from timebeam.transforms.flow.buffered import BufferedDoFn
+from timebeam.transforms.flow.steps import BufferedDoFn
 
 
 class _JoinFn(BufferedDoFn[str]):

@@ -1,4 +1,4 @@
-"""The types between the steps of an ingest are those of `elements`, and none besides."""
+"""The types between the steps of an ingest are those of `flow.steps`, and none besides."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from timebeam.schema.formats import Message
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
-from timebeam.transforms.flow.elements import ELEMENTS
+from timebeam.transforms.flow.steps import ELEMENTS, REJECTED, rejecting
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.parse import ANNOTATIONS
 

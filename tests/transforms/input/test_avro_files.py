@@ -17,7 +17,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message, message_format
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, rejecting
+from timebeam.transforms.flow.steps import REJECTED, rejecting
 from timebeam.transforms.input import files
 from timebeam.transforms.input.files import ReadBlocks, match
 from timebeam.transforms.input.parse import ParseFn

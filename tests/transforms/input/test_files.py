@@ -29,7 +29,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import source_checksum
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Framing, Message
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED
+from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.input import files
 from timebeam.transforms.input.files import FileSpan, ReadBlocks, blocks_by_arrival, match
 

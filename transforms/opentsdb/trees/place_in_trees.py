@@ -28,10 +28,9 @@ from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.rejected_rows import REJECTED, RejectedOutput, reject, rejecting
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import BufferedDoFn
 from timebeam.transforms.flow.metrics import TallyCounters, work_done
+from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, reject, rejecting
 from timebeam.transforms.ingest.write_packed_rows import write_batch
 from timebeam.transforms.opentsdb.trees.tree_series import DescribedUids, read_tsuids
 from timebeam.transforms.opentsdb.trees.tree_table import (

@@ -1,42 +1,63 @@
-"""Keyed batches encoded as fragments by row, and the fragments of a row packed into cells."""
+"""Keyed batches encoded as fragments, fragments grouped by row, and the fragments of a row packed into cells.
+
+They are grouped by Beam, within one bundle, or in files of one machine.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
+import pickle
+import struct
+import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.options.pipeline_options import DirectOptions
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.utils import shared
 
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.point_fragments import CellColumns, Encoded, Packing, SeriesSpan, SlotPoints
+from timebeam.schema.core.point_fragments import (
+    CellColumns,
+    Encoded,
+    Packing,
+    RowFragment,
+    SeriesSpan,
+    SlotPoints,
+)
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import (
     CELL_BYTES,
     KEY_BYTES,
     MUTATIONS,
     QUALIFIER_BYTES,
-    Cell,
-    Deletion,
     EncodedRow,
     Row,
     stored_bytes_of,
 )
-from timebeam.transforms.bigtable.mutation_bytes import encoded_row, set_cells
+from timebeam.transforms.bigtable.mutation_bytes import set_cells
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.bigtable.write_rows import split_row
-from timebeam.transforms.dead_letters.rejected_rows import RejectedOutput, over_limit, reject
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.buffered import BufferedDoFn
-from timebeam.transforms.ingest.group_by_row import RowKey
+from timebeam.transforms.flow.steps import BufferedDoFn, RejectedOutput, reject
 from timebeam.transforms.read.table_reader import read_rows
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
+from timebeam.transforms.ingest.write_packed_rows import mutations
+
+RowKey = tuple[str, bytes]
+
+_PARTITIONS = 256
+"""Number of parts of the rows of a run; a worker has one at a time in memory."""
+
+_PLACE = struct.Struct(">QI")
 
 
 class EncodeFn(beam.DoFn):
@@ -53,6 +74,121 @@ class EncodeFn(beam.DoFn):
         rejected_points = sum(rejected.points for rejected in encoded.rejected)
         metrics.count("points_packed", len(batch) - encoded.duplicates - rejected_points)
         yield encoded
+
+
+class GroupPerRow(beam.PTransform):  # type: ignore[type-arg]
+    """Brings the fragments of each row together: `Encoded` in and out, in the cheapest way of the runner.
+
+    - One bundle holds all: they are grouped in memory. To hand over each would take as long as to make it.
+    - Several processes of one machine: all that a GroupByKey groups passes through the process of the runner,
+      which copies each byte about fifteen times, and groups while the workers wait. So each worker writes
+      fragments to a file in the temporary folder of the pipeline, divided into partitions by row key, and
+      only the places of partitions are grouped. The worker that gets a partition groups its rows.
+    - Else a GroupByKey.
+
+    Args:
+      one_bundle: whether all fragments are in one bundle, in this process.
+    """
+
+    def __init__(self, *, one_bundle: bool) -> None:
+        super().__init__()
+        self._one_bundle = one_bundle
+
+    def expand(self, encoded: PCollection[Encoded]) -> PCollection[Encoded]:
+        if self._one_bundle:
+            return encoded | beam.ParDo(_GroupFn()).with_output_types(Encoded)
+        root = encoded.pipeline
+        direct = root.options.view_as(DirectOptions)
+        if direct.direct_running_mode == "multi_processing" and isinstance(root.runner, FnApiRunner):
+            return (
+                encoded
+                | "Spool" >> beam.ParDo(_SpoolFn(root.local_tempdir)).with_output_types(tuple[int, bytes])
+                | beam.GroupByKey()
+                | "Unspool" >> beam.ParDo(_UnspoolFn()).with_output_types(Encoded)
+            )
+        return (
+            encoded
+            | "Fragments" >> beam.FlatMap(by_row).with_output_types(tuple[RowKey, bytes])
+            | beam.GroupByKey()
+            | "Rows" >> beam.MapTuple(_row).with_output_types(Encoded)
+        )
+
+
+def by_row(encoded: Encoded) -> Iterator[tuple[RowKey, bytes]]:
+    """((table, row key), packed) of each fragment."""
+    for table, key, packed in encoded.fragments:
+        yield (table, key), packed
+
+
+def _row(row_key: RowKey, packed: Iterable[bytes]) -> Encoded:
+    """All fragments of one row."""
+    return Encoded([RowFragment(*row_key, fragment) for fragment in packed], (), 0)
+
+
+class _GroupFn(BufferedDoFn[Encoded]):
+    """`Encoded` in; one with the fragments of all out."""
+
+    def handle(self, elements: list[Encoded]) -> list[Encoded]:
+        fragments = [fragment for encoded in elements for fragment in encoded.fragments]
+        return [Encoded(fragments, (), 0)] if fragments else []
+
+
+class _SpoolFn(BufferedDoFn[Encoded]):
+    """`Encoded` in; (partition, place of some of its fragments) out."""
+
+    most_weight = 32 << 20
+    """Bytes of fragments that are grouped in memory before they are written."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def setup(self) -> None:
+        descriptor, self._path = tempfile.mkstemp(dir=self._folder)
+        self._file = os.fdopen(descriptor, "wb")
+
+    def weight(self, element: Encoded) -> int:
+        return sum([len(fragment.packed) for fragment in element.fragments])
+
+    def teardown(self) -> None:
+        self._file.close()
+
+    def handle(self, elements: list[Encoded]) -> list[tuple[int, bytes]]:
+        """Writes the fragments; their places by partition."""
+        partitions: dict[int, dict[RowKey, list[bytes]]] = {}
+        for encoded in elements:
+            for table, key, packed in encoded.fragments:
+                rows = partitions.setdefault(zlib.crc32(key) % _PARTITIONS, {})
+                rows.setdefault((table, key), []).append(packed)
+        places, offset = [], self._file.tell()
+        for partition, rows in partitions.items():
+            size = self._file.write(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
+            places.append((partition, _PLACE.pack(offset, size) + os.fsencode(self._path)))
+            offset += size
+        self._file.flush()
+        return places
+
+
+class _UnspoolFn(beam.DoFn):
+    """(partition, places) in; `Encoded` out, all rows of the partition."""
+
+    def __init__(self) -> None:
+        self._files: dict[bytes, int] = {}
+
+    def process(self, group: tuple[int, Iterable[bytes]]) -> Iterator[Encoded]:
+        fragments: list[RowFragment] = []
+        for place in group[1]:
+            path = place[_PLACE.size :]
+            if path not in self._files:
+                self._files[path] = os.open(path, os.O_RDONLY)
+            offset, size = _PLACE.unpack_from(place)
+            for row_key, packed in pickle.loads(os.pread(self._files[path], size, offset)).items():
+                fragments += itertools.starmap(RowFragment, ((*row_key, fragment) for fragment in packed))
+        yield Encoded(fragments, (), 0)
+
+    def teardown(self) -> None:
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
 
 
 _Group = tuple[RowKey, list[bytes]]
@@ -237,46 +373,3 @@ def _exceeds_limits(keys: Sequence[bytes], cells: CellColumns) -> bool:
         or int(np.diff(cells.values[1]).max(initial=0)) > CELL_BYTES
         or int(cells.times_ms.min(initial=0)) < 0
     )
-
-
-def merged_rows(rows: Iterable[Row]) -> list[Row]:
-    """One row for each table and key; of cells with one column and timestamp, the last one."""
-    by_key: dict[RowKey, list[Row]] = {}
-    for row in rows:
-        by_key.setdefault((row.table, row.key), []).append(row)
-    return [group[0] if len(group) == 1 else _merged_row(group) for group in by_key.values()]
-
-
-def _merged_row(rows: Sequence[Row]) -> Row:
-    """One row of several with the same key."""
-    cells = {cell[:3]: cell for row in rows for cell in row.cells}
-    return rows[0]._replace(cells=list[Cell](cells.values()))
-
-
-def overwriting(row: Row, existing: Iterable[Cell]) -> Row:
-    """Replaces the row: sets its cells, deletes all others in `existing`."""
-    new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
-    stale = {
-        (cell.family, cell.qualifier)
-        for cell in existing
-        if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
-    }
-    return row._replace(deleted=[Deletion(*column) for column in sorted(stale)])
-
-
-def mutations(rows: Iterable[Row]) -> Iterator[EncodedRow | RejectedOutput]:
-    """Mutations of rows within Bigtable's limits, counted as written; rejections of other rows."""
-    count = cells = size = 0
-    for row in rows:
-        rejected = over_limit(row)
-        if rejected is not None:
-            yield reject(rejected)
-            continue
-        count += 1
-        cells += len(row.cells)
-        size += len(row.cells) * stored_bytes_of(len(row.key), 0, 0, 0)
-        size += sum([len(family) + len(name) + len(value) for family, name, _, value in row.cells])
-        yield from map(encoded_row, split_row(row))
-    metrics.count("rows_written", count)
-    metrics.count("cells_written", cells)
-    metrics.count("bytes_written", size)

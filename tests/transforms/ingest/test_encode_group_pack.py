@@ -14,7 +14,7 @@ from apache_beam.testing.util import assert_that
 
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.core.point_fragments import Encoded, RowFragment
-from timebeam.transforms.ingest import group_by_row
+from timebeam.transforms.ingest import encode_group_pack
 
 PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
@@ -36,7 +36,7 @@ def test_fragments_are_grouped_on_disk_only_for_processes_of_this_machine(
     flags: list[str], one_bundle: bool, inner: str
 ):
     root = pipeline(*flags)
-    root | beam.Create([Encoded([], (), 0)]) | "Group" >> group_by_row.GroupPerRow(one_bundle=one_bundle)
+    root | beam.Create([Encoded([], (), 0)]) | "Group" >> encode_group_pack.GroupPerRow(one_bundle=one_bundle)
     assert f"Group/{inner}" in root.applied_labels
 
 
@@ -44,8 +44,8 @@ def test_fragments_are_grouped_on_disk_only_for_processes_of_this_machine(
 def test_grouped_fragments_are_those_of_the_rows(
     flags: list[str], spool_bytes: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(group_by_row._SpoolFn, "most_weight", spool_bytes)
-    monkeypatch.setattr(group_by_row, "_PARTITIONS", 7)
+    monkeypatch.setattr(encode_group_pack._SpoolFn, "most_weight", spool_bytes)
+    monkeypatch.setattr(encode_group_pack, "_PARTITIONS", 7)
     rng = random.Random(spool_bytes)
     batches = [
         [
@@ -70,5 +70,5 @@ def test_grouped_fragments_are_those_of_the_rows(
     with pipeline(*flags) as root:
         folder = Path(root.local_tempdir)
         encoded = root | beam.Create([Encoded(fragments, (), 0) for fragments in batches])
-        assert_that(encoded | group_by_row.GroupPerRow(one_bundle=False), check)
+        assert_that(encoded | encode_group_pack.GroupPerRow(one_bundle=False), check)
     assert not os.path.exists(folder)

@@ -1,4 +1,4 @@
-"""What passes between the steps on the way of a point: five types, and their coders.
+"""What steps share: the five types of elements on the way of a point and their coders, rejections, lists.
 
     files, Pub/Sub                                        Bigtable
           │                                                   ▲
@@ -21,10 +21,15 @@ Python objects for that, which took a tenth of a run with blocks of megabytes.
 
 from __future__ import annotations
 
+import math
 import pickle
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Generic, Literal, TypeVar
 
+import apache_beam as beam
 from apache_beam.coders import Coder, registry
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
 
 from timebeam.schema.core.point_fragments import Encoded
 from timebeam.schema.core.points import PointBatch
@@ -88,7 +93,86 @@ ELEMENTS: dict[type, type[RecordCoder]] = {
 """The types, with their coders."""
 
 
-def register() -> None:
+def register_coders() -> None:
     """Registers the coders with Beam; call it before a graph is built."""
     for element, coder in ELEMENTS.items():
         registry.register_coder(element, coder)
+
+
+REJECTED: Final = "rejected"
+
+RejectedOutput = TaggedOutput[Literal["rejected"], Rejected]
+
+
+def reject(rejected: Rejected) -> RejectedOutput:
+    """A rejection as an element of the output `REJECTED`."""
+    return TaggedOutput(REJECTED, rejected)
+
+
+def rejecting(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:
+    """A ParDo with the outputs `main`, of the given type, and `REJECTED`."""
+    step = beam.ParDo(fn, *side_inputs).with_output_types(output_type)
+    return step.with_outputs(REJECTED, main="main")
+
+
+Element = TypeVar("Element")
+
+_IN_GLOBAL_WINDOW = GlobalWindows.windowed_value(None)  # making a window for each element takes 1 µs
+
+
+def windowed(elements: Iterable[Any]) -> Iterator[Any]:
+    """Elements, also of other outputs, as windowed values, as `finish_bundle` must yield them."""
+    for element in elements:
+        if isinstance(element, TaggedOutput):
+            yield TaggedOutput(element.tag, _IN_GLOBAL_WINDOW.with_value(element.value))
+        else:
+            yield _IN_GLOBAL_WINDOW.with_value(element)
+
+
+class BufferedDoFn(beam.DoFn, Generic[Element]):
+    """Elements in; out comes what a subclass makes of lists of them.
+
+    A list ends with the element that brings it to `most` elements or `most_weight`, and the last one with
+    the bundle: all elements are handled before the bundle counts as done. Those of a bundle that failed are
+    dropped, since Beam repeats it.
+
+    A subclass has `handle`, and `weight` if elements differ in size. One whose `process` takes more than the
+    element, or leaves some out, calls `add`.
+
+    Attributes:
+      most: of elements in a list.
+      most_weight: of a list.
+    """
+
+    most: float = math.inf
+    most_weight: float = math.inf
+
+    def handle(self, elements: list[Element]) -> Iterable[Any]:
+        """What comes out for a list of elements, which is not empty."""
+        raise NotImplementedError
+
+    def weight(self, element: Element) -> int:
+        """What an element adds to the list, such as its bytes."""
+        return 0
+
+    def start_bundle(self) -> None:
+        """Starts with an empty list."""
+        self._elements: list[Element] = []
+        self._weight = 0
+
+    def process(self, element: Any) -> Iterable[Any]:
+        """Adds an element; what comes out if the list ends with it."""
+        self._elements.append(element)
+        self._weight += self.weight(element)
+        is_full = len(self._elements) >= self.most or self._weight >= self.most_weight
+        return self._handled() if is_full else ()
+
+    add = process  # a call less for each element of those that have no `process` of their own
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """What comes out for the last list."""
+        return windowed(self._handled())
+
+    def _handled(self) -> Iterable[Any]:
+        elements, self._elements, self._weight = self._elements, [], 0
+        return self.handle(elements) if elements else ()
