@@ -25,7 +25,7 @@ from typing import NamedTuple
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
 from timebeam.schema.core.selection import Selected, Selection
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader
 
@@ -53,7 +53,7 @@ def sample(pid: int) -> Sample:
 
 def stored_points() -> int:
     """How many points the tables hold."""
-    layout = STORES["opentsdb"].from_options({})
+    layout = make_store("opentsdb", {})
     selected = layout.select(Selection(None, {}, 0, 1 << 41), TableReader(Target("local", "local")))
     return sum(len(layout.decode_rows([pair]).batch) for pair in selected if isinstance(pair, Selected))
 

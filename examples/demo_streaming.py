@@ -23,7 +23,7 @@ from google.pubsub_v1 import PublisherClient
 from timebeam.pipelines.local.emulator import Emulator, EmulatorError
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
 from timebeam.schema.core.selection import Selected, Selection
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader
 
@@ -44,7 +44,7 @@ def command(*arguments: str) -> list[str]:
 def stored() -> dict[tuple[str, str, int], str]:
     """Every point in the tables: the value by (metric, tags, time in ms), as text."""
     points = {}
-    layout = STORES["opentsdb"].from_options({})
+    layout = make_store("opentsdb", {})
     everything = Selection(None, {}, 0, 1 << 41)
     for selected in layout.select(everything, TableReader(Target("local", "local"))):
         if isinstance(selected, Selected):

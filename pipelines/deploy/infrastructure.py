@@ -24,7 +24,7 @@ from timebeam.pipelines.deploy.templates import template_parameters, write_or_ch
 from timebeam.pipelines.options.parameters import DECLARED, LAYOUT
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.stores import STORES, find_opentsdb
+from timebeam.schema.stores import STORES, find_opentsdb, make_store
 from timebeam.transforms.flow.metrics import COUNTERS, DISTRIBUTIONS
 
 _JOB = 'resource.type="dataflow_job" AND resource.label.job_name="JOB_NAME"'
@@ -256,7 +256,7 @@ def layouts() -> dict[str, dict[str, Any]]:
 
 def _layout(name: str, **options: object) -> Store:
     defaults = {parameter.name: parameter.default for parameter in LAYOUT}
-    return STORES[name].from_options({**defaults, **options})
+    return make_store(name, {**defaults, **options})
 
 
 def _table(layout: str, spec: TableSpec) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from timebeam.pipelines.options.parameters import (
 )
 from timebeam.schema.formats import AUTO, FORMATS, Framing, MessageFormat, message_format
 from timebeam.schema.formats.options import DECLARED_OPTIONS, RecordEncoding
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import STORES, make_store
 
 RECORDS = "records"
 """The format of records of named fields, which no `MessageFormat` reads."""
@@ -53,7 +53,7 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
       UsageError: an option makes no sense.
     """
     format_options = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
-    store = STORES[options.layout].from_options({}) if options.layout in STORES else None
+    store = make_store(options.layout, {}) if options.layout in STORES else None
     format_options["resources"] = store is not None and store.writing.takes_resources
     if options.format == RECORDS:
         raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")

@@ -25,7 +25,13 @@ from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.rollup.rollup_config import RollupConfig
-from timebeam.schema.stores import STORES, MissingAbilityError, as_opentsdb, find_opentsdb, missing
+from timebeam.schema.stores import (
+    MissingAbilityError,
+    as_opentsdb,
+    find_opentsdb,
+    make_store,
+    missing,
+)
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 if TYPE_CHECKING:
@@ -169,7 +175,7 @@ def layout_named(name: str, options: Mapping[str, Any]) -> Store:
       UsageError: a value is out of its range.
     """
     try:
-        return STORES[name].from_options(options)
+        return make_store(name, options)
     except ValueError as error:
         raise UsageError(str(error)) from error
 

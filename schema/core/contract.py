@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -175,15 +175,6 @@ class Store(ReadableStore):
     """
 
     rollup_names: ClassVar[RollupNames | None] = None
-
-    @classmethod
-    @abc.abstractmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Store:
-        """The store with those of the options that it declares or shares.
-
-        Raises:
-          ValueError: a value is out of its range; the message names the option.
-        """
 
     @property
     def writing(self) -> WriteRules:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar
 
 E = TypeVar("E", bound=enum.Enum)
 
@@ -63,3 +64,56 @@ def member(choices: type[E], option: str, value: str) -> E:
     except ValueError:
         names = ", ".join(str(choice.value) for choice in choices)
         raise ValueError(f"{option} must be one of {names}, not {value!r}") from None
+
+
+_OPTION, _READ = "option", "read"
+_KINDS: dict[type, OptionKind] = {bool: OptionKind.FLAG, int: OptionKind.WHOLE}
+
+
+def option(
+    text: str, default: Any, *, unset: object = ..., read: Callable[[Any], Any] | None = None, **more: Any
+) -> Any:
+    """A field of a class of `DeclaredOptions` that is an option; its default says what its values are.
+
+    Args:
+      text: the `help` of an `Option`, of which `more` are other attributes.
+      unset: the default of the option, if it is not that of the field.
+      read: makes the value of the field; None for the default's type.
+    """
+    if isinstance(default, enum.Enum):
+        more["choices"] = values_of(type(default))
+    shown = default if unset is ... else unset
+    shown = shown.value if isinstance(shown, enum.Enum) else shown
+    kind = _KINDS.get(type(default), OptionKind.TEXT)
+    declared = Option("", text, kind, shown, **more)
+    return dataclasses.field(default=default, metadata={_OPTION: declared, _READ: read or type(default)})
+
+
+class DeclaredOptions:
+    """The base of dataclasses of options; a field made by `option` is one on the command line too."""
+
+    __slots__ = ()
+
+    @classmethod
+    def declared(cls) -> tuple[Option, ...]:
+        """The options, without fields that all classes share, such as `table_prefix`."""
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return tuple(
+            dataclasses.replace(field.metadata[_OPTION], name=field.name)
+            for field in fields
+            if _OPTION in field.metadata
+        )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """These options out of the values of many, by name; None is the default.
+
+        Raises:
+          ValueError: a value is out of its range; the message names the option.
+        """
+        given = {
+            field.name: field.metadata.get(_READ, lambda value: value)(values[field.name])
+            for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+            if values.get(field.name) is not None
+        }
+        return cls(**given)

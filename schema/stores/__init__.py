@@ -3,52 +3,49 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from timebeam.schema.core.contract import ReadableStore, Store
-from timebeam.schema.core.declared_options import Option
+from timebeam.schema.core.declared_options import DeclaredOptions, Option
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb as OpenTsdb
 
 _CLASSES = {
-    "opentsdb": ("opentsdb", "OpenTsdb", "OPTIONS"),
-    "heroic": ("heroic", "Heroic", "OPTIONS"),
-    "heroic-readable": ("heroic", "HeroicReadable", "READABLE_OPTIONS"),
-    "kairosdb": ("kairosdb", "KairosDb", "OPTIONS"),
+    "opentsdb": ("opentsdb", "OpenTsdb", "OpenTsdbOptions"),
+    "heroic": ("heroic", "Heroic", "HeroicOptions"),
+    "heroic-readable": ("heroic", "Heroic", "HeroicReadableOptions"),
+    "kairosdb": ("kairosdb", "KairosDb", "KairosDbOptions"),
 }
 """By the name of a store, as of --layout, its package, its class, and its options in the module `keys`."""
 
-
-class _Stores(Mapping[str, type[Store]]):
-    """The classes of the stores by name."""
-
-    def __getitem__(self, name: str) -> type[Store]:
-        package, class_name, _ = _CLASSES[name]
-        module = importlib.import_module(f"timebeam.schema.stores.{package}.layout")
-        found: type[Store] = getattr(module, class_name)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_CLASSES)
-
-    def __len__(self) -> int:
-        return len(_CLASSES)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _CLASSES
+STORES = tuple(_CLASSES)
+"""The names of the stores."""
 
 
-STORES = _Stores()
+def _options(name: str) -> type[DeclaredOptions]:
+    package, _, class_name = _CLASSES[name]
+    keys = importlib.import_module(f"timebeam.schema.stores.{package}.keys")
+    found: type[DeclaredOptions] = getattr(keys, class_name)
+    return found
+
+
+def make_store(name: str, options: Mapping[str, Any]) -> Store:
+    """The store of a name, with those of the options that it declares or shares.
+
+    Raises:
+      ValueError: a value is out of its range; the message names the option.
+    """
+    package, class_name, _ = _CLASSES[name]
+    module = importlib.import_module(f"timebeam.schema.stores.{package}.layout")
+    store: Store = getattr(module, class_name)(_options(name).of(options))
+    return store
 
 
 def declared_options(name: str) -> tuple[Option, ...]:
     """The options of a store, without those that all share, such as `table_prefix`; imports little of it."""
-    package, _, options = _CLASSES[name]
-    keys = importlib.import_module(f"timebeam.schema.stores.{package}.keys")
-    found: tuple[Option, ...] = getattr(keys, options)
-    return found
+    return _options(name).declared()
 
 
 class MissingAbilityError(ValueError):
@@ -66,7 +63,7 @@ def missing(name: str, noun: str, find: Callable[[Store], object]) -> MissingAbi
       noun: what it lacks, in words.
       find: gives what a store has; None if it has it not.
     """
-    able = [each for each, cls in STORES.items() if find(cls.from_options({})) is not None]
+    able = [each for each in STORES if find(make_store(each, {})) is not None]
     names = " and ".join([", ".join(able[:-1]), able[-1]] if len(able) > 1 else able)
     hint = f"; {names} {'have' if len(able) > 1 else 'has'}" if able else ""
     return MissingAbilityError(f"layout {name} has no {noun}{hint}")

@@ -42,6 +42,7 @@ from timebeam.pipelines.local.emulator import HOST_VARIABLE
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
@@ -74,7 +75,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tsd: httpx.Client, config: Path) -> Iterator[httpx.Client]:
-    layout = OpenTsdb.from_options({"salt_width": SALT_WIDTH})
+    layout = OpenTsdb(OpenTsdbOptions.of({"salt_width": SALT_WIDTH}))
     api = Api(Target("local", "local"), layout, (layout, read_config(str(config))))
     with running(api, LIMITS) as client:
         yield client

@@ -147,10 +147,10 @@ def public_members(root: Path) -> dict[str, int]:
     """How many public members the class of each store has, those of its bases too."""
     program = (
         "import json\n"
-        "try:\n"
-        "    from timebeam.schema.stores import STORES as registry\n"
-        "except ImportError:\n"
-        "    from timebeam.schema.stores import LAYOUTS as registry\n"
+        "from timebeam.schema import stores\n"
+        "registry = stores.STORES if hasattr(stores, 'STORES') else stores.LAYOUTS\n"
+        "if hasattr(stores, 'make_store'):\n"
+        "    registry = {name: type(stores.make_store(name, {})) for name in registry}\n"
         "names = {name: registry[name] for name in registry}\n"
         "print(json.dumps({n: len([m for m in dir(c) if m[0] != '_']) for n, c in names.items()}))\n"
     )

@@ -262,7 +262,7 @@ def test_programs_in_texts_import_what_exists() -> None:
                 for name in re.findall(r"\w+", re.sub(r" as \w+|#.*", "", names)):
                     if not _exists(module, name):
                         missing.add((str(path.relative_to(_ROOT)), module, name))
-    assert missing == {("tests/house/figures.py", "timebeam.schema.stores", "LAYOUTS")}  # of older trees
+    assert missing == set()
 
 
 def _exists(module: str, name: str) -> bool:

@@ -13,7 +13,7 @@ from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Selected, Selection
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import TableReader, scan_table
@@ -64,7 +64,7 @@ class AnyStore:
         name, given = VARIANTS[variant]
         options = {"table_prefix": prefix, **given, **more}
         defaults = {parameter.name: parameter.default for parameter in LAYOUT}
-        store = cls(Target(*bigtable), STORES[name].from_options({**defaults, **options}), options)
+        store = cls(Target(*bigtable), make_store(name, {**defaults, **options}), options)
         for _ in create_tables(store.target, store.layout.tables(), dry_run=False):
             pass
         store_archive(store.target, store.layout)

@@ -27,7 +27,7 @@ from tests.system.model import PLAIN_GROUPS, STAT_IDS, STAT_OF_ID, RollupKey, ho
 from tests.system.steps import HOUR_S, SERIES, START_S, Delete, Point, Setup
 from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import scan_table
@@ -233,7 +233,7 @@ def _store(place: tuple[str, str], prefix: str, layout: str, options: Mapping[st
     values = {parameter.name: parameter.default for parameter in LAYOUT}
     kinds = {parameter.name: parameter.kind for parameter in LAYOUT}
     values |= {name: kinds[name](text) for name, text in texts.items()}
-    return AnyStore(Target(*place), STORES[layout].from_options(values), texts)
+    return AnyStore(Target(*place), make_store(layout, values), texts)
 
 
 def _gone(family: str, qualifier: bytes) -> Mutation:

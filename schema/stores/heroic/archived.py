@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,8 @@ from timebeam.schema.core.selection import Finding, Reader, Scan, Selected, Sele
 from timebeam.schema.stores.heroic import series_table
 from timebeam.schema.stores.heroic.decode import cell_times
 from timebeam.schema.stores.heroic.encode import POINTS
-from timebeam.schema.stores.heroic.keys import LAST_BASE_MS, PERIOD_MS, base_of
+from timebeam.schema.stores.heroic.keys import LAST_BASE_MS, PERIOD_MS, HeroicOptions, KeyForm, base_of
 from timebeam.schema.stores.heroic.select import ResourceNames, find_bases, scans
-
-if TYPE_CHECKING:
-    from timebeam.schema.stores.heroic.layout import Heroic
 
 _HEADS_AT_ONCE = 200  # each head has one key range in the archive for each span
 
@@ -41,9 +38,9 @@ class _SomeSeries(NamedTuple):
 class HeroicArchive(ArchiveView[_SomeSeries]):
     """See `ArchiveView`."""
 
-    def __init__(self, store: Heroic) -> None:
-        super().__init__(store.table_prefix, store.data_table, store.form, is_used=store.archive)
-        self._form, self._series_table = store.form, store.series_table
+    def __init__(self, options: HeroicOptions, form: KeyForm, data_table: str, series_table: str) -> None:
+        super().__init__(options.table_prefix, data_table, form, is_used=options.archive)
+        self._form, self._series_table = form, series_table
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """The selected rows of both tables.

@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from timebeam.schema.archive.archive_rows import ArchiveKey, archive_findings
 from timebeam.schema.archive.archive_rows import remove_points as remove_archived
@@ -40,6 +39,8 @@ from timebeam.schema.stores.heroic.decode import SeriesTable
 from timebeam.schema.stores.heroic.keys import (
     KEY_LIMIT,
     LAST_BASE_MS,
+    HeroicOptions,
+    HeroicReadableOptions,
     KeyForm,
     ReadableKeys,
 )
@@ -76,52 +77,49 @@ _CELL_TIME = f"{ARRIVAL}, or the clock of the Heroic that wrote it; not the time
 
 @dataclasses.dataclass(frozen=True)
 class Heroic(Archivable):
-    """Heroic's own bytes.
+    """The layout with its options; see `HeroicOptions`.
 
-    Attributes:
-      table_prefix: put before the table names `metrics` and `series`.
-      archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
+    Those of `heroic-readable` give text in keys and qualifiers, which Heroic cannot read; else the bytes are
+    Heroic's own.
     """
 
-    table_prefix: str = ""
-    archive: bool = False
+    options: HeroicOptions = dataclasses.field(default_factory=HeroicOptions)
 
-    name = "heroic"
     rollup_names = HeroicRollupNames()
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Heroic:
-        """See `Store.from_options`; the options are named as the fields."""
-        fields = {field.name for field in dataclasses.fields(cls)}
-        values = {name: value for name, value in options.items() if name in fields}
-        return cls(**{**values, "archive": bool(values.get("archive"))})
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "heroic-readable" if isinstance(self.options, HeroicReadableOptions) else "heroic"
 
     @property
     def writing(self) -> WriteRules:
         return WriteRules(takes_resources=True)
 
     @property
-    def form(self) -> KeyForm:
+    def _form(self) -> KeyForm:
         """The form of its keys and qualifiers."""
-        return WireKeys()
+        options = self.options
+        return (
+            ReadableKeys(options.resource_names) if isinstance(options, HeroicReadableOptions) else WireKeys()
+        )
 
     @property
     def data_table(self) -> str:
         """Name of the data table; Heroic's default without prefix."""
-        return self.table_prefix + "metrics"
+        return self.options.table_prefix + "metrics"
 
     @property
     def series_table(self) -> str:
         """Name of the series table."""
-        return self.table_prefix + "series"
+        return self.options.table_prefix + "series"
 
     @property
     def archive_view(self) -> HeroicArchive:
-        return HeroicArchive(self)
+        return HeroicArchive(self.options, self._form, self.data_table, self.series_table)
 
     @property
     def index(self) -> HeroicIndex:
-        return HeroicIndex(self.form, self.data_table, self.series_table)
+        return HeroicIndex(self._form, self.data_table, self.series_table)
 
     def tables(self) -> Sequence[TableSpec]:
         return (
@@ -141,7 +139,7 @@ class Heroic(Archivable):
         except UnicodeEncodeError as error:
             message = f"half a surrogate pair cannot be stored: {error.object[:80]!a}"
             return RejectedError(Reason.NAME_NOT_STORABLE, message)
-        size = len(self.form.row_key(key, LAST_BASE_MS))
+        size = len(self._form.row_key(key, LAST_BASE_MS))
         if size >= KEY_LIMIT:
             message = (
                 f"row key of {size} bytes: Heroic drops points with {KEY_LIMIT} or more; use shorter names"
@@ -154,50 +152,50 @@ class Heroic(Archivable):
         return None
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
-        return self.form.series_key(series)
+        return self._form.series_key(series)
 
     def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
-        return encode.encode(batch, keys, self.data_table, self.form)
+        return encode.encode(batch, keys, self.data_table, self._form)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
         """See `Store.cells`."""
-        return encode.point_cells(points, self.form)
+        return encode.point_cells(points, self._form)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """See `Store.select`; without distributions, which only their producer understands."""
-        if self.archive:
+        if self.options.archive:
             return self.archive_view.select(selection, reader)
-        return select.select(self.form, self.data_table, self.series_table, selection, reader)
+        return select.select(self._form, self.data_table, self.series_table, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
         """See `Store.cut_at`: with an archive, all rows of a metric and tags stay together."""
         with contextlib.suppress(ValueError):  # a key between the rows of two series
-            return key[: self.form.head_bytes(key)] if self.archive else key
+            return key[: self._form.head_bytes(key)] if self.options.archive else key
         return key
 
     def hours(
         self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
     ) -> set[tuple[bytes, int]]:
-        parsed = [self.form.parse(key) for key in keys]
+        parsed = [self._form.parse(key) for key in keys]
         metrics, bases_ms = [key.series.metric for key in parsed], [key.base_ms for key in parsed]
-        return hours_of(metrics, bases_ms, counts, self.form.offsets(qualifiers))
+        return hours_of(metrics, bases_ms, counts, self._form.offsets(qualifiers))
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
         table = decode.SeriesTable.of(read(self.series_table))
         yield from table.findings(self.series_table)
         archived_series = set[Series]()
-        if self.archive:
-            check = functools.partial(self._archive_findings, table, table.names(self.form), archived_series)
-            yield from archive_findings(self.form, read(self.archive_view.table), check)
+        if self.options.archive:
+            check = functools.partial(self._archive_findings, table, table.names(self._form), archived_series)
+            yield from archive_findings(self._form, read(self.archive_view.table), check)
         data = read(self.data_table)
-        yield from decode.data_findings(data, table, self.series_table, self.form, archived_series)
+        yield from decode.data_findings(data, table, self.series_table, self._form, archived_series)
 
     def _archive_findings(
         self, table: SeriesTable, names: ResourceNames, archived: set[Series], row: Row, key: ArchiveKey
     ) -> Iterator[Finding]:
         """Adds the series of an archive row to the archived series; yields what is wrong with it."""
         try:
-            series = names.series_of(self.form.parse(self.form.row_key(key.series, 0)))
+            series = names.series_of(self._form.parse(self._form.row_key(key.series, 0)))
         except ValueError as error:
             yield Finding(Severity.CORRUPT, row.table, row.key, str(error))
             return
@@ -207,7 +205,7 @@ class Heroic(Archivable):
             yield Finding(Severity.CORRUPT, row.table, row.key, text)
 
     def decode_rows(self, rows: Sequence[Selected]) -> DecodedRows:
-        form = self.form
+        form = self._form
         if any(selected.archived for selected in rows):
             return self.archive_view.decode_rows(rows, self.decode_rows)
         return decode_together(
@@ -220,9 +218,9 @@ class Heroic(Archivable):
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         row = selected.row
         if row.table == self.archive_view.table:
-            return remove_archived(self.form, row, deleted)
+            return remove_archived(self._form, row, deleted)
         return remove_cells(
-            row, decode.cell_times(row.cells, self.form.parse(row.key).base_ms, self.form), deleted
+            row, decode.cell_times(row.cells, self._form.parse(row.key).base_ms, self._form), deleted
         )
 
     def restore(self, row: Row, reader: Reader) -> Restored:
@@ -233,28 +231,11 @@ class Heroic(Archivable):
             return Restored(no_points, row)
         if row.table != self.data_table:
             raise ValueError(f"layout {self.name} has no table {row.table!r}")
-        key = self.form.parse(row.key)
-        decoded = decode.decode_row(row, key.series, self.form)
+        key = self._form.parse(row.key)
+        decoded = decode.decode_row(row, key.series, self._form)
         if decoded.skipped or not row.cells:
             raise ValueError("a row of points must have only cells of points")
         points = restored_points(self, row, decoded, SeriesKey(key.head, key.tail))
         if not key.is_whole:
             return Restored(no_points, row)
         return Restored(points, row._replace(cells=()))
-
-
-@dataclasses.dataclass(frozen=True)
-class HeroicReadable(Heroic):
-    """The same with text in keys and qualifiers, which Heroic cannot read.
-
-    Attributes:
-      resource_names: put the names of resources into row keys, beside their values.
-    """
-
-    resource_names: bool = False
-
-    name = "heroic-readable"
-
-    @property
-    def form(self) -> KeyForm:
-        return ReadableKeys(self.resource_names)

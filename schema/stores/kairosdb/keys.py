@@ -15,11 +15,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from timebeam.schema.archive.archive_rows import OPTION as ARCHIVE_OPTION
+from timebeam.schema.archive.archive_rows import archive_option
 from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import rows
-from timebeam.schema.core.declared_options import Option, OptionKind, values_of
+from timebeam.schema.core.declared_options import DeclaredOptions, option
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rows import KEY_BYTES
 
@@ -64,23 +64,46 @@ class RowSpec(enum.StrEnum):
         return columns >> 1 if self is RowSpec.LEGACY else columns * self.unit_ms
 
 
+def parse_retention(text: str) -> tuple[int, ...]:
+    """The retention classes in a text such as `7,90`; none in an empty one.
+
+    Raises:
+      ValueError: it is not a list of whole numbers.
+    """
+    days = [number.strip() for number in text.split(",")] if text.strip() else []
+    if not all(number.isascii() and number.isdigit() for number in days):
+        raise ValueError(f"retention must be days separated by commas, such as 7,90, not {text!r}")
+    return tuple(int(number) for number in days)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class KairosDbOptions:
+class KairosDbOptions(DeclaredOptions):
     """Options, which must agree with all other writers of the tables.
 
     Attributes:
       table_prefix: put before the table names `data_points`, `row_keys` and `string_index`.
-      row_spec: see `RowSpec`.
-      retention: the retention classes, in days; each is a family of `data_points`, such as `d7`.
-      retention_class: the class that this run writes, in days; 0 for the family `d`, kept forever.
-      archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
     """
 
     table_prefix: str = ""
-    row_spec: RowSpec = RowSpec.LEGACY
-    retention: tuple[int, ...] = ()
-    retention_class: int = 0
-    archive: bool = False
+    row_spec: RowSpec = option(
+        "kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), "
+        "milliseconds (created by 1.3.0 or later), seconds (reading only)",
+        RowSpec.LEGACY,
+        stored=True,
+    )
+    retention: tuple[int, ...] = option(
+        "kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d",
+        (),
+        unset="",
+        read=parse_retention,
+        regex=r"([0-9]+(,[0-9]+)*)?",
+        example="7,90",
+        stored=True,
+    )
+    retention_class: int = option(
+        "kairosdb: the class that points are written to, in days; 0: kept forever", 0
+    )
+    archive: bool = archive_option()
 
     def __post_init__(self) -> None:
         if len(set(self.retention)) != len(self.retention) or any(days < 1 for days in self.retention):
@@ -110,48 +133,8 @@ class KairosDbOptions:
         return f"{FAMILY}{self.retention_class}" if self.retention_class else FAMILY
 
 
-def parse_retention(text: str) -> tuple[int, ...]:
-    """The retention classes in a text such as `7,90`; none in an empty one.
-
-    Raises:
-      ValueError: it is not a list of whole numbers.
-    """
-    days = [number.strip() for number in text.split(",")] if text.strip() else []
-    if not all(number.isascii() and number.isdigit() for number in days):
-        raise ValueError(f"retention must be days separated by commas, such as 7,90, not {text!r}")
-    return tuple(int(number) for number in days)
-
-
 def _text(days: Sequence[int]) -> str:
     return ",".join(map(str, days))
-
-
-OPTIONS = (
-    Option(
-        "row_spec",
-        "kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), "
-        "milliseconds (created by 1.3.0 or later), seconds (reading only)",
-        default=RowSpec.LEGACY.value,
-        choices=values_of(RowSpec),
-        stored=True,
-    ),
-    Option(
-        "retention",
-        "kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d",
-        default="",
-        regex=r"([0-9]+(,[0-9]+)*)?",
-        example="7,90",
-        stored=True,
-    ),
-    Option(
-        "retention_class",
-        "kairosdb: the class that points are written to, in days; 0: kept forever",
-        OptionKind.WHOLE,
-        0,
-    ),
-    ARCHIVE_OPTION,
-)
-"""The options of the layout beside `table_prefix`: fields of `KairosDbOptions`."""
 
 
 TYPES = {Kind.INTEGER: b"kairos_long", Kind.FLOAT: b"kairos_double", Kind.TEXT: b"kairos_string"}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,6 @@ from timebeam.schema.stores.kairosdb.keys import (
     KairosDbOptions,
     RowSpec,
     parse_key,
-    parse_retention,
 )
 from timebeam.schema.stores.kairosdb.select import KairosDbIndex, Tables
 
@@ -80,21 +78,6 @@ class KairosDb(Archivable):
 
     name = "kairosdb"
     rollup_names = KairosDbRollupNames()
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> KairosDb:
-        """See `Store.from_options`; the options are named as the fields of `KairosDbOptions`.
-
-        `retention` is a string such as `7,90`.
-        """
-        fields = {field.name for field in dataclasses.fields(KairosDbOptions)}
-        values = {name: value for name, value in options.items() if name in fields}
-        if "row_spec" in values:
-            values["row_spec"] = RowSpec(values["row_spec"])
-        if "retention" in values:
-            values["retention"] = parse_retention(values["retention"])
-        values["archive"] = bool(values.get("archive"))
-        return cls(KairosDbOptions(**values))
 
     @property
     def writing(self) -> WriteRules:

@@ -12,13 +12,13 @@ import dataclasses
 import datetime
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
-from timebeam.schema.archive.archive_rows import OPTION as ARCHIVE_OPTION
+from timebeam.schema.archive.archive_rows import archive_option
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.bits.times import HOUR_S
-from timebeam.schema.core.declared_options import Option, OptionKind, values_of
+from timebeam.schema.core.declared_options import DeclaredOptions, option
 from timebeam.schema.core.points import SeriesKey
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names, Overflow
 
@@ -56,39 +56,73 @@ TSD_MAX_TAGS = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class OpenTsdbOptions:
-    """Options, which must agree with the TSDs that share the tables.
+class OpenTsdbOptions(DeclaredOptions):
+    """Options, which must agree with the TSDs that share the tables (docs/reference/opentsdb.md).
 
     Attributes:
       table_prefix: put before the table names `tsdb` and `tsdb-uid`.
-      salt_width: tsd.storage.salt.width, bytes 0 to 8.
-      salt_buckets: tsd.storage.salt.buckets.
-      uid_width_metric, uid_width_tagk, uid_width_tagv: tsd.storage.uid.width.*, bytes 1 to 8.
-      max_tags: tags that a written series may have: tsd.storage.max_tags, see `MAX_TAGS`.
-      decimals: see `Decimals`.
-      cell_time: see `OpenTsdbCellTime`.
-      use_max_value: tsd.storage.use_max_value: with cell time `event` the greatest value of a time wins,
-        else the smallest.
-      names: see `Names`.
-      archive: whether there is a table `archive` of closed hours (docs/spec/archive.md).
-      marked_since: a UTC day: all writers mark the hours of points from it on; empty if some do not.
       overflow: what happens to series of more than `max_tags` tags; None: they are rejected.
     """
 
     table_prefix: str = ""
-    salt_width: int = 0
-    salt_buckets: int = 20
-    uid_width_metric: int = 3
-    uid_width_tagk: int = 3
-    uid_width_tagv: int = 3
-    max_tags: int = MAX_TAGS
-    decimals: Decimals = Decimals.EXACT
-    cell_time: OpenTsdbCellTime = OpenTsdbCellTime.ARRIVAL
-    use_max_value: bool = True
-    names: Names = Names.REFUSE
+    salt_width: int = option("bytes of salt in row keys (tsd.storage.salt.width)", 0, stored=True)
+    salt_buckets: int = option("salt buckets (tsd.storage.salt.buckets)", 20, stored=True)
+    uid_width_metric: int = option("bytes of a metric UID (tsd.storage.uid.width.metric)", 3, stored=True)
+    uid_width_tagk: int = option("bytes of a tag key UID (tsd.storage.uid.width.tagk)", 3, stored=True)
+    uid_width_tagv: int = option("bytes of a tag value UID (tsd.storage.uid.width.tagv)", 3, stored=True)
+    names: Names = option(
+        "opentsdb: names with characters that OpenTSDB does not allow: refuse, escape (queries undo it), or "
+        "replace each such character by _; by default escape for formats of other systems, else refuse",
+        Names.REFUSE,
+        unset=None,
+        stored=True,
+    )
+    max_tags: int = option(
+        f"tags that a written series may have (tsd.storage.max_tags); {MAX_TAGS} by default, {TSD_MAX_TAGS} "
+        "with --overflow_tag",
+        MAX_TAGS,
+        unset=None,
+        example=str(MAX_TAGS),
+    )
+    decimals: Decimals = option(
+        "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "
+        "8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)",
+        Decimals.EXACT,
+    )
+    cell_time: OpenTsdbCellTime = option(
+        "opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, "
+        "and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
+        OpenTsdbCellTime.ARRIVAL,
+        stored=True,
+    )
+    use_max_value: bool = option(
+        "opentsdb, with --cell_time event: the greatest value of an instant wins, or with false the smallest "
+        "(tsd.storage.use_max_value)",
+        True,
+        shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),
+        stored=True,
+    )
+    archive: bool = archive_option()
+    marked_since: str = option(
+        "opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and "
+        "queries use no rollup of a marked hour (docs/how-to/rollups.md)",
+        "",
+        unset=None,
+        regex=r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+        example="2026-11-20",
+        stored=True,
+    )
     overflow: Overflow | None = None
-    archive: bool = False
-    marked_since: str = ""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """See `DeclaredOptions.of`; also takes the options of `Overflow.of`."""
+        tag, drop, keep = (values.get(name) or "" for name in ("overflow_tag", "drop_tags", "keep_tags"))
+        overflow = Overflow.of(tag, drop, keep)
+        values = {**values, "overflow": overflow}
+        if overflow and values.get("max_tags") is None:
+            values["max_tags"] = TSD_MAX_TAGS
+        return super(OpenTsdbOptions, cls).of(values)
 
     def __post_init__(self) -> None:
         if self.marked_since and self.marked_since_s is None:
@@ -146,83 +180,6 @@ class OpenTsdbOptions:
         """Bytes of a UID of kind `metrics`, `tagk` or `tagv`."""
         widths = {"metrics": self.uid_width_metric, "tagk": self.uid_width_tagk, "tagv": self.uid_width_tagv}
         return widths[kind]
-
-
-OPTIONS = (
-    Option(
-        "salt_width", "bytes of salt in row keys (tsd.storage.salt.width)", OptionKind.WHOLE, 0, stored=True
-    ),
-    Option("salt_buckets", "salt buckets (tsd.storage.salt.buckets)", OptionKind.WHOLE, 20, stored=True),
-    Option(
-        "uid_width_metric",
-        "bytes of a metric UID (tsd.storage.uid.width.metric)",
-        OptionKind.WHOLE,
-        3,
-        stored=True,
-    ),
-    Option(
-        "uid_width_tagk",
-        "bytes of a tag key UID (tsd.storage.uid.width.tagk)",
-        OptionKind.WHOLE,
-        3,
-        stored=True,
-    ),
-    Option(
-        "uid_width_tagv",
-        "bytes of a tag value UID (tsd.storage.uid.width.tagv)",
-        OptionKind.WHOLE,
-        3,
-        stored=True,
-    ),
-    Option(
-        "names",
-        "opentsdb: names with characters that OpenTSDB does not allow: refuse, escape (queries undo it), or "
-        "replace each such character by _; by default escape for formats of other systems, else refuse",
-        choices=values_of(Names),
-        stored=True,
-    ),
-    Option(
-        "max_tags",
-        f"tags that a written series may have (tsd.storage.max_tags); {MAX_TAGS} by default, {TSD_MAX_TAGS} "
-        "with --overflow_tag",
-        OptionKind.WHOLE,
-        example=str(MAX_TAGS),
-    ),
-    Option(
-        "decimals",
-        "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "
-        "8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)",
-        default=Decimals.EXACT.value,
-        choices=values_of(Decimals),
-    ),
-    Option(
-        "cell_time",
-        "opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, "
-        "and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
-        default=OpenTsdbCellTime.ARRIVAL.value,
-        choices=values_of(OpenTsdbCellTime),
-        stored=True,
-    ),
-    Option(
-        "use_max_value",
-        "opentsdb, with --cell_time event: the greatest value of an instant wins, or with false the smallest "
-        "(tsd.storage.use_max_value)",
-        OptionKind.FLAG,
-        True,
-        shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),
-        stored=True,
-    ),
-    ARCHIVE_OPTION,
-    Option(
-        "marked_since",
-        "opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and "
-        "queries use no rollup of a marked hour (docs/how-to/rollups.md)",
-        regex=r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
-        example="2026-11-20",
-        stored=True,
-    ),
-)
-"""The options of the layout beside `table_prefix`: fields of `OpenTsdbOptions`."""
 
 
 SPAN_S = HOUR_S

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -39,15 +38,12 @@ from timebeam.schema.stores.opentsdb.columns import (
 from timebeam.schema.stores.opentsdb.columns.decode_row import winner_of
 from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags
 from timebeam.schema.stores.opentsdb.keys import (
-    MAX_TAGS,
-    TSD_MAX_TAGS,
     Decimals,
-    OpenTsdbCellTime,
     OpenTsdbOptions,
 )
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidMaps
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names, Overflow
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; in a compacted row the newest of these; not the time "
@@ -90,25 +86,6 @@ class OpenTsdb(Archivable):
             return rules
         limit = "with cell_time event a cell has the time of its point, so it holds one point"
         return rules._replace(packings=(Packing.POINTS,), packing_limit=limit)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> OpenTsdb:
-        """See `Store.from_options`; the options are named as the fields of `OpenTsdbOptions`."""
-        fields = {field.name for field in dataclasses.fields(OpenTsdbOptions)}
-        values = {name: value for name, value in options.items() if name in fields}
-        if "decimals" in values:
-            values["decimals"] = Decimals(values["decimals"])
-        if "names" in values:
-            values["names"] = Names(values["names"] or Names.REFUSE)
-        if "cell_time" in values:
-            values["cell_time"] = OpenTsdbCellTime(values["cell_time"])
-        values["archive"] = bool(values.get("archive"))
-        values["marked_since"] = values.get("marked_since") or ""
-        tag, drop, keep = (options.get(name) or "" for name in ("overflow_tag", "drop_tags", "keep_tags"))
-        values["overflow"] = Overflow.of(tag, drop, keep)
-        if values.get("max_tags") is None:
-            values["max_tags"] = TSD_MAX_TAGS if values["overflow"] else MAX_TAGS
-        return cls(OpenTsdbOptions(**values))
 
     @property
     def data_table(self) -> str:

@@ -22,6 +22,7 @@ from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import Message
+from timebeam.schema.stores.heroic.keys import HeroicOptions
 from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.transforms.bigtable.create_tables import create_tables
@@ -85,7 +86,7 @@ def test_annotations_among_points(bigtable: tuple[str, str], prefix: str, tmp_pa
 def test_a_layout_without_a_place_for_them_refuses_them(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
-    target, layout = Target(*bigtable), Heroic.from_options({"table_prefix": prefix})
+    target, layout = Target(*bigtable), Heroic(HeroicOptions.of({"table_prefix": prefix}))
     list(create_tables(target, layout.tables(), dry_run=False))
     (letter,) = run(
         target, layout, tmp_path, [message(POINT, 0), message({"startTime": 7, "notes": "x"}, 1, ANNOTATION)]

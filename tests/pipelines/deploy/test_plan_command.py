@@ -13,7 +13,7 @@ import pytest
 from tests.support.commands import ingest, timebeam
 from timebeam.pipelines.sizing.measure import SizingLoad, Values, row_span
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import scan_table
 
@@ -54,7 +54,7 @@ def test_an_ingest_stores_what_the_plan_says(
     document = json.loads(made.out)
     (planned,) = (one for one in document["sizes"] if one["case"] == {"packing": packing, "input": "files"})
 
-    layout = STORES[name].from_options({})
+    layout = make_store(name, {})
     start_ms, span_ms = row_span(layout, load)
     points = planned["measured"]["points_per_row"]
     assert points == span_ms // load.interval_ms

@@ -13,7 +13,7 @@ from timebeam.pipelines.sizing.measure import START_MS, Case, SizingLoad, Values
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import STORES, make_store
 
 LOAD = SizingLoad(
     series=1_000_000,
@@ -32,7 +32,7 @@ SSD = NODES["ssd"]
 
 @functools.cache
 def layout(name: str, **options: object) -> Store:
-    return STORES[name].from_options(options)
+    return make_store(name, options)
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import ArchiveRead, Selected
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, series_key
 from timebeam.schema.stores.opentsdb.keys import row_key as data_row_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -344,7 +344,7 @@ def test_ranges_have_the_keys_of_their_times_and_no_others() -> None:
 @pytest.mark.parametrize("vector", json.loads(VECTORS.with_name("keys.json").read_text()))
 def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
     options = {"retention": "", "archive": True, **vector["options"]}
-    layout = STORES[vector["layout"]].from_options(options)
+    layout = make_store(vector["layout"], options)
     assert isinstance(layout, Archivable)
     archive = layout.archive_view
     series = Series.of(vector["metric"], vector["tags"], vector["resources"])
@@ -365,8 +365,8 @@ def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
 
 
 def test_only_numbers_that_are_kept_forever_can_be_sealed() -> None:
-    heroic = STORES["heroic"].from_options({})
-    kairosdb = STORES["kairosdb"].from_options({"retention": "7", "row_spec": "milliseconds"})
+    heroic = make_store("heroic", {})
+    kairosdb = make_store("kairosdb", {"retention": "7", "row_spec": "milliseconds"})
     assert isinstance(heroic, Archivable)
     assert isinstance(kairosdb, Archivable)
     row = heroic.archive_view.row_at(heroic.series_key(SERIES, {}), BASE_S)

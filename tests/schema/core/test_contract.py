@@ -10,10 +10,17 @@ import sys
 import pytest
 
 from timebeam.schema.core.contract import Store
-from timebeam.schema.stores import STORES, MissingAbilityError, as_opentsdb, find_opentsdb, missing
+from timebeam.schema.stores import (
+    STORES,
+    MissingAbilityError,
+    as_opentsdb,
+    find_opentsdb,
+    make_store,
+    missing,
+)
 
 ROOT = pathlib.Path(__file__).parents[3]
-CLASSES = {cls.__name__ for cls in STORES.values()}
+CLASSES = {type(make_store(name, {})).__name__ for name in STORES}
 PRODUCT = [
     path
     for folder in ("schema", "transforms", "pipelines")
@@ -33,7 +40,7 @@ ABILITIES = {
 def test_what_only_some_stores_have():
     assert {*STORES} == ALL
     for find, able in ABILITIES.values():
-        assert {name for name in STORES if find(STORES[name].from_options({})) is not None} == able
+        assert {name for name in STORES if find(make_store(name, {})) is not None} == able
 
 
 @pytest.mark.parametrize("noun", ABILITIES)
@@ -47,7 +54,7 @@ def test_the_error_says_which_stores_can(noun):
 
 @pytest.mark.parametrize("name", STORES)
 def test_what_only_opentsdb_has_takes_an_opentsdb(name):
-    store = STORES[name].from_options({})
+    store = make_store(name, {})
     if name == "opentsdb":
         assert as_opentsdb(store, "annotations") is find_opentsdb(store) is store
         return
@@ -58,8 +65,8 @@ def test_what_only_opentsdb_has_takes_an_opentsdb(name):
 
 def test_the_registry_imports_a_store_when_it_is_asked_for():
     program = (
-        "import sys; from timebeam.schema.stores import STORES; assert len(STORES) == 4;"
-        "STORES['kairosdb']; print(*sorted(name for name in sys.modules if name.endswith('.layout')))"
+        "import sys; from timebeam.schema.stores import STORES, make_store; assert len(STORES) == 4;"
+        "make_store('kairosdb', {}); print(*sorted(name for name in sys.modules if name.endswith('.layout')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["timebeam.schema.stores.kairosdb.layout"]

@@ -13,7 +13,8 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Selected
 from timebeam.schema.stores.heroic import decode as heroic
-from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.stores.heroic.keys import HeroicReadableOptions
+from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.kairosdb import decode as kairosdb
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
@@ -28,7 +29,7 @@ SPECS = [RowSpec.LEGACY, RowSpec.MILLISECONDS, RowSpec.SECONDS]
 def heroic_row(layout: Heroic) -> st.SearchStrategy[Selected]:
     """A row, most of them of doubles in order."""
     good = st.integers(0, 2**32 - 1).map(lambda offset: b"%010d" % offset)
-    if not isinstance(layout, HeroicReadable):
+    if not isinstance(layout.options, HeroicReadableOptions):
         good = st.integers(0, 2**32 - 1).map(lambda offset: offset.to_bytes(4, "big"))
     plain = st.lists(st.tuples(st.just("points"), good, DOUBLES), max_size=5)
     families = st.sampled_from(("points", "points", "distributionPoints", "events"))
@@ -92,7 +93,9 @@ def described(batch) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("layout", [Heroic(), HeroicReadable()], ids=lambda layout: layout.name)
+@pytest.mark.parametrize(
+    "layout", [Heroic(), Heroic(HeroicReadableOptions())], ids=lambda layout: layout.name
+)
 @examples(200)
 @given(st.data())
 def test_rows_of_heroic(layout: Heroic, data: st.DataObject) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 
 SERIES = [Series.of(metric, {"host": host}) for metric in ("sys.a", "sys.ä") for host in ("x", "y")]
 TIMES = st.one_of(
@@ -24,7 +24,7 @@ TIMES = st.one_of(
 @pytest.mark.parametrize("name", ["opentsdb", "heroic", "heroic-readable", "kairosdb"])
 @given(st.dictionaries(st.tuples(st.sampled_from(SERIES), TIMES), st.integers(-9, 9), min_size=1))
 def test_hours_are_those_of_the_points(name, points):
-    layout = STORES[name].from_options({})
+    layout = make_store(name, {})
     uids = collections.defaultdict(lambda: len(uids).to_bytes(3, "big"))
     batch = PointBatch.of(
         [(series, time_ms, True, float(one)) for (series, time_ms), one in points.items()], 1

@@ -12,7 +12,7 @@ from tests.support.commands import Ran, ingest, timebeam
 from tests.support.plain.rollup_day import Points, total
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.read.table_reader import TableReader, scan_table
@@ -71,7 +71,7 @@ class Place:
         )
 
     def layout(self, table: str) -> Store:
-        return STORES[self.name].from_options({"table_prefix": self.prefix + table})
+        return make_store(self.name, {"table_prefix": self.prefix + table})
 
     def dump(self) -> list[Any]:
         return [

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.schema.stores.plain_heroic import PERIOD, qualifier, readable_key, wire_key
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores.heroic.keys import KeyForm, ReadableKeys
-from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.stores.heroic.keys import HeroicReadableOptions, KeyForm, ReadableKeys
+from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.heroic.wire_key import WireKeys
 
 WIRE, READABLE, NAMED = WireKeys(), ReadableKeys(), ReadableKeys(with_names=True)
@@ -196,7 +196,7 @@ def test_qualifiers_that_are_no_offsets() -> None:
     assert READABLE.offsets(b"00000000014294967296000000000 -000000001").tolist() == [1, -1, -1, -1]
 
 
-@pytest.mark.parametrize("layout", [Heroic(), HeroicReadable()])
+@pytest.mark.parametrize("layout", [Heroic(), Heroic(HeroicReadableOptions())])
 def test_series_that_cannot_be_stored(layout: Heroic) -> None:
     assert layout.reject(SEED) is None
     assert layout.reject(Series.of("", {})) is None
@@ -210,7 +210,7 @@ def test_series_that_cannot_be_stored(layout: Heroic) -> None:
 
 
 def test_the_readable_layout_refuses_by_its_own_key() -> None:
-    layout = HeroicReadable()
+    layout = Heroic(HeroicReadableOptions())
     taken = 4000 - 1 - len(",") - len(str((1 << 63) - PERIOD))
     assert layout.reject(Series.of("x" * taken, {})) is None
     assert layout.reject(Series.of("x" * (taken + 1), {})) is not None

@@ -20,7 +20,8 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.stores.heroic.keys import HeroicOptions, HeroicReadableOptions
+from timebeam.schema.stores.heroic.layout import Heroic
 
 SERIES = [
     Series.of("cpu", {"host": "a"}),
@@ -28,7 +29,9 @@ SERIES = [
     Series.of("mem", {"host": "a", "dc": "x"}),
 ]
 LAST_MS = (1 << 63) - 1
-LAYOUTS = pytest.mark.parametrize("layout", [Heroic(), HeroicReadable()], ids=lambda layout: layout.name)
+LAYOUTS = pytest.mark.parametrize(
+    "layout", [Heroic(), Heroic(HeroicReadableOptions())], ids=lambda layout: layout.name
+)
 
 Slot = tuple[int, int, bool]
 """(number of the series, time in ms, whether it is a distribution)."""
@@ -272,15 +275,15 @@ def test_damaged_cells_are_told_and_the_others_read(layout: Heroic) -> None:
 def test_a_readable_qualifier_that_is_no_number() -> None:
     key = row_key("heroic-readable", SERIES[0], 0)
     cells = [Cell("points", b"99999999999"[:10], 1, bytes(8)), Cell("points", b"0000000001", 1, bytes(8))]
-    content = decode_row(HeroicReadable(), Row("metrics", key, cells), SERIES[0])
+    content = decode_row(Heroic(HeroicReadableOptions()), Row("metrics", key, cells), SERIES[0])
     assert content.batch.times_ms.tolist() == [1]
     assert len(content.damage) == 1
 
 
 def test_the_tables_of_the_layouts() -> None:
     for layout in (
-        Heroic.from_options({"table_prefix": "x-", "resource_names": True, "salt_width": 1}),
-        HeroicReadable.from_options({"table_prefix": "x-", "resource_names": True}),
+        Heroic(HeroicOptions.of({"table_prefix": "x-", "resource_names": True, "salt_width": 1})),
+        Heroic(HeroicReadableOptions.of({"table_prefix": "x-", "resource_names": True})),
     ):
         assert [(t.name, dict(t.families), t.holds_points, t.is_index) for t in layout.tables()] == [
             ("x-metrics", {"points": 1, "distributionPoints": 1}, True, False),
@@ -289,6 +292,6 @@ def test_the_tables_of_the_layouts() -> None:
         assert layout.uids is None
         assert layout.names(SERIES[1]) == ()
         assert layout.writing.packings == (Packing.POINTS,)
-    assert HeroicReadable.from_options({}) == HeroicReadable()
-    key = HeroicReadable.from_options({"resource_names": True}).series_key(SERIES[1], {})
+    assert Heroic(HeroicReadableOptions.of({})) == Heroic(HeroicReadableOptions())
+    key = Heroic(HeroicReadableOptions.of({"resource_names": True})).series_key(SERIES[1], {})
     assert key.tail == b",pod=p"

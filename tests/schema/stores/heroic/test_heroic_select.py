@@ -18,7 +18,8 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, Severity, UnknownNameError
-from timebeam.schema.stores.heroic.layout import Heroic, HeroicReadable
+from timebeam.schema.stores.heroic.keys import HeroicOptions, HeroicReadableOptions
+from timebeam.schema.stores.heroic.layout import Heroic
 
 NAMES = st.sampled_from(["", "a", "b", "aa", "\x00", "\x01", "a\x00", "é"])
 TAGS = st.dictionaries(NAMES, NAMES, max_size=2)
@@ -26,7 +27,9 @@ SERIES = st.builds(Series.of, NAMES, TAGS, TAGS)
 TIMES = st.integers(0, 12 * PERIOD) | st.integers(0, 12).map(lambda n: n * PERIOD)
 POINTS = st.lists(st.tuples(SERIES, TIMES), max_size=12)
 LAYOUTS = pytest.mark.parametrize(
-    "layout", [Heroic(), HeroicReadable(), HeroicReadable(resource_names=True)], ids=["wire", "text", "names"]
+    "layout",
+    [Heroic(), Heroic(HeroicReadableOptions()), Heroic(HeroicReadableOptions(resource_names=True))],
+    ids=["wire", "text", "names"],
 )
 A = Series.of("cpu", {"host": "a"})
 PODS = [Series.of("cpu", {"host": "a"}, {"pod": pod}) for pod in "pq"]
@@ -79,7 +82,7 @@ def test_a_query_finds_what_it_wants_and_nothing_else(
     tags: dict[str, frozenset[str]],
     times: tuple[int, int],
 ) -> None:
-    if layout == HeroicReadable():  # of series that share their rows the first one only
+    if layout == Heroic(HeroicReadableOptions()):  # of series that share their rows the first one only
         first = {same_in_text(series): series for series, _ in reversed(points)}
         points = [point for point in points if first[same_in_text(point[0])] == point[0]]
     tables = written(layout, points)
@@ -114,7 +117,7 @@ def test_times_outside_of_what_can_be_stored(layout: Heroic) -> None:
 
 
 def test_many_series_are_read_by_several_scans() -> None:
-    layout = HeroicReadable()
+    layout = Heroic(HeroicReadableOptions())
     points = [(Series.of("cpu", {"host": str(n)}), n) for n in range(510)]
     assert len(answer(layout, written(layout, points), Selection("cpu", {}, 0, PERIOD - 1))) == 510
 
@@ -127,7 +130,7 @@ def test_series_that_differ_in_resources_are_found_in_all_their_periods(layout: 
 
 
 def test_keys_with_and_without_names_of_resources_are_read_whatever_the_option() -> None:
-    short, long = HeroicReadable(), HeroicReadable(resource_names=True)
+    short, long = Heroic(HeroicReadableOptions()), Heroic(HeroicReadableOptions(resource_names=True))
     tables, others = written(short, [(PODS[0], 1)]), written(long, [(PODS[1], 2)])
     for table in ("metrics", "series"):
         tables.write(others.read(table))
@@ -160,7 +163,7 @@ def test_adjacent_rows_of_a_series_are_one_range_of_one_scan() -> None:
 
 
 def test_the_rows_of_the_series_table() -> None:
-    layout = Heroic(table_prefix="x-")
+    layout = Heroic(HeroicOptions("x-"))
     series = Series.of("cpu", {"host": "a", "n\0l": "\1"}, {"pod": "p"})
     metric, own, *tags = sorted(layout.index.rows(series, 3 * PERIOD), key=lambda row: row.key)
     assert {row.table for row in (metric, own, *tags)} == {"x-series"}
@@ -202,14 +205,14 @@ def test_the_first_and_last_base_stay_whatever_the_order(layout: Heroic, bases: 
 
 
 def test_the_series_table_is_made_anew_from_the_keys() -> None:
-    for layout in (Heroic(), HeroicReadable(resource_names=True)):
+    for layout in (Heroic(), Heroic(HeroicReadableOptions(resource_names=True))):
         tables = written(layout, [(series, n * PERIOD + 7) for series in [A, *PODS] for n in (2, 5)])
         anew = Tables()
         for row in tables.read("metrics"):
             anew.write(layout.index.rows(*layout.index.entry_of(row.key)))
         assert anew.read("series") == tables.read("series")
     with pytest.raises(ValueError, match="resources without their names"):
-        HeroicReadable().index.entry_of(row_key("heroic-readable", PODS[0], 0))
+        Heroic(HeroicReadableOptions()).index.entry_of(row_key("heroic-readable", PODS[0], 0))
 
 
 def findings(
@@ -224,7 +227,7 @@ EVERYTHING = Selection("cpu", {}, 0, 9 * PERIOD)
 
 
 def test_series_that_share_their_rows_are_told() -> None:
-    layout = HeroicReadable()
+    layout = Heroic(HeroicReadableOptions())
     other = Series.of("cpu", {"host": "a"}, {"zone": "p"})
     tables = written(layout, [(PODS[0], 1), (other, 2), (A, 3)])
     key = row_key("heroic-readable", other, 0)
@@ -235,7 +238,7 @@ def test_series_that_share_their_rows_are_told() -> None:
 
 
 def test_resources_whose_names_are_lost_are_told() -> None:
-    layout = HeroicReadable()
+    layout = Heroic(HeroicReadableOptions())
     tables = written(layout, [(PODS[0], 1), (A, 1)])
     lost = next(
         row.key for row in tables.read("series") if row.key[:2] == b"s\0" and b"pod" in row.cells[2].value

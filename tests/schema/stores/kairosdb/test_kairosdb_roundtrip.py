@@ -375,17 +375,19 @@ def test_a_row_whose_key_cannot_be_read_has_no_points() -> None:
 
 
 def test_options() -> None:
-    layout = KairosDb.from_options(
-        {
-            "table_prefix": "x-",
-            "row_spec": "milliseconds",
-            "retention": "7, 90",
-            "retention_class": 90,
-            "salt_width": 1,
-        }
+    layout = KairosDb(
+        KairosDbOptions.of(
+            {
+                "table_prefix": "x-",
+                "row_spec": "milliseconds",
+                "retention": "7, 90",
+                "retention_class": 90,
+                "salt_width": 1,
+            }
+        )
     )
     assert layout == KairosDb(KairosDbOptions("x-", RowSpec.MILLISECONDS, (7, 90), 90))
-    assert KairosDb.from_options({"retention": ""}) == KairosDb()
+    assert KairosDb(KairosDbOptions.of({"retention": ""})) == KairosDb()
     assert [
         (spec.name, dict(spec.families), spec.holds_points, spec.is_index) for spec in layout.tables()
     ] == [
@@ -413,7 +415,7 @@ def test_options() -> None:
 def test_options_that_make_no_sense(options: dict[str, object]) -> None:
     (name,) = options
     with pytest.raises(ValueError, match=name if name != "row_spec" else "x"):
-        KairosDb.from_options(options)
+        KairosDb(KairosDbOptions.of(options))
 
 
 def test_seconds_are_for_reading_only() -> None:

@@ -147,6 +147,6 @@ def test_packings() -> None:
     ("text", "expected"), [("event", OpenTsdbCellTime.EVENT), ("arrival", OpenTsdbCellTime.ARRIVAL)]
 )
 def test_options(text: str, expected: OpenTsdbCellTime) -> None:
-    layout = OpenTsdb.from_options({"cell_time": text, "use_max_value": False})
+    layout = OpenTsdb(OpenTsdbOptions.of({"cell_time": text, "use_max_value": False}))
     assert layout.options.cell_time is expected
     assert not layout.options.use_max_value

@@ -233,7 +233,7 @@ def test_names_that_can_be_stored(name: str) -> None:
 )
 def test_how_many_tags_a_series_may_have(options: dict[str, object], most: int) -> None:
     """With an overflow tag as many as before: the number decides which series lose tags."""
-    layout = OpenTsdb.from_options(options)
+    layout = OpenTsdb(OpenTsdbOptions.of(options))
     for count in (most, most + 1):
         series = Series.of("m", {f"k{i}": "v" for i in range(count)})
         is_whole = layout.reject(series) is None and len(layout.names(series)) == 1 + 2 * count

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
+from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
@@ -57,7 +58,7 @@ def test_other_forms() -> None:
 
 
 def layout(names: str | None) -> OpenTsdb:
-    return OpenTsdb.from_options({"names": names})
+    return OpenTsdb(OpenTsdbOptions.of({"names": names}))
 
 
 SERIES = Series.of("node:cpu", {"a b": "x=y"})
@@ -90,7 +91,7 @@ def test_tag_names_that_become_equal_are_refused() -> None:
 
 
 def limited(**options: object) -> OpenTsdb:
-    return OpenTsdb.from_options({"overflow_tag": "rest", "max_tags": 3, **options})
+    return OpenTsdb(OpenTsdbOptions.of({"overflow_tag": "rest", "max_tags": 3, **options}))
 
 
 def stored(layout: OpenTsdb, **tags: str) -> dict[str, str]:

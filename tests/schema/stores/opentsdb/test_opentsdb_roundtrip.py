@@ -23,7 +23,7 @@ from timebeam.schema.core.point_fragments import Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import make_store
 from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
@@ -305,7 +305,7 @@ def test_many_series_and_hours_in_one_batch() -> None:
 
 
 def test_the_tables_of_the_layout() -> None:
-    assert STORES["opentsdb"] is OpenTsdb
+    assert make_store("opentsdb", {}) == OpenTsdb()
     layout = OpenTsdb(OpenTsdbOptions(table_prefix="x-", uid_width_metric=4))
     assert [(table.name, dict(table.families), table.holds_points) for table in layout.tables()] == [
         ("x-tsdb", {"t": 1}, True),
