@@ -14,7 +14,6 @@ from google.cloud.bigtable import enums
 from google.cloud.bigtable.column_family import GarbageCollectionRule, MaxAgeGCRule
 
 from timebeam.schema.core.rows import TableSpec, UidSpec
-from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.create_tables import (
     admin_instance,
     family_rules,
@@ -23,7 +22,7 @@ from timebeam.transforms.bigtable.create_tables import (
     with_versions,
 )
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.read.table_reader import read_rows
+from timebeam.transforms.opentsdb.assign_uids import read_counters
 
 TABLE_PERMISSIONS = (
     "bigtable.tables.readRows",
@@ -150,17 +149,11 @@ class BigtableChecks:
           creates_metrics: whether the job assigns UIDs to new metrics.
         """
         try:
-            row = read_rows(self._target, spec.table, [uid_table.COUNTER_ROW]).get(uid_table.COUNTER_ROW)
+            counters = read_counters(self._target, spec)
         except exceptions.GoogleAPICallError as error:
             yield Check(CheckStatus.UNCHECKED, f"UIDs of table {spec.table}: {unanswered(error)}")
             return
-        counters = {
-            cell.qualifier.decode("iso-8859-1"): int.from_bytes(cell.value, "big", signed=True)
-            for cell in (row.cells if row else ())
-            if cell.family == uid_table.ID_FAMILY
-        }
-        for kind, width in spec.widths.items():
-            last, used = uid_table.last_id(width), counters.get(kind, 0)
+        for kind, (used, last) in counters.items():
             text = f"UIDs of kind {kind}: {min(used, last):,} of {last:,} are assigned"
             if used > _UIDS_NEAR * last:
                 yield Check(CheckStatus.WARNING, text, "docs/how-to/handbook.md, UIDs run out")

@@ -21,8 +21,9 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.series.series_patterns import SeriesQuery
 from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, listed, meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
+from timebeam.transforms.opentsdb.stale_references import delete_rows
+from timebeam.transforms.opentsdb.stored_series import orphans
 from timebeam.transforms.opentsdb.sync_meta import COUNTERS, MetaSyncJob, SyncMeta
-from timebeam.transforms.read.find_series import orphans, remove
 from timebeam.transforms.read.table_reader import TableReader
 
 _ROWS_AT_ONCE = 5_000
@@ -106,18 +107,16 @@ def job_of(options: argparse.Namespace, now_ms: int) -> MetaSync:
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     """Lists what has no points, on standard error, and removes it if that is wanted; (found, removed)."""
     names = UidDirectory(job.layout.options, job.layout.uid_table, TableReader(job.target))
-    orphan_count = removed = 0
+    orphan_count = 0
     rows = orphans(job.target, job.layout)
     for batch in batched(rows, _ROWS_AT_ONCE):
         orphan_count += len(batch)
-        if yes:
-            remove(job.target, batch)
-            removed += len(batch)
+        delete_rows(job.target, batch, dry_run=not yes)
         for line in _lines(job, batch, names):
             print(f"{'removed' if yes else 'would be removed'}: {line}", file=sys.stderr)
     if orphan_count and not yes:
         print("nothing was removed; --purge --yes removes it, including edited metadata", file=sys.stderr)
-    return orphan_count, removed
+    return orphan_count, orphan_count if yes else 0
 
 
 def _lines(job: MetaSyncJob, rows: Sequence[Row], names: UidDirectory) -> Iterable[str]:

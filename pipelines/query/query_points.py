@@ -33,14 +33,9 @@ from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.retry import StoppedError
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.answer_question import (
-    Evaluated,
-    evaluate,
-    evaluate_histograms,
-    global_annotations,
-    question_of_tsuids,
-    series_annotations,
-)
+from timebeam.transforms.opentsdb.read_annotations import global_annotations, series_annotations
+from timebeam.transforms.opentsdb.stored_series import question_of_tsuids
+from timebeam.transforms.query.answer_question import Evaluated, evaluate, evaluate_histograms
 from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.read.find_series import why_nothing
 from timebeam.transforms.read.table_reader import TableReader

@@ -22,23 +22,20 @@ from timebeam.pipelines.options.values import (
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.write_results import csv_cell, csv_line, json_array
 from timebeam.schema.core.contract import ReadableStore
+from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
-from timebeam.schema.stores.opentsdb.meta_documents import meta_table
-from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names, names_from
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.read.find_series import (
-    Found,
+from timebeam.transforms.opentsdb.stored_series import (
+    check_storable,
     from_data,
-    from_keys,
     from_meta,
-    from_rows,
-    why_nothing,
+    meta_of,
+    names_from,
 )
-from timebeam.transforms.read.table_reader import TableReader
+from timebeam.transforms.read.find_series import Found, from_keys, from_rows, why_nothing
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
@@ -98,15 +95,11 @@ def find_series(
     """
     with_meta = find_opentsdb(layout)
     if with_meta is not None:
-        for text in (
-            pattern.metric,
-            *pattern.tags,
-            *(value for values in pattern.tags.values() for value in values),
-        ):
-            check_storable(with_meta.options.names, text)
-        if _uses_meta(options, target, with_meta):
-            table = meta_table(with_meta.options.table_prefix).name
-            return from_meta(target, with_meta, pattern), f"the meta table {table}"
+        values = itertools.chain.from_iterable(pattern.tags.values())
+        _check_storable(with_meta, pattern.metric, *pattern.tags, *values)
+        meta = meta_of(with_meta)
+        if _uses_meta(options, target, meta):
+            return from_meta(target, with_meta, pattern), f"the meta table {meta.name}"
         return from_data(target, with_meta, pattern), f"the keys of the data table {with_meta.data_table}"
     if options.source != "auto":
         opentsdb_of(options, "metadata")
@@ -116,28 +109,25 @@ def find_series(
     return from_keys(target, layout, pattern), f"the keys of table {tables}"
 
 
-def check_storable(form: Names, text: str) -> None:
+def _check_storable(layout: OpenTsdb, *texts: str) -> None:
     """Raises UsageError for a name, or a pattern, that no name of OpenTSDB can match."""
     try:
-        uid_table.name_bytes(form.stored(text) if form is Names.ESCAPE else text)
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"{text!r}: OpenTSDB's names are ISO-8859-1, which has no {error.object[error.start]!r}"
-        ) from error
+        check_storable(layout, texts)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
-def _uses_meta(options: argparse.Namespace, target: Target, layout: OpenTsdb) -> bool:
+def _uses_meta(options: argparse.Namespace, target: Target, meta: TableSpec) -> bool:
     """Whether the meta table is asked; raises BigtableError if it is to be asked, and is not there."""
     if options.source == "data":
         return False
-    spec = meta_table(layout.options.table_prefix)
     try:
-        check_tables(target, [spec], create_command(options) + " --meta")
+        check_tables(target, [meta], create_command(options) + " --meta")
     except BigtableError:
         if options.source == "meta":
             raise
         return False
-    return options.source == "meta" or next(scan_keys(target, spec.name), None) is not None
+    return options.source == "meta" or next(scan_keys(target, meta.name), None) is not None
 
 
 @dataclasses.dataclass
@@ -188,11 +178,11 @@ def list_names(options: argparse.Namespace) -> int:
     layout, target = layout_of(options), target_of(options)
     if layout.uids is None:
         raise UsageError(f"layout {layout.name} has no table of names: try `timebeam series`")
-    form = as_opentsdb(layout, "UID tables").options.names
-    check_storable(form, options.prefix)
+    with_uids = as_opentsdb(layout, "UID tables")
+    _check_storable(with_uids, options.prefix)
     check_tables(target, layout.tables(), create_command(options))
-    matches = names_from(form, layout.uids.table, options.kind, options.prefix, TableReader(target))
-    names = [name for name, _ in itertools.islice(matches, options.max)]
+    matches = names_from(target, with_uids, options.kind, options.prefix)
+    names = list(itertools.islice(matches, options.max))
     if options.output == "json":
         print(json.dumps(names, ensure_ascii=False))
     else:

@@ -28,8 +28,8 @@ from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
 from timebeam.schema.bits.times import HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
 from timebeam.schema.core.rows import Cell, Deletion
 from timebeam.schema.stores import as_opentsdb
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.flow.metrics import counted
+from timebeam.transforms.opentsdb.stored_series import metric_names
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import (
     ChangedDay,
@@ -328,10 +328,8 @@ class FollowedRollup(AnyJob):
 
     def _hours_by_name(self, days: Iterable[DueDay]) -> dict[str, int]:
         """The number of hours of each metric, by name."""
-        layout = as_opentsdb(self.rounds.rollup.work.layout, "UID tables")
-        names = UidDirectory(layout.options, layout.uid_table, TableReader(self.target))
-        hours = collections.Counter[str]()
+        hours = collections.Counter[bytes]()
         for day in days:
-            uid = "metrics", day.day.metric
-            hours[names.resolve([uid]).get(uid, day.day.metric.hex())] += len(day.hours)
-        return dict(sorted(hours.items()))
+            hours[day.day.metric] += len(day.hours)
+        names = metric_names(self.target, self.rounds.rollup.work.layout, hours)
+        return dict(sorted((names[uid], count) for uid, count in hours.items()))

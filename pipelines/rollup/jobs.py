@@ -25,7 +25,6 @@ from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.rollup.day_plan import RollupPart
 from timebeam.schema.rollup.rollup_config import RollupConfig, RollupConfigError
 from timebeam.schema.stores import find_opentsdb, missing
-from timebeam.schema.stores.opentsdb.keys import ranges as key_ranges
 from timebeam.transforms.bigtable.read_ranges import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.ingest.write_packed_rows import data_tables
@@ -52,11 +51,7 @@ class OpenTsdbRollup(LayoutRollup):
     def _described(self, part: RollupPart, uids: Mapping[str, bytes]) -> list[str]:
         job, metrics = self.work, part.only(uids)
         hours = len(part.plan.raw_bases())
-        ranges = [
-            keys
-            for uid in metrics.values()
-            for keys in key_ranges(job.layout.options, uid, part.plan.start_ms, part.plan.end_ms - 1)
-        ]
+        ranges = job.data_ranges(metrics.values(), part)
         size, table_size = sampled_bytes(job.target, job.layout.data_table, ranges)
         lines = [
             f"would read {len(metrics):,} metrics, {hours:,} hours each, from {job.layout.data_table}: "

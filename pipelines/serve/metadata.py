@@ -33,7 +33,7 @@ from timebeam.schema.stores.opentsdb.meta_documents import (
 )
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names, look_up_shown
-from timebeam.transforms.read.find_series import from_meta
+from timebeam.transforms.opentsdb.stored_series import from_meta
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb

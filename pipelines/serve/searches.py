@@ -28,9 +28,15 @@ from timebeam.schema.stores.opentsdb.http.last_suggest_lookup import (
 )
 from timebeam.schema.stores.opentsdb.meta_documents import COUNTER, FAMILY, meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up, look_up_shown, names_from
-from timebeam.transforms.query.answer_question import series_of_tsuids, tsuids_of
+from timebeam.transforms.opentsdb.stored_series import (
+    from_data,
+    from_meta,
+    has_rows,
+    series_of_tsuids,
+    tsuids_of,
+)
 from timebeam.transforms.query.read_points import find_series
-from timebeam.transforms.read.find_series import Found, from_data, from_keys, from_meta, from_rows, has_rows
+from timebeam.transforms.read.find_series import Found, from_keys, from_rows
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb

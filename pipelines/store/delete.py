@@ -47,7 +47,7 @@ from timebeam.transforms.care.delete_points import (
 )
 from timebeam.transforms.care.range_leases import Leases
 from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, stale_rows
-from timebeam.transforms.query.answer_question import question_of_tsuids
+from timebeam.transforms.opentsdb.stored_series import question_of_tsuids
 from timebeam.transforms.read.find_series import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter

@@ -21,9 +21,9 @@ from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, warnings_of
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter_files import letter_files
+from timebeam.transforms.opentsdb.stored_series import has_rows
 from timebeam.transforms.opentsdb.trees.place_in_trees import COUNTERS, SyncTrees, TreeSyncJob
 from timebeam.transforms.opentsdb.trees.tree_table import TreeTable, tree_table
-from timebeam.transforms.read.find_series import has_rows
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb

@@ -49,18 +49,11 @@ OF_OPENTSDB = {
 """Modules and packages for what only OpenTSDB has: its API, trees, metadata, names and rollup tables."""
 
 STILL_OPENTSDB = {
-    "pipelines.jobs.bigtable_checks",
-    "pipelines.query.series",
-    "pipelines.rollup.follow",
-    "pipelines.rollup.jobs",
     "pipelines.store.copy",
     "pipelines.store.delete",
     "pipelines.store.retention",
     "transforms.care.delete_points",
-    "transforms.ingest.limit_series",
     "transforms.ingest.write_packed_rows",
-    "transforms.query.answer_question",
-    "transforms.read.find_series",
 }
 """Modules for all stores that import some of OpenTSDB: these imports are to go, and none is to come."""
 

@@ -33,7 +33,7 @@ from timebeam.schema.core.points import Series as TimeSeries
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.answer_question import tsuids_of
+from timebeam.transforms.opentsdb.stored_series import tsuids_of
 from timebeam.transforms.query.budget import Budget, Meter
 from timebeam.transforms.read.table_reader import TableReader
 

@@ -25,10 +25,9 @@ from timebeam.schema.series import series_limits
 from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of
 from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores import find_opentsdb
-from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.transforms.bigtable.compare_and_set import Replacement, update_rows
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.read.find_series import from_data, from_meta
+from timebeam.transforms.opentsdb.stored_series import from_data, from_meta, meta_keys
 from timebeam.transforms.read.table_reader import TableReader, existing_keys, read_rows
 
 MERGE_SECONDS = 10.0
@@ -166,9 +165,7 @@ class SeriesLimiter:
         named = {series: key for series, key in candidates.items() if key is not None}
         if self._meta is None or not self._with_meta:
             return set(named)
-        salt = self._meta.options.salt_width
-        tsuids = {series: [key.head[salt:] + key.tail] for series, key in named.items()}
-        return _with_rows(self._target, meta_table(self._meta.options.table_prefix).name, tsuids)
+        return _with_rows(self._target, *meta_keys(self._meta, named))
 
     def _rejection(self, state: LimitState, series: Series, minute: int) -> RejectedError | None:
         """Why a new series is not let in; None if it is."""

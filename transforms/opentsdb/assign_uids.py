@@ -21,12 +21,12 @@ from typing import NamedTuple
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Name
-from timebeam.schema.core.rows import KEY_BYTES, Cell, Row
+from timebeam.schema.core.rows import KEY_BYTES, Cell, Row, UidSpec
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.bigtable.write_rows import increment
-from timebeam.transforms.read.table_reader import TableReader, scan_table
+from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_table
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -233,6 +233,17 @@ class UidTable:
                 f"set --uid_width_{name.kind.removesuffix('s')} as in the TSDs of this table"
             )
         return uid
+
+
+def read_counters(target: Target, spec: UidSpec) -> dict[str, tuple[int, int]]:
+    """By kind of names the highest id so far, and the highest that fits a UID."""
+    row = read_rows(target, spec.table, [uid_table.COUNTER_ROW]).get(uid_table.COUNTER_ROW)
+    counters = {
+        cell.qualifier.decode("iso-8859-1"): int.from_bytes(cell.value, "big", signed=True)
+        for cell in (row.cells if row else ())
+        if cell.family == uid_table.ID_FAMILY
+    }
+    return {kind: (counters.get(kind, 0), uid_table.last_id(width)) for kind, width in spec.widths.items()}
 
 
 class DryUidTable(UidTable):

@@ -33,7 +33,6 @@ from timebeam.schema.core.selection import Scan
 from timebeam.schema.stores import MissingAbilityError, as_opentsdb
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.encode import FAMILY
-from timebeam.schema.stores.opentsdb.keys import tsuid_pairs
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
@@ -316,16 +315,10 @@ class _AddressFn(beam.DoFn):
 
     def _unknown(self, tsuids: Iterable[bytes]) -> dict[bytes, RejectedError]:
         """The TSUIDs with a UID without a name: no query could find their annotations."""
-        pairs_of = {tsuid: tsuid_pairs(self._layout.options, tsuid) for tsuid in tsuids}
-        named = self._names.resolve(pair for pairs in pairs_of.values() for pair in pairs)
         unknown = {}
-        for tsuid, pairs in pairs_of.items():
-            lost = next((pair for pair in pairs if pair not in named), None)
-            if lost is not None:
-                why = (
-                    f"tsuid {tsuid.hex().upper()}: UID {lost[1].hex().upper()} of kind {lost[0]} has no name"
-                )
-                unknown[tsuid] = RejectedError(Reason.UNKNOWN_NAME, why)
+        for tsuid, (kind, uid) in self._names.nameless(tsuids).items():
+            why = f"tsuid {tsuid.hex().upper()}: UID {uid.hex().upper()} of kind {kind} has no name"
+            unknown[tsuid] = RejectedError(Reason.UNKNOWN_NAME, why)
         return unknown
 
 

@@ -31,9 +31,9 @@ from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import write_all
+from timebeam.transforms.opentsdb.stored_series import metric_keys
 from timebeam.transforms.opentsdb.trees.tree_series import DescribedUids
 from timebeam.transforms.opentsdb.trees.tree_table import TreeTable, tree_table
-from timebeam.transforms.read.find_series import metric_keys
 from timebeam.transforms.read.table_reader import TableReader, scan_rows
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def _stale_metadata(target: Target, layout: OpenTsdb, question: Question, reader
     table = meta_table(layout.options.table_prefix).name
     with contextlib.suppress(NotFound):
         yield from (row for row in scan_rows(target, Scan(table, [prefix_range(uid)])) if is_stale(row.key))
-    if find_opentsdb(layout) is not None:
-        yield from _stale_leaves(target, tree_table(layout.options.table_prefix).name, is_stale)
+    yield from _stale_leaves(target, tree_table(layout.options.table_prefix).name, is_stale)
 
 
 def _stale_leaves(target: Target, table: str, is_stale: Callable[[bytes], bool]) -> Iterator[Row]:

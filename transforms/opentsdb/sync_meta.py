@@ -196,18 +196,14 @@ class _StoreSeriesFn(BufferedDoFn[tuple[bytes, SeriesExtent]]):
 
     def handle(self, elements: list[tuple[bytes, SeriesExtent]]) -> Iterator[tuple[UidPair, int]]:
         job, extents, skips = self._job, dict(elements), SkipLog(COUNTERS)
-        pairs = {tsuid: tsuid_pairs(job.layout.options, tsuid) for tsuid in extents}
-        names = self._names.resolve(pair for series_pairs in pairs.values() for pair in series_pairs)
-        for tsuid, series_pairs in pairs.items():
-            nameless = next((pair for pair in series_pairs if pair not in names), None)
-            if nameless is not None:
-                skips.skip("series_skipped", f"series {tsuid.hex().upper()}: {why_nameless(nameless)}")
-                extents.pop(tsuid)
+        for tsuid, nameless in self._names.nameless(extents).items():
+            skips.skip("series_skipped", f"series {tsuid.hex().upper()}: {why_nameless(nameless)}")
+            extents.pop(tsuid)
         COUNTERS.count("series", len(extents))
         COUNTERS.count("points", sum(extent.points for extent in extents.values()))
         self._write(extents, skips)
         for tsuid, extent in extents.items():
-            for pair in pairs[tsuid]:
+            for pair in tsuid_pairs(job.layout.options, tsuid):
                 yield pair, extent.first_s
 
     def _write(self, extents: Mapping[bytes, SeriesExtent], skips: SkipLog) -> None:

@@ -11,12 +11,12 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.bits.times import ceil_to, floor_to
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
+from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, TableSpec
 from timebeam.schema.core.selection import Finding, Selected
 from timebeam.schema.rollup.buckets import Grouping
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
 from timebeam.schema.rollup.rollup_config import OF_GROUP, RollupConfig, RollupInterval
-from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S
+from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S, ranges
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
@@ -84,6 +84,11 @@ class RollupJob:
     def table(self, name: str) -> str:
         """A table of the configuration, with the layout's prefix."""
         return self.layout.options.table_prefix + name
+
+    def data_ranges(self, metrics: Iterable[bytes], part: RollupPart) -> list[KeyRange]:
+        """The ranges of data rows that a part reads of metrics, given by their UIDs."""
+        period = part.plan.start_ms, part.plan.end_ms - 1
+        return [keys for uid in metrics for keys in ranges(self.layout.options, uid, *period)]
 
     def stored(self, aggregator: str) -> Mapping[int, str]:
         """The number stored under each aggregation id, in rows of single series or of a group."""

@@ -84,6 +84,19 @@ class UidDirectory(UidRows[str]):
                 series[tsuid] = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
         return series
 
+    def nameless(self, tsuids: Iterable[bytes]) -> dict[bytes, UidPair]:
+        """The first UID without a name of each TSUID that has one; reads all UIDs together.
+
+        Raises:
+          ValueError: it is no TSUID.
+        """
+        pairs = {tsuid: tsuid_pairs(self._options, tsuid) for tsuid in tsuids}
+        name_of = self.resolve(pair for uids in pairs.values() for pair in uids)
+        first = {
+            tsuid: next((pair for pair in uids if pair not in name_of), None) for tsuid, uids in pairs.items()
+        }
+        return {tsuid: pair for tsuid, pair in first.items() if pair is not None}
+
     def _name(self, row: Row | None, kind: str, _: bytes) -> str | None:
         for cell in row.cells if row else ():
             if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):

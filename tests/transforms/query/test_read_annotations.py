@@ -18,7 +18,7 @@ from timebeam.schema.query.question import Question, TagFilter, literals_of
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.keys import row_key, series_key
 from timebeam.transforms.bigtable.write_rows import write_all
-from timebeam.transforms.query.answer_question import find_histograms, series_annotations
+from timebeam.transforms.opentsdb.read_annotations import find_histograms, series_annotations
 
 START_S, HOURS, QUESTIONS = 1_709_287_200, 30, 40
 VALUES = {"dc": ["x", "y"], "host": ["a", "b", "c"], "rack": ["1", "2"]}
