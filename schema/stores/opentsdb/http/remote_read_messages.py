@@ -34,7 +34,14 @@ import pyarrow as pa
 
 from timebeam.schema.bits.arrays import Int64s, Values, to_floats
 from timebeam.schema.bits.compression import snappy
-from timebeam.schema.bits.protobuf import ProtoError, encoded_bytes, encoded_varint, fields, varint
+from timebeam.schema.bits.protobuf import (
+    ProtoError,
+    encoded_bytes,
+    encoded_varint,
+    fields,
+    unpacked_varints,
+    varint,
+)
 from timebeam.schema.bits.regex import PatternError, compiled
 from timebeam.schema.bits.times import LATEST_MS
 from timebeam.schema.core.points import Series
@@ -203,7 +210,12 @@ def read_request(body: bytes, ignored: Sequence[str] = ()) -> list[ReadQuery]:
         if size > _MOST_BYTES:
             raise ProtoError(f"{size:,} bytes; at most {_MOST_BYTES:,} are read")
         members = list(fields(snappy(body)))
-        accepted = [number for field, value in members if field >> 3 == 2 for number in _numbers(value)]
+        accepted = [
+            number
+            for field, value in members
+            if field >> 3 == 2  # packed or not
+            for number in ((value,) if isinstance(value, int) else unpacked_varints(value))
+        ]
         if accepted and _SAMPLES not in accepted:
             raise ApiError("Only answers of type SAMPLES are served")
         messages = [value for field, value in members if field >> 3 == 1 and isinstance(value, bytes)]
@@ -214,17 +226,6 @@ def read_request(body: bytes, ignored: Sequence[str] = ()) -> list[ReadQuery]:
         raise ApiError(f"Not a remote read request: {error}") from error
     except PatternError as error:
         raise ApiError(f"Unsupported regular expression: {error}") from error
-
-
-def _numbers(value: int | bytes) -> list[int]:
-    """The numbers of a repeated field, packed or not."""
-    if isinstance(value, int):
-        return [value]
-    numbers, position = [], 0
-    while position < len(value):
-        number, position = varint(value, position)
-        numbers.append(number)
-    return numbers
 
 
 def _query(message: bytes, ignored: Sequence[str]) -> ReadQuery:
