@@ -48,36 +48,8 @@ def _sum(values: Floats, firsts: Int64s) -> Floats:
     return np.where(_number_counts(values, firsts) == 0, np.nan, totals)
 
 
-def _square_sum(values: Floats, firsts: Int64s) -> Floats:
-    return _sum(values * values, firsts)
-
-
-def _min(values: Floats, firsts: Int64s) -> Floats:
-    return np.fmin.reduceat(values, firsts)
-
-
-def _max(values: Floats, firsts: Int64s) -> Floats:
-    return np.fmax.reduceat(values, firsts)
-
-
 def _avg(values: Floats, firsts: Int64s) -> Floats:
     return _sum(values, firsts) / np.maximum(_number_counts(values, firsts), 1)
-
-
-def _count(values: Floats, firsts: Int64s) -> Floats:
-    return _number_counts(values, firsts).astype(np.float64)
-
-
-def _mult(values: Floats, firsts: Int64s) -> Floats:
-    return np.multiply.reduceat(values, firsts)
-
-
-def _first(values: Floats, firsts: Int64s) -> Floats:
-    return values[firsts]
-
-
-def _last(values: Floats, firsts: Int64s) -> Floats:
-    return values[_lasts(values, firsts)]
 
 
 def _diff(values: Floats, firsts: Int64s) -> Floats:
@@ -127,21 +99,21 @@ def _ordered(values: Floats, firsts: Int64s) -> Floats:
 
 FUNCTIONS: dict[str, Callable[[Floats, Int64s], Floats]] = {
     "sum": _sum,
-    "min": _min,
-    "max": _max,
+    "min": np.fmin.reduceat,
+    "max": np.fmax.reduceat,
     "avg": _avg,
-    "count": _count,
-    "first": _first,
-    "last": _last,
+    "count": lambda values, firsts: _number_counts(values, firsts).astype(np.float64),
+    "first": lambda values, firsts: values[firsts],
+    "last": lambda values, firsts: values[_lasts(values, firsts)],
     "median": _median,
     "dev": _dev,
     "diff": _diff,
-    "mult": _mult,
-    "squareSum": _square_sum,
+    "mult": np.multiply.reduceat,
+    "squareSum": lambda values, firsts: _sum(values * values, firsts),
     "zimsum": _sum,
     "pfsum": _sum,
-    "mimmin": _min,
-    "mimmax": _max,
+    "mimmin": np.fmin.reduceat,
+    "mimmax": np.fmax.reduceat,
     **{f"p{name}": functools.partial(_percentile, percent) for name, percent in PERCENTS.items()},
     **{
         f"ep{name}{kind}": functools.partial(_percentile, percent)

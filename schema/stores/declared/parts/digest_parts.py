@@ -27,8 +27,23 @@ SAFE_BITS = 80
 _FNV_BASIS, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
+class _OfParts(KeyPart):
+    """A part whose bytes follow from other parts of a key, `digested`."""
+
+    __slots__ = ()
+    refers: ClassVar[bool] = True
+    digested: tuple[KeyPart, ...]
+
+    @property
+    def sources(self) -> Sequence[KeyPart]:
+        return self.digested
+
+    def is_known(self, key: Sequence[KeyPart], fields: Collection[str]) -> bool:
+        return all(source in key or source.stored_field in fields for source in self.digested)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Salt(KeyPart):
+class Salt(_OfParts):
     """base + hash(of) mod buckets, in decimal digits.
 
     Attributes:
@@ -40,7 +55,6 @@ class Salt(KeyPart):
     """
 
     kind: ClassVar[str] = "salt"
-    refers: ClassVar[bool] = True
     digested: tuple[KeyPart, ...]
     function: str
     buckets: int
@@ -66,10 +80,6 @@ class Salt(KeyPart):
         return cls(sources, options.hash, options.buckets, base, size, since)
 
     @property
-    def sources(self) -> Sequence[KeyPart]:
-        return self.digested
-
-    @property
     def tells(self) -> frozenset[str]:
         return frozenset()
 
@@ -91,9 +101,6 @@ class Salt(KeyPart):
         since = "".join(f", {count} from {time} ms on" for time, count in self.since)
         names = ", ".join(sorted(self.inputs))
         return f"salt: {self.base} + {self.function}({names}) mod {self.buckets}{since}"
-
-    def is_known(self, key: Sequence[KeyPart], fields: Collection[str]) -> bool:
-        return all(source in key or source.stored_field in fields for source in self.digested)
 
     def every(self, count: int) -> list[bytes]:
         return [str(self.base + number).rjust(self.size, "0").encode() for number in range(count)]
@@ -123,7 +130,7 @@ def _since(place: Location, entries: Any) -> tuple[tuple[int, int], ...]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Hash(KeyPart):
+class Hash(_OfParts):
     """A digest in place of what is hashed.
 
     Attributes:
@@ -134,7 +141,6 @@ class Hash(KeyPart):
     """
 
     kind: ClassVar[str] = "hash"
-    refers: ClassVar[bool] = True
     digested: tuple[KeyPart, ...]
     function: str
     is_hex: bool
@@ -154,10 +160,6 @@ class Hash(KeyPart):
         return cls(sources, options.hash, is_hex, length)
 
     @property
-    def sources(self) -> Sequence[KeyPart]:
-        return self.digested
-
-    @property
     def hashed(self) -> frozenset[str]:
         return self.inputs
 
@@ -173,9 +175,6 @@ class Hash(KeyPart):
     def explain(self) -> str:
         names, unit = ", ".join(sorted(self.inputs)), "digits" if self.is_hex else "bytes"
         return f"hash: {self.function}({names}), first {self.size} {unit}"
-
-    def is_known(self, key: Sequence[KeyPart], fields: Collection[str]) -> bool:
-        return all(source in key or source.stored_field in fields for source in self.digested)
 
     def certainty(self, name: str, separator: bytes, key: Sequence[KeyPart]) -> Told:
         if not any(source.certainty(name, separator, key) for source in self.digested):

@@ -11,7 +11,7 @@ import enum
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 from timebeam.schema.bits import regex
 from timebeam.schema.bits.json_text import DuplicateKeyError, distinct
@@ -112,38 +112,20 @@ _LAST_INT = (1 << 31) - 1
 _DEFINITION_BYTES = 8 * 1024
 """Limit for a definition or rule as JSON, since a filter, of at most 20 KB, compares all of it."""
 
-_TREE_KINDS: dict[str, type] = {
-    "name": str,
-    "description": str,
-    "notes": str,
-    "strictMatch": bool,
-    "enabled": bool,
-    "storeFailures": bool,
-    "created": int,
-    "treeId": int,
-}
-_TREE_FIELDS = {"strictMatch": "strict_match", "storeFailures": "store_failures", "treeId": "tree_id"}
-_RULE_KINDS: dict[str, type] = {
-    "type": str,
-    "field": str,
-    "regex": str,
-    "separator": str,
-    "description": str,
-    "notes": str,
-    "level": int,
-    "order": int,
-    "treeId": int,
-    "customField": str,
-    "regexGroupIdx": int,
-    "displayFormat": str,
-}
-_RULE_FIELDS = {
-    "treeId": "tree_id",
-    "customField": "custom_field",
-    "regexGroupIdx": "regex_group_idx",
-    "displayFormat": "display_format",
-}
 _WORDS = {str: "a string", int: "a whole number", bool: "true or false"}
+
+
+def _members(owner: type) -> dict[str, tuple[str, type]]:
+    """(field, type) by the name of the member in JSON, for the fields that are a single value."""
+    kinds = {name: str if kind is RuleType else kind for name, kind in get_type_hints(owner).items()}
+    heads = {name: name.split("_") for name, kind in kinds.items() if kind in _WORDS}
+    return {
+        head + "".join(map(str.capitalize, rest)): (name, kinds[name])
+        for name, (head, *rest) in heads.items()
+    }
+
+
+_TREE_MEMBERS, _RULE_MEMBERS = _members(Tree), _members(Rule)
 
 
 def parse_trees(text: str) -> list[Tree]:
@@ -173,7 +155,7 @@ def tree_of(values: Mapping[str, Any]) -> Tree:
     Raises:
       TreeError: a field has a wrong value.
     """
-    fields = _fields(values, _TREE_KINDS, _TREE_FIELDS, "tree")
+    fields = _fields(values, _TREE_MEMBERS, "tree")
     return Tree(**{"tree_id": 0, "name": "", **fields})
 
 
@@ -183,7 +165,7 @@ def rule_of(values: Mapping[str, Any]) -> Rule:
     Raises:
       TreeError: a field has a wrong value.
     """
-    fields = _fields(values, _RULE_KINDS, _RULE_FIELDS, "rule")
+    fields = _fields(values, _RULE_MEMBERS, "rule")
     text = str(fields.get("type", "")).upper()
     if text not in RuleType.__members__:
         raise TreeError(f"rule: its type is one of {', '.join(RuleType.__members__)}, not {text!r}")
@@ -209,7 +191,7 @@ def _tree(document: object) -> Tree:
     """A tree from a file, with its rules."""
     if not isinstance(document, dict):
         raise TreeError("a tree is a JSON object with name and rules")
-    _check_known(document, {*_TREE_KINDS, "rules"}, "tree")
+    _check_known(document, {*_TREE_MEMBERS, "rules"}, "tree")
     tree = tree_of(document)
     if not tree.name:
         raise TreeError("tree: it needs a name")
@@ -218,7 +200,7 @@ def _tree(document: object) -> Tree:
     _check_text(f"tree {tree.name!r}", tree.name, tree.description, tree.notes)
     rules: dict[tuple[int, int], Rule] = {}
     for rule_document in _rule_documents(document.get("rules")):
-        _check_known(rule_document, set(_RULE_KINDS), "rule")
+        _check_known(rule_document, set(_RULE_MEMBERS), "rule")
         rule = rule_of(rule_document)
         if rule.tree_id not in (0, tree.tree_id):
             whose = f"the tree has {tree.tree_id}" if tree.tree_id else "the tree has none"
@@ -284,12 +266,10 @@ def _rule_documents(rules: object) -> Iterator[Mapping[str, Any]]:
     yield from rules
 
 
-def _fields(
-    values: Mapping[str, Any], kinds: Mapping[str, type], names: Mapping[str, str], owner: str
-) -> dict[str, Any]:
+def _fields(values: Mapping[str, Any], members: Mapping[str, tuple[str, type]], owner: str) -> dict[str, Any]:
     """The fields of an object, with the names of the dataclass; without null ones."""
     fields = {}
-    for key, kind in kinds.items():
+    for key, (name, kind) in members.items():
         value = values.get(key)
         if value is None:
             continue
@@ -297,7 +277,7 @@ def _fields(
             raise TreeError(f"{owner}: {key} is {_WORDS[kind]}, not {value!r}")
         if isinstance(value, int) and not 0 <= value <= _LAST_INT:
             raise TreeError(f"{owner}: {key} is from 0 to {_LAST_INT}, not {value}")
-        fields[names.get(key, key)] = value
+        fields[name] = value
     return fields
 
 
