@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 import numpy as np
+import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.core.batches import latest_points
@@ -18,7 +19,8 @@ from timebeam.schema.core.decode_point_cells import CellPoints, PointCells, RowK
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Finding, Severity
-from timebeam.schema.stores.kairosdb import keys, select, value_bytes
+from timebeam.schema.stores.kairosdb import keys, select
+from timebeam.schema.stores.kairosdb.encode import LONGEST_LONG
 from timebeam.schema.stores.kairosdb.keys import KairosDbRowKey, RowSpec, parse_key
 from timebeam.schema.stores.kairosdb.select import Tables
 
@@ -110,7 +112,7 @@ def read_cells(cells: PointCells, spec: RowSpec) -> CellPoints:
     if spec is RowSpec.LEGACY:
         is_good &= columns & 1 == 0
     bits = np.zeros(len(columns), np.int64)
-    for kind, read in ((Kind.INTEGER, value_bytes.read_longs), (Kind.FLOAT, value_bytes.read_doubles)):
+    for kind, read in ((Kind.INTEGER, read_longs), (Kind.FLOAT, read_doubles)):
         of_kind = cells.kinds == kind
         if of_kind.all():
             bits, fits = read(cells.values)
@@ -121,14 +123,85 @@ def read_cells(cells: PointCells, spec: RowSpec) -> CellPoints:
     return CellPoints(cells.base_ms + offsets, bits, is_good)
 
 
+def read_longs(values: Sequence[bytes]) -> tuple[Int64s, Bools]:
+    """(integers int64[n], bool[n] whether a value is exactly one integer)."""
+    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    starts = np.cumsum(sizes) - sizes
+    raw = np.frombuffer(b"".join(values) + b"\0", np.uint8)
+    zigzag = np.zeros(len(values), np.uint64)
+    is_good = (sizes > 0) & (sizes <= LONGEST_LONG)
+    pending = np.flatnonzero(is_good)
+    for k in range(LONGEST_LONG):
+        pending = pending[sizes[pending] > k]
+        if len(pending) == 0:
+            break
+        byte = raw[starts[pending] + k]
+        is_good[pending] &= (byte >= 0x80) == (sizes[pending] > k + 1)
+        zigzag[pending] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * k)
+    longest = np.flatnonzero(sizes == LONGEST_LONG)
+    is_good[longest] &= raw[starts[longest] + LONGEST_LONG - 1] <= 1  # the 64th bit
+    return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64), is_good
+    #       (1)                                      (2)
+    # (1) The bits of the number.
+    # (2) The last bit is the sign: 0 turns no bit, and -1 all of them.
+
+
+def read_doubles(values: Sequence[bytes]) -> tuple[Int64s, Bools]:
+    """(bits of the doubles int64[n], bool[n] whether a value is a double)."""
+    content, is_good = joined(values, 8)
+    return np.frombuffer(content, ">i8").astype(np.int64), is_good
+
+
+def read_string(value: bytes) -> bytes:
+    """The string of a cell value, in UTF-8.
+
+    Raises:
+      ValueError: it is not a string, or holds half a surrogate pair, which UTF-8 cannot encode.
+    """
+    if len(value) < 2 or int.from_bytes(value[:2], "big") != len(value) - 2:
+        raise ValueError(f"a string of {len(value)} bytes whose stored length differs")
+    modified = value[2:]
+    if not modified or (max(modified) < 0x80 and 0 not in modified):
+        return modified
+    if 0 in modified or max(modified) >= 0xF0:
+        raise ValueError("a string that is not Java's modified UTF-8")
+    try:
+        text = modified.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be").encode()
+    except UnicodeDecodeError:
+        raise ValueError("a string that is not Java's modified UTF-8") from None
+
+
+def untyped_number(value: bytes, *, flagged: bool) -> int | float:
+    """The value of a cell in a row without type, written by KairosDB before 0.9.4.
+
+    >>> untyped_number(bytes.fromhex("ff"), flagged=False)
+    255
+    >>> untyped_number(bytes.fromhex("013fc00000"), flagged=True)
+    1.5
+
+    Args:
+      flagged: whether the last bit of the column is set.
+
+    Raises:
+      ValueError: it is not such a value.
+    """
+    if not flagged and len(value) <= 8:  # without its leading zero bytes
+        return int.from_bytes(value.rjust(8, b"\0"), "big", signed=True)
+    if flagged and len(value) in (5, 9) and (value[0] == 1) == (len(value) == 5):
+        form: npt.DTypeLike = ">f4" if len(value) == 5 else ">f8"
+        return float(np.frombuffer(value, form, offset=1)[0])
+    raise ValueError(f"{len(value)} bytes that are not a value of a row without type")
+
+
 def _read(data_type: bytes | None, cells: Sequence[Cell], columns: Int64s) -> ReadValues:
     """The values of a row's cells of a data type; None for a row without type."""
     n = len(cells)
     if data_type == keys.TYPES[Kind.INTEGER]:
-        bits, is_good = value_bytes.read_longs([cell.value for cell in cells])
+        bits, is_good = read_longs([cell.value for cell in cells])
         return bits, np.full(n, Kind.INTEGER, np.uint8), [], is_good
     if data_type == keys.TYPES[Kind.FLOAT]:
-        bits, is_good = value_bytes.read_doubles([cell.value for cell in cells])
+        bits, is_good = read_doubles([cell.value for cell in cells])
         return bits, np.full(n, Kind.FLOAT, np.uint8), [], is_good
     if data_type == keys.TYPES[Kind.TEXT]:
         strings = [_text(cell.value) for cell in cells]
@@ -143,7 +216,7 @@ def _read(data_type: bytes | None, cells: Sequence[Cell], columns: Int64s) -> Re
 def _text(value: bytes) -> bytes | None:
     """The string of a cell in UTF-8; None if it holds no string."""
     with contextlib.suppress(ValueError):
-        return value_bytes.read_string(value)
+        return read_string(value)
     return None
 
 
@@ -154,7 +227,7 @@ def _untyped(cells: Sequence[Cell], flagged: Bools) -> ReadValues:
     is_good = np.ones(len(cells), np.bool_)
     for i, (cell, is_float) in enumerate(zip(cells, flagged.tolist(), strict=True)):
         try:
-            number = value_bytes.untyped_number(cell.value, flagged=is_float)
+            number = untyped_number(cell.value, flagged=is_float)
         except ValueError:
             is_good[i] = False
             continue

@@ -1,8 +1,21 @@
-"""Encodes a batch of points into fragments of rows: the hot path, in numpy."""
+"""Encodes a batch of points into fragments of rows: the hot path, in numpy.
+
+Format of values: docs/spec/kairosdb.md §4.
+
+| type | bytes |
+|---|---|
+| kairos_long | zig-zag, then LEB128: 7 bits per byte, lowest first, bit 7 set in all but the last |
+| kairos_double | big-endian double |
+| kairos_string | length in 2 bytes, then Java's modified UTF-8: NUL as c080, above U+FFFF two surrogates |
+
+Sources: Util.packLong, LongDataPointFactoryImpl, DoubleDataPointFactoryImpl, StringDataPoint of KairosDB
+1.3.0; java.io.DataOutputStream.writeUTF.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,10 +28,19 @@ from timebeam.schema.core.point_fragments import Encoded
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.stores.kairosdb import keys as row_keys
-from timebeam.schema.stores.kairosdb import value_bytes
 from timebeam.schema.stores.kairosdb.keys import RowSpec
 
 KINDS = len(row_keys.TYPES)
+
+STRING_BYTES = 65_535
+"""The longest string, in bytes of modified UTF-8."""
+
+LONGEST_LONG = 10
+"""Bytes of the longest integer."""
+_SEVEN_BITS = np.uint64(7)
+_LIMITS = np.array([1 << (7 * k) for k in range(1, LONGEST_LONG)], np.uint64)
+"""A number of at least the k-th limit takes more than k + 1 bytes."""
+_ABOVE_FFFF = re.compile("[\U00010000-\U0010ffff]")
 
 
 def encode(batch: PointBatch, keys: Sequence[SeriesKey | None], table: str, spec: RowSpec) -> Encoded:
@@ -82,10 +104,7 @@ def storable(batch: PointBatch) -> Bools:
 
 def _fits(text: bytes) -> bool:
     """Whether the length of a string fits two bytes; a byte of UTF-8 becomes at most two."""
-    return (
-        2 * len(text) <= value_bytes.STRING_BYTES
-        or len(value_bytes.modified_utf8(text)) <= value_bytes.STRING_BYTES
-    )
+    return 2 * len(text) <= STRING_BYTES or len(modified_utf8(text)) <= STRING_BYTES
 
 
 def _why(batch: PointBatch, point: int) -> RejectedError:
@@ -101,7 +120,7 @@ def _why(batch: PointBatch, point: int) -> RejectedError:
         reason = Reason.NUMBER_OUT_OF_RANGE
         message = "value is NaN or Infinite: queries of KairosDB fail on it"
     elif kind == Kind.TEXT:
-        message = f"a string of more than {value_bytes.STRING_BYTES} bytes in Java's modified UTF-8"
+        message = f"a string of more than {STRING_BYTES} bytes in Java's modified UTF-8"
         reason = Reason.VALUE_NOT_STORABLE
     else:
         reason, message = Reason.VALUE_NOT_STORABLE, "KairosDB stores longs, doubles and strings"
@@ -131,8 +150,8 @@ def sorted_rows(batch: PointBatch, numbers: Int64s, offsets: Int64s) -> tuple[In
 def _values(batch: PointBatch) -> point_fragments.Strings:
     sizes = np.full(len(batch), 8)
     is_long, is_text = batch.kinds == Kind.INTEGER, batch.kinds == Kind.TEXT
-    longs, sizes[is_long] = value_bytes.long_bytes(batch.bits[is_long])
-    strings = [value_bytes.string_bytes(batch.payloads[number]) for number in batch.bits[is_text].tolist()]
+    longs, sizes[is_long] = long_bytes(batch.bits[is_long])
+    strings = [string_bytes(batch.payloads[number]) for number in batch.bits[is_text].tolist()]
     sizes[is_text] = [len(string) for string in strings]
     starts = point_fragments.starts_of(sizes)
     content = np.empty(starts[-1], np.uint8)
@@ -141,3 +160,47 @@ def _values(batch: PointBatch) -> point_fragments.Strings:
     content[kind_of == Kind.FLOAT] = batch.bits[batch.kinds == Kind.FLOAT].astype(">i8").view(np.uint8)
     content[kind_of == Kind.TEXT] = np.frombuffer(b"".join(strings), np.uint8)
     return content.tobytes(), starts
+
+
+def long_bytes(values: Int64s) -> tuple[bytes, Int64s]:
+    """(the encoded integers concatenated, int64[n] bytes of each).
+
+    >>> content, sizes = long_bytes(np.array([0, -1, 63, -127, 42]))
+    >>> content.hex(" "), sizes.tolist()
+    ('00 01 7e fd 01 54', [1, 1, 1, 2, 1])
+    """
+    zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    #          (1)            (2)
+    # (1) Room for the sign in the last bit.
+    # (2) All bits are turned if it is negative: 0, -1, 1, -2 become 0, 1, 2, 3.
+    sizes = np.searchsorted(_LIMITS, zigzag, "right") + 1
+    starts = np.cumsum(sizes) - sizes
+    out = np.empty(int(sizes.sum()), np.uint8)
+    pending = np.arange(len(values))
+    for k in range(LONGEST_LONG):
+        pending = pending[sizes[pending] > k]
+        if len(pending) == 0:
+            break
+        continuation = (sizes[pending] > k + 1).astype(np.uint8) << np.uint8(7)
+        out[starts[pending] + k] = (zigzag[pending] & np.uint64(0x7F)).astype(np.uint8) | continuation
+        zigzag[pending] >>= _SEVEN_BITS
+    return out.tobytes(), sizes
+
+
+def modified_utf8(text: bytes) -> bytes:
+    """A string in Java's modified UTF-8, from UTF-8."""
+    if text and max(text) >= 0xF0:
+        text = _ABOVE_FFFF.sub(_surrogates, text.decode()).encode("utf-8", "surrogatepass")
+    return text.replace(b"\0", b"\xc0\x80")
+
+
+def _surrogates(match: re.Match[str]) -> str:
+    """The two surrogates of a character above U+FFFF."""
+    number = ord(match[0]) - 0x10000
+    return chr(0xD800 + (number >> 10)) + chr(0xDC00 + (number & 0x3FF))
+
+
+def string_bytes(text: bytes) -> bytes:
+    """A string as cell value, of at most `STRING_BYTES` in modified UTF-8."""
+    modified = modified_utf8(text)
+    return len(modified).to_bytes(2, "big") + modified

@@ -17,7 +17,7 @@ from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores.kairosdb import keys, value_bytes
+from timebeam.schema.stores.kairosdb import encode, keys
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 
@@ -186,4 +186,4 @@ def test_every_vector_is_met() -> None:
     kinds = {"row_key", "index_range", "column", "value", "legacy_cell_long", "legacy_cell_float"}
     assert sum(vector["kind"] in kinds for vector in VECTORS) == 111
     assert {vector["kind"] for vector in VECTORS} - kinds == {"rest_datapoints", "telnet"}  # tests of formats
-    assert value_bytes.STRING_BYTES == 65_535
+    assert encode.STRING_BYTES == 65_535
