@@ -65,9 +65,9 @@ from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
-from timebeam.transforms.flow.steps import register_coders
+from timebeam.transforms.flow.steps import give_back_memory, register_coders
 from timebeam.transforms.read.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup.read_chunk import NumberedChunk, NumberReader, give_back_memory
+from timebeam.transforms.rollup.read_chunk import NumberedChunk, NumberReader
 from timebeam.transforms.rollup.rollup_graph import add_rollup
 from timebeam.transforms.rollup.rollup_job import RollupJob
 from timebeam.transforms.rollup.rollups_in_tables import TablesEncoder

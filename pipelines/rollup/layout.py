@@ -23,13 +23,14 @@ from timebeam.transforms.rollup.changed_hours import (
     changed_ranges,
     read_changed_hours,
 )
-from timebeam.transforms.rollup.clear_changed_hours import (
+from timebeam.transforms.rollup.rollup_graph import (
     ClearHoursFn,
-    CoveredHoursFn,
+    RollupEncoder,
+    add_rollup,
+    covered_hours,
     unwritten_metrics,
     when_complete,
 )
-from timebeam.transforms.rollup.rollup_graph import RollupEncoder, add_rollup
 from timebeam.transforms.rollup.rollup_job import RollupJob
 from timebeam.transforms.rollup.rollups_as_series import SeriesRollupJob
 
@@ -116,8 +117,8 @@ class LayoutRollup(DescribedRollup):
         hours, clearing = once, self.ending
         if clearing is None:
             lengths = [interval.seconds for interval in work.config.written]
-            covered = CoveredHoursFn(self.target, work.layout, work.parts, lengths, self.complete_ms // 1000)
-            hours = once | "Marks" >> beam.ParDo(covered).with_output_types(ChangedHour)
+            covered = self.target, work.layout, work.parts, lengths, self.complete_ms // 1000
+            hours = once | "Marks" >> beam.FlatMap(covered_hours, *covered).with_output_types(ChangedHour)
             clearing = ClearHoursFn(self.target, work.layout)
         once = root | "Once" >> beam.Create([None], reshuffle=False)
         refused = add_rollup(when_complete(once, hours), self.encoder)

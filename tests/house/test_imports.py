@@ -42,7 +42,6 @@ OF_OPENTSDB = {
     "transforms.query.read_rollups",
     "transforms.read.chunks",
     "transforms.rollup.rollups_in_tables",
-    "transforms.rollup.encode_rollups",
     "transforms.rollup.rollup_job",
     "transforms.rollup.stale_cells",
 }

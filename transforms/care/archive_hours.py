@@ -47,9 +47,9 @@ from timebeam.transforms.care.rows_to_archive import (
     select_closed,
 )
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import give_back_memory
 from timebeam.transforms.read.chunks import Chunk, spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows
-from timebeam.transforms.rollup.read_chunk import give_back_memory
 
 _ATTEMPTS = 5
 

@@ -21,9 +21,11 @@ Python objects for that, which took a tenth of a run with blocks of megabytes.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import apache_beam as beam
@@ -109,10 +111,15 @@ def reject(rejected: Rejected) -> RejectedOutput:
     return TaggedOutput(REJECTED, rejected)
 
 
-def rejecting(fn: beam.DoFn, output_type: Any, *side_inputs: Any) -> Any:
-    """A ParDo with the outputs `main`, of the given type, and `REJECTED`."""
-    step = beam.ParDo(fn, *side_inputs).with_output_types(output_type)
-    return step.with_outputs(REJECTED, main="main")
+def rejecting(fn: beam.DoFn | Callable[..., Iterable[Any]], output_type: Any, *arguments: Any) -> Any:
+    """A step with the outputs `main`, of the given type, and `REJECTED`.
+
+    Args:
+      fn: a DoFn, or a function of an element.
+      arguments: further arguments of the function, or side inputs.
+    """
+    make = beam.ParDo if isinstance(fn, beam.DoFn) else beam.FlatMap
+    return make(fn, *arguments).with_output_types(output_type).with_outputs(REJECTED, main="main")
 
 
 Element = TypeVar("Element")
@@ -176,3 +183,23 @@ class BufferedDoFn(beam.DoFn, Generic[Element]):
     def _handled(self) -> Iterable[Any]:
         elements, self._elements, self._weight = self._elements, [], 0
         return self.handle(elements) if elements else ()
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
+_MAPPED_BYTES, _KEPT_BYTES = 4 << 20, 32 << 20
+
+
+@functools.cache
+def give_back_memory() -> None:
+    """Makes this process return freed memory: blocks of 4 MiB or more, and all that is above 32 MiB.
+
+    By default glibc raises the first limit to 32 MB when a block of that size is freed, and then keeps up to
+    twice as much in each arena (about one per thread). Numpy's arrays are such blocks, so a worker would hold
+    several times the memory that it uses. If the limits were a megabyte, the pages of most smaller
+    arrays would be given back and asked for again, which takes a third of the time of decoding. Without glibc
+    (musl, macOS) this does nothing.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

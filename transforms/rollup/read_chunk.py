@@ -1,11 +1,12 @@
-"""Reads the points of a chunk, in bounded memory."""
+"""Reads and accumulates the points of chunks, in bounded memory."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import apache_beam as beam
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import latest_points
@@ -13,18 +14,16 @@ from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.selection import Finding, Selected
-from timebeam.schema.rollup.accumulate import aggregatable
+from timebeam.schema.rollup.accumulate import Accumulated, Accumulator, aggregatable
 from timebeam.schema.rollup.day_plan import RollupPlan
 from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.flow.steps import give_back_memory, reject, windowed
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import Ahead, read_ahead
 
 _POINTS_AT_ONCE = 200_000  # numpy takes most of the time then, not Python
 _READS_AHEAD = 8  # lists of about two megabytes: while a chunk is encoded, the next one is read
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
-_MAPPED_BYTES, _KEPT_BYTES = 4 << 20, 32 << 20
 
 
 class NumberedChunk(NamedTuple):
@@ -119,17 +118,79 @@ def _reads(
         yield rows, True
 
 
-@functools.cache
-def give_back_memory() -> None:
-    """Makes this process return freed memory: blocks of 4 MiB or more, and all that is above 32 MiB.
+class ChunkWork(NamedTuple):
+    """A chunk that is being read, and what becomes of its points.
 
-    By default glibc raises the first limit to 32 MB when a block of that size is freed, and then keeps up to
-    twice as much in each arena (about one per thread). Numpy's arrays are such blocks, so a worker would hold
-    several times the memory that it uses. If the limits were a megabyte, the pages of most smaller
-    arrays would be given back and asked for again, which takes a third of the time of decoding. Without glibc
-    (musl, macOS) this does nothing.
+    Attributes:
+      points: finite numbers, each time of a series once, unless the accumulator counts ties.
+      take: the output of the accumulators of some rows.
+      end: the output at the end of the chunk.
+      stop: ends reading.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+    points: Iterable[PointBatch | Rejected]
+    accumulator: Accumulator
+    take: Callable[[Accumulated], Iterable[Any]]
+    end: Callable[[], Iterable[Any]] = tuple
+    stop: Callable[[], object] = tuple
+
+    def output(self) -> Iterator[Any]:
+        """See `AccumulateFn`."""
+        for batch in self.points:
+            if isinstance(batch, Rejected):
+                yield reject(batch)
+                continue
+            self.accumulator.add(batch)
+            if self.accumulator.is_full:
+                yield from self._taken()
+        yield from self._taken()
+        yield from self.end()
+        metrics.work_done()
+
+    def _taken(self) -> Iterable[Any]:
+        accumulated = self.accumulator.take()
+        return () if accumulated is None else self.take(accumulated)
+
+
+class AccumulateFn(beam.DoFn):
+    """`NumberedChunk` in; `EncodedRow` out, fragments of rows to `FRAGMENTS`, and rejections.
+
+    The accumulators of a chunk are merged first, so that each key has few fragments for each chunk. A chunk
+    is read while the chunk before it is accumulated and written.
+    """
+
+    def __init__(self) -> None:
+        self._begun: ChunkWork | None = None
+
+    def begin(self, numbered: NumberedChunk) -> ChunkWork:
+        """Starts to read a chunk."""
+        raise NotImplementedError
+
+    def setup(self) -> None:
+        """Makes the process give back memory."""
+        give_back_memory()
+
+    def teardown(self) -> None:
+        """Ends reading."""
+        self._stop()
+
+    def start_bundle(self) -> None:
+        """Ends what a bundle that failed may still read."""
+        self._stop()
+
+    def process(self, numbered: NumberedChunk) -> Iterator[Any]:
+        work = self.begin(numbered)
+        begun, self._begun = self._begun, work
+        if begun is not None:
+            yield from begun.output()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """The output of the last chunk."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            yield from windowed(begun.output())
+
+    def _stop(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.stop()

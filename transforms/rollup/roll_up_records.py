@@ -40,10 +40,8 @@ from timebeam.transforms.ingest.encode_group_pack import RowKey
 from timebeam.transforms.ingest.write_packed_rows import mutations
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.read_chunk import NumberedChunk
+from timebeam.transforms.rollup.read_chunk import AccumulateFn, ChunkWork, NumberedChunk
 from timebeam.transforms.rollup.rollup_graph import (
-    AccumulateFn,
-    ChunkWork,
     ExistingRange,
     Group,
     RollupEncoder,

@@ -14,26 +14,32 @@ chunks ─┬──┴─► fragments by key ─► combine ─► encode ─�
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 import apache_beam as beam
 import msgspec
-from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
+from timebeam.schema.bits.reasons import Reason
+from timebeam.schema.bits.times import HOUR_S, ceil_to, floor_to
+from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.point_fragments import Packing
-from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, KeyRange, Row
-from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
 from timebeam.schema.rollup.buckets import Buckets, packed_series
+from timebeam.schema.rollup.day_plan import RollupPart
+from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.dead_letters.letter import row_of
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, reject, rejecting, windowed
+from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, rejecting
 from timebeam.transforms.ingest.encode_group_pack import RowKey
 from timebeam.transforms.ingest.write_packed_rows import StoreRows, mutations, overwriting
-from timebeam.transforms.rollup.read_chunk import NumberedChunk, give_back_memory
+from timebeam.transforms.rollup.changed_hours import ChangedHour, clear_hours, read_changed_hours
+from timebeam.transforms.rollup.read_chunk import AccumulateFn, NumberedChunk
 
 FragmentKey = tuple[str, bytes]
 """(table, key of a row or `text_of` a series): the fragments of one key become rows together."""
@@ -70,84 +76,6 @@ class ExistingRange(NamedTuple):
     start_s: int
     end_s: int
     keys: KeyRange = WHOLE_TABLE
-
-
-class ChunkWork(NamedTuple):
-    """A chunk that is being read, and what becomes of its points.
-
-    Attributes:
-      points: finite numbers, each time of a series once, unless the accumulator counts ties.
-      take: the output of the accumulators of some rows.
-      end: the output at the end of the chunk.
-      stop: ends reading.
-    """
-
-    points: Iterable[PointBatch | Rejected]
-    accumulator: Accumulator
-    take: Callable[[Accumulated], Iterable[Any]]
-    end: Callable[[], Iterable[Any]] = tuple
-    stop: Callable[[], object] = tuple
-
-    def output(self) -> Iterator[Any]:
-        """See `AccumulateFn`."""
-        for batch in self.points:
-            if isinstance(batch, Rejected):
-                yield reject(batch)
-                continue
-            self.accumulator.add(batch)
-            if self.accumulator.is_full:
-                yield from self._taken()
-        yield from self._taken()
-        yield from self.end()
-        metrics.work_done()
-
-    def _taken(self) -> Iterable[Any]:
-        accumulated = self.accumulator.take()
-        return () if accumulated is None else self.take(accumulated)
-
-
-class AccumulateFn(beam.DoFn):
-    """`NumberedChunk` in; `EncodedRow` out, (`FragmentKey`, `Fragment`) to `FRAGMENTS`, and rejections.
-
-    The accumulators of a chunk are merged first, so that each key has few fragments for each chunk. A chunk
-    is read while the chunk before it is accumulated and written.
-    """
-
-    def __init__(self) -> None:
-        self._begun: ChunkWork | None = None
-
-    def begin(self, numbered: NumberedChunk) -> ChunkWork:
-        """Starts to read a chunk."""
-        raise NotImplementedError
-
-    def setup(self) -> None:
-        """Makes the process give back memory."""
-        give_back_memory()
-
-    def teardown(self) -> None:
-        """Ends reading."""
-        self._stop()
-
-    def start_bundle(self) -> None:
-        """Ends what a bundle that failed may still read."""
-        self._stop()
-
-    def process(self, numbered: NumberedChunk) -> Iterator[Any]:
-        work = self.begin(numbered)
-        begun, self._begun = self._begun, work
-        if begun is not None:
-            yield from begun.output()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        """The output of the last chunk."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            yield from windowed(begun.output())
-
-    def _stop(self) -> None:
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun.stop()
 
 
 Group = tuple[bytes, list[Fragment]]
@@ -193,29 +121,14 @@ class RollupEncoder(abc.ABC):
         raise NotImplementedError
 
 
-class _ChunksFn(beam.DoFn):
-    """Anything in; `NumberedChunk` out, and `ExistingRange` to `EXISTING`."""
-
-    def __init__(self, encoder: RollupEncoder) -> None:
-        self._encoder = encoder
-
-    def process(self, _: object) -> Iterator[NumberedChunk | TaggedOutput[Any, ExistingRange]]:
-        for chunk in self._encoder.chunks():
-            if isinstance(chunk, ExistingRange):
-                yield TaggedOutput(EXISTING, chunk)
-            else:
-                metrics.plan_work(1)
-                yield chunk
-
-
-class _ExistingFn(beam.DoFn):
-    """`ExistingRange` in; see `RollupEncoder.existing`."""
-
-    def __init__(self, encoder: RollupEncoder) -> None:
-        self._encoder = encoder
-
-    def process(self, existing: ExistingRange) -> Iterator[tuple[RowKey, Any]]:
-        return self._encoder.existing(existing)
+def _chunks(_: object, encoder: RollupEncoder) -> Iterator[NumberedChunk | TaggedOutput[Any, ExistingRange]]:
+    """The chunks of a rollup; to `EXISTING` the ranges whose existing cells are replaced."""
+    for chunk in encoder.chunks():
+        if isinstance(chunk, ExistingRange):
+            yield TaggedOutput(EXISTING, chunk)
+        else:
+            metrics.plan_work(1)
+            yield chunk
 
 
 class _EncodeFragmentsFn(BufferedDoFn[tuple[FragmentKey, list[Fragment]]]):
@@ -241,18 +154,13 @@ class _EncodeFragmentsFn(BufferedDoFn[tuple[FragmentKey, list[Fragment]]]):
             yield from self._encoder.encode(table, of_table)
 
 
-class _OverwriteFn(beam.DoFn):
-    """(row, what is encoded and existing cells) in; the `EncodedRow` out that replaces the row."""
-
-    def __init__(self, encoder: RollupEncoder) -> None:
-        self._encoder = encoder
-
-    def process(
-        self, group: tuple[RowKey, Mapping[str, Iterable[Any]]]
-    ) -> Iterator[EncodedRow | RejectedOutput]:
-        key, inputs = group
-        existing = [cell for cells in inputs[_OLD] for cell in cells]
-        yield from mutations([overwriting(self._encoder.row(key, list(inputs[_NEW])), existing)])
+def _overwrite(
+    group: tuple[RowKey, Mapping[str, Iterable[Any]]], encoder: RollupEncoder
+) -> Iterator[EncodedRow | RejectedOutput]:
+    """The `EncodedRow` that replaces a row, of what is encoded for it and its existing cells."""
+    key, inputs = group
+    existing = [cell for cells in inputs[_OLD] for cell in cells]
+    yield from mutations([overwriting(encoder.row(key, list(inputs[_NEW])), existing)])
 
 
 def add_rollup(
@@ -270,7 +178,7 @@ def add_rollup(
       write: without it the graph ends before the tables.
     """
     in_name = f"[{name}]" if name else ""
-    chunks = once | f"Chunks{in_name}" >> beam.ParDo(_ChunksFn(encoder)).with_output_types(
+    chunks = once | f"Chunks{in_name}" >> beam.FlatMap(_chunks, encoder).with_output_types(
         NumberedChunk
     ).with_outputs(EXISTING, main="main")
     accumulated = (
@@ -287,7 +195,7 @@ def add_rollup(
         _typed(chunks[EXISTING], ExistingRange)
         | f"SpreadShared{in_name}" >> beam.Reshuffle()
         | f"Standing{in_name}"
-        >> beam.ParDo(_ExistingFn(encoder)).with_output_types(tuple[RowKey, existing_type])
+        >> beam.FlatMap(encoder.existing).with_output_types(tuple[RowKey, existing_type])
     )
     rejected = [accumulated[REJECTED]]
     if encoder.combines_rows:
@@ -308,7 +216,7 @@ def add_rollup(
         replaced = (
             {_NEW: encoded.main, _OLD: existing}
             | f"GroupPerRow{in_name}" >> beam.CoGroupByKey()
-            | f"Overwrite{in_name}" >> rejecting(_OverwriteFn(encoder), EncodedRow)
+            | f"Overwrite{in_name}" >> rejecting(_overwrite, EncodedRow, encoder)
         )
         rejected.append(replaced[REJECTED])
         rows = {"Write": replaced.main}
@@ -340,3 +248,81 @@ def series_fragments(table: str, buckets: Buckets) -> Iterator[TaggedOutput[Any,
     """The packed accumulators of each series."""
     for number, packed in packed_series(buckets):
         yield TaggedOutput(FRAGMENTS, ((table, text_of(buckets.series[number])), (SINGLE, packed)))
+
+
+def is_covered(hour: ChangedHour, part: RollupPart, lengths: Sequence[int], complete_s: int) -> bool:
+    """Whether a part writes all intervals of a changed hour that are over.
+
+    Args:
+      lengths: of all intervals of the configuration that are written, in s.
+      complete_s: hours and intervals that end up to this time, in s, are over.
+    """
+    if hour.start_s + HOUR_S > complete_s or (part.metrics is not None and hour.metric not in part.metrics):
+        return False
+    planned = {plan.interval.seconds: plan for plan in part.plan.intervals}
+    for length in lengths:
+        first_s = floor_to(hour.start_s, length)
+        end_s = min(ceil_to(hour.start_s + HOUR_S, length), floor_to(complete_s, length))
+        plan = planned.get(length)
+        if first_s < end_s and not (plan and plan.start_s <= first_s and end_s <= plan.end_s):
+            return False
+    return True
+
+
+def covered_hours(
+    _: object,
+    target: Target,
+    layout: ReadableStore,
+    parts: Sequence[RollupPart],
+    lengths: Sequence[int],
+    complete_s: int,
+) -> Iterator[ChangedHour]:
+    """The changed hours that a rollup covers; see `is_covered`."""
+    for hour in read_changed_hours(target, layout):
+        if any(is_covered(hour, part, lengths, complete_s) for part in parts):
+            yield hour
+
+
+def when_complete(once: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
+    """The same elements, after another collection is complete."""
+    return once | "AfterMarks" >> beam.Map(lambda element, _: element, AsIter(after))
+
+
+def unwritten_metrics(rejected: Sequence[PCollection[Rejected]], layout: ReadableStore) -> PCollection[bytes]:
+    """The metrics of rows that Bigtable refused, by their UIDs; empty bytes for all metrics without UIDs."""
+    return (
+        rejected
+        | "Refused" >> beam.Flatten()
+        | "Unwritten" >> beam.FlatMap(_unwritten, layout).with_output_types(bytes)
+        | "DistinctUnwritten" >> beam.Distinct()
+    )
+
+
+def _unwritten(rejected: Rejected, layout: ReadableStore) -> Iterator[bytes]:
+    """See `unwritten_metrics`."""
+    if rejected.reason is not Reason.WRITE_REFUSED:
+        return
+    with_uids = find_opentsdb(layout)
+    if with_uids is None:
+        yield b""
+        return
+    options, key = with_uids.options, row_of(rejected.payload).key
+    yield key[options.salt_width : options.salt_width + options.uid_width_metric]
+
+
+class ClearHoursFn(BufferedDoFn[ChangedHour]):
+    """`ChangedHour` in; clears them before the bundle ends, but for those of metrics with unwritten rows."""
+
+    most = 10_000
+
+    def __init__(self, target: Target, layout: ReadableStore) -> None:
+        self._target, self._layout = target, layout
+
+    def process(  # type: ignore[override]
+        self, hour: ChangedHour, unwritten: Sequence[bytes]
+    ) -> Iterable[None]:
+        return () if hour.metric in unwritten or b"" in unwritten else self.add(hour)
+
+    def handle(self, hours: list[ChangedHour]) -> Iterable[None]:
+        clear_hours(self._target, self._layout, hours)
+        return ()

@@ -1,28 +1,42 @@
-"""The job of a rollup, and the names and keys under which rollups of series and groups are stored."""
+"""The job of a rollup into OpenTSDB's tables: its rows and their ranges, mutations, and keys of series."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.bits.times import ceil_to, floor_to
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, TableSpec
+from timebeam.schema.core.rows import WHOLE_TABLE, Deletion, EncodedRow, KeyRange, TableSpec, stored_bytes_of
 from timebeam.schema.core.selection import Finding, Selected
-from timebeam.schema.rollup.buckets import Grouping
-from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart
+from timebeam.schema.rollup.buckets import Buckets, Grouping
+from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart, RollupPlan
 from timebeam.schema.rollup.rollup_config import OF_GROUP, RollupConfig, RollupInterval
-from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S, ranges
-from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
+from timebeam.schema.stores.opentsdb import keys as row_keys
+from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S
+from timebeam.schema.stores.opentsdb.rollup_tables import (
+    FAMILY,
+    EncodedRollups,
+    Form,
+    encode_points,
+    encode_rollups,
+)
+from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_cells
+from timebeam.transforms.bigtable.read_ranges import common_range
 from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.changed_hours import changed_hours_table
-from timebeam.transforms.rollup.rollup_graph import SINGLE
+from timebeam.transforms.rollup.rollup_graph import SINGLE, ExistingRange
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
@@ -88,7 +102,7 @@ class RollupJob:
     def data_ranges(self, metrics: Iterable[bytes], part: RollupPart) -> list[KeyRange]:
         """The ranges of data rows that a part reads of metrics, given by their UIDs."""
         period = part.plan.start_ms, part.plan.end_ms - 1
-        return [keys for uid in metrics for keys in ranges(self.layout.options, uid, *period)]
+        return [keys for uid in metrics for keys in row_keys.ranges(self.layout.options, uid, *period)]
 
     def stored(self, aggregator: str) -> Mapping[int, str]:
         """The number stored under each aggregation id, in rows of single series or of a group."""
@@ -104,6 +118,100 @@ def rollup_tables(config: RollupConfig, layout: OpenTsdb) -> Sequence[TableSpec]
     prefix, starts = layout.options.table_prefix, "the start of the interval that is rolled up"
     specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True, cell_time=starts) for name in names]
     return [*specs, changed_hours_table(layout)]
+
+
+def encode(job: RollupJob, interval: RollupInterval, aggregator: str, buckets: Buckets) -> EncodedRollups:
+    """The cells of accumulators of single series (SINGLE), or of groups with an aggregator."""
+    if not interval.is_default:
+        return encode_rollups(buckets, interval, job.stored(aggregator), Form.FIXED)
+    number = OF_GROUP[aggregator].get(aggregator, OF_GROUP[aggregator].get("sum"))
+    assert number is not None
+    return encode_points(buckets, number, Form.FIXED)
+
+
+def row_mutations(encoded: EncodedRollups) -> list[bytes]:
+    """The mutations that set the cells of each row, encoded."""
+    one_family = np.zeros(len(encoded.times_ms), np.int64)
+    values = encoded.raws.astype(">u8").view(np.uint8).reshape(-1, 8)
+    content, starts = set_cells([FAMILY], one_family, encoded.qualifiers, encoded.times_ms, values)
+    return [content[start:end] for start, end in itertools.pairwise(starts[encoded.firsts].tolist())]
+
+
+def over(key: bytes, table: str, sets: bytes, count: int, stale: Iterable[bytes]) -> EncodedRow:
+    """The mutation of a row: deletes stale columns, then sets `count` cells."""
+    deleted = [Deletion(FAMILY, qualifier) for qualifier in stale]
+    return EncodedRow(
+        table, key, encoded_mutations((), deleted) + sets if deleted else sets, len(deleted) + count
+    )
+
+
+def count_written(rows: int, cells: int, key_bytes: int, qualifier_bytes: int) -> None:
+    """Counts written rows.
+
+    Args:
+      key_bytes: the sum of the sizes of the row keys, each times the cells of its row.
+      qualifier_bytes: of each cell.
+    """
+    metrics.count("rows_written", rows)
+    metrics.count("cells_written", cells)
+    metrics.count("bytes_written", key_bytes + cells * stored_bytes_of(0, len(FAMILY), qualifier_bytes, 8))
+
+
+def shared_intervals(job: RollupJob, rollup_plan: RollupPlan, chunks: Sequence[Chunk]) -> list[ExistingRange]:
+    """The intervals of metrics that no chunk writes alone; `chunks` are all chunks of these metrics."""
+    uids, metric = chunks[0].uids, chunks[0].metrics[0]
+    shared: dict[ExistingRange, None] = {}  # without duplicates, if series and groups share a table
+    for plan in rollup_plan.intervals:
+        for output in job.tables(plan.interval, metric):
+            between = functools.partial(ExistingRange, uids, metric, plan.interval.interval, output.table)
+            reached_s = plan.start_s
+            for start_s, end_s in sorted(
+                (in_place.start_s, in_place.end_s)
+                for in_place in (job.in_place(plan, output, chunk) for chunk in chunks)
+                if not in_place.is_empty
+            ):
+                if reached_s < start_s:
+                    shared[between(reached_s, start_s)] = None
+                reached_s = max(reached_s, end_s)
+            if reached_s < plan.end_s:
+                shared[between(reached_s, plan.end_s)] = None
+    return list(shared)
+
+
+def metric_ranges(job: RollupJob, plan: IntervalPlan, metrics: Sequence[bytes]) -> list[KeyRange]:
+    """The keys of the rows of metrics that hold intervals of a range, ascending."""
+    if plan.is_empty:
+        return []
+    first_ms, last_ms = plan.bases_s[0] * 1000, plan.bases_s[-1] * 1000
+    options = job.layout.options
+    return sorted(
+        key_range for metric in metrics for key_range in row_keys.ranges(options, metric, first_ms, last_ms)
+    )
+
+
+def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRange]:
+    """The keys of the rows that hold the intervals of a chunk's series, of the range of a plan."""
+    if plan.is_empty:
+        return []
+    if chunk.keys == WHOLE_TABLE:
+        return metric_ranges(job, plan, chunk.uids)
+    # Part of one hour of one metric: the rows of this hour with the same tags.
+    base_s = plan.bases_s[0]
+    hour_ms = floor_to(chunk.start_s, row_keys.SPAN_S) * 1000
+    clipped = []
+    for hour_range in row_keys.ranges(job.layout.options, chunk.uids[0], hour_ms, hour_ms):
+        common = common_range(hour_range, chunk.keys)
+        if common is not None:
+            start, end = common
+            base_end = len(hour_range[0])  # behind the base time
+            head, behind = (
+                hour_range[0][: -row_keys.BASE_BYTES] + base.to_bytes(row_keys.BASE_BYTES, "big")
+                for base in (base_s, base_s + 1)
+            )
+            clipped.append(
+                (head + start[base_end:], behind if end == hour_range[1] else head + end[base_end:])
+            )
+    return clipped
 
 
 class RollupSeriesKeys:

@@ -38,10 +38,14 @@ from timebeam.transforms.ingest.store_index import store_index
 from timebeam.transforms.ingest.write_packed_rows import data_tables
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader, within
-from timebeam.transforms.rollup.read_chunk import NumberedChunk, NumberReader, read_period
-from timebeam.transforms.rollup.rollup_graph import (
+from timebeam.transforms.rollup.read_chunk import (
     AccumulateFn,
     ChunkWork,
+    NumberedChunk,
+    NumberReader,
+    read_period,
+)
+from timebeam.transforms.rollup.rollup_graph import (
     ExistingRange,
     Group,
     RollupEncoder,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -26,11 +26,10 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow
 from timebeam.schema.core.selection import Reader
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator
-from timebeam.schema.rollup.buckets import Buckets, row_fragments, unpacked
+from timebeam.schema.rollup.buckets import Buckets, merge, row_fragments, unpacked
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPlan
 from timebeam.schema.rollup.rollup_config import RollupInterval
-from timebeam.schema.stores.opentsdb import keys as row_keys
-from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key
+from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key, row_keys
 from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
 from timebeam.transforms.bigtable.read_ranges import sampled
 from timebeam.transforms.bigtable.target import Target
@@ -40,13 +39,16 @@ from timebeam.transforms.ingest.assign_keys import SeriesKeys
 from timebeam.transforms.ingest.encode_group_pack import RowKey
 from timebeam.transforms.read.chunks import Chunk, hour_chunks
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader, within
-from timebeam.transforms.rollup.encode_rollups import TableInPlace, count_written, encode, over, row_mutations
-from timebeam.transforms.rollup.read_chunk import NumberedChunk, NumberReader, read_period
+from timebeam.transforms.rollup.read_chunk import (
+    AccumulateFn,
+    ChunkWork,
+    NumberedChunk,
+    NumberReader,
+    read_period,
+)
 from timebeam.transforms.rollup.rollup_graph import (
     FRAGMENTS,
     SINGLE,
-    AccumulateFn,
-    ChunkWork,
     ExistingRange,
     Fragment,
     Group,
@@ -56,16 +58,20 @@ from timebeam.transforms.rollup.rollup_job import (
     OutputTable,
     RollupJob,
     RollupSeriesKeys,
+    count_written,
+    encode,
+    over,
     rollup_tables,
+    row_mutations,
+    shared_intervals,
 )
-from timebeam.transforms.rollup.stale_cells import OwnedIds, existing_rows, metric_ranges, written_interval
-
-STANDING, LATER = "standing", "later"
-"""In place of an aggregator: the fragment holds the existing qualifiers of a row.
-
-Those of `LATER` have cells later than the starts of their intervals, which would hide the cells that are
-written.
-"""
+from timebeam.transforms.rollup.stale_cells import (
+    LATER,
+    STANDING,
+    ChunkExisting,
+    existing_fragments,
+    qualifiers_of,
+)
 
 _TABLES_AT_ONCE = 2  # of existing cells that are read
 
@@ -106,24 +112,7 @@ class TablesEncoder(RollupEncoder):
         return AccumulateTablesFn(self.job)
 
     def existing(self, existing: ExistingRange) -> Iterator[tuple[RowKey, Fragment]]:
-        """The qualifiers that are deleted if they are later, or are not written again."""
-        job, name = self.job, existing.table
-        (interval,) = [each for each in job.config.intervals if each.interval == existing.interval]
-        plan = IntervalPlan(interval, existing.start_s, existing.end_s)
-        assert existing.metric is not None
-        owned = OwnedIds(job, plan.interval, name, existing.metric, TableReader(job.target))
-        for key, columns in existing_rows(job, name, metric_ranges(job, plan, existing.uids)):
-            base_s = row_keys.base_s_of(job.layout.options, key)
-            ids = owned.kinds[owned.kind(key)]
-            packed = {STANDING: b"", LATER: b""}
-            for qualifier, time_ms in columns:
-                start_s = written_interval(qualifier, base_s, plan, ids)
-                if start_s is not None:
-                    which = LATER if time_ms > start_s * 1000 else STANDING
-                    packed[which] += len(qualifier).to_bytes(1, "big") + qualifier
-            for which, qualifiers in packed.items():
-                if qualifiers:
-                    yield (name, key), (which, qualifiers)
+        return existing_fragments(self.job, existing)
 
     def encode(self, table: str, groups: list[Group]) -> Iterator[EncodedRow | RejectedOutput]:
         config = self.job.config
@@ -135,8 +124,8 @@ class TablesEncoder(RollupEncoder):
             packed_by_aggregator: dict[str, list[bytes]] = {}
             for aggregator, packed in packed_pairs:
                 packed_by_aggregator.setdefault(aggregator, []).append(packed)
-            existing[number] = _qualifiers(packed_by_aggregator.pop(STANDING, ()))
-            later[number] = _qualifiers(packed_by_aggregator.pop(LATER, ()))
+            existing[number] = qualifiers_of(packed_by_aggregator.pop(STANDING, ()))
+            later[number] = qualifiers_of(packed_by_aggregator.pop(LATER, ()))
             for aggregator, packed_groups in packed_by_aggregator.items():
                 by_aggregator.setdefault(aggregator, []).append((number, packed_groups))
         sets: list[list[bytes]] = [[] for _ in groups]
@@ -174,38 +163,6 @@ class TablesEncoder(RollupEncoder):
         buckets = unpacked(rows, interval.seconds, ends=self.job.config.has_ends)
         metrics.count_rollup(f"buckets_{interval.interval}", len(buckets))
         return encode(self.job, interval, aggregator, buckets)
-
-
-def _qualifiers(packed_lists: Iterable[bytes]) -> list[bytes]:
-    qualifiers = []
-    for packed in packed_lists:
-        position = 0
-        while position < len(packed):
-            end = position + 1 + packed[position]
-            qualifiers.append(packed[position + 1 : end])
-            position = end
-    return qualifiers
-
-
-def shared_intervals(job: RollupJob, rollup_plan: RollupPlan, chunks: Sequence[Chunk]) -> list[ExistingRange]:
-    """The intervals of metrics that no chunk writes alone; `chunks` are all chunks of these metrics."""
-    uids, metric = chunks[0].uids, chunks[0].metrics[0]
-    shared: dict[ExistingRange, None] = {}  # without duplicates, if series and groups share a table
-    for plan in rollup_plan.intervals:
-        for output in job.tables(plan.interval, metric):
-            between = functools.partial(ExistingRange, uids, metric, plan.interval.interval, output.table)
-            reached_s = plan.start_s
-            for start_s, end_s in sorted(
-                (in_place.start_s, in_place.end_s)
-                for in_place in (job.in_place(plan, output, chunk) for chunk in chunks)
-                if not in_place.is_empty
-            ):
-                if reached_s < start_s:
-                    shared[between(reached_s, start_s)] = None
-                reached_s = max(reached_s, end_s)
-            if reached_s < plan.end_s:
-                shared[between(reached_s, plan.end_s)] = None
-    return list(shared)
 
 
 class AccumulateTablesFn(AccumulateFn):
@@ -333,21 +290,104 @@ class _TablesWork:
                 keys, rejected = self._names.single(buckets.series)
             yield from map(reject, rejected)
             if table is None:
-                yield from _packed_groups(buckets, keys, interval, output.table, aggregator)
+                for number, base_s, packed in row_fragments(buckets, interval):
+                    key = keys[number]
+                    if key is not None:
+                        row = output.table, row_key(key, base_s)
+                        yield TaggedOutput(FRAGMENTS, (row, (aggregator, packed)))
             else:
                 encoding = functools.partial(encode, self._job, interval, aggregator)
                 yield from table.rows(buckets, keys, encoding)
 
 
-def _packed_groups(
-    buckets: Buckets,
-    keys: Sequence[SeriesKey | None],
-    interval: RollupInterval,
-    table: str,
-    aggregator: str,
-) -> Iterator[TaggedOutput[Any, tuple[RowKey, Fragment]]]:
-    """The packed accumulators of the series, or groups, that have a key."""
-    for number, base_s, packed in row_fragments(buckets, interval):
-        key = keys[number]
-        if key is not None:
-            yield TaggedOutput(FRAGMENTS, ((table, row_key(key, base_s)), (aggregator, packed)))
+_MOST_WAITING = 64
+_ENCODED_AT_ONCE = 10_000
+"""About the number of accumulators. Their mutations then take less than `reading._MAPPED_BYTES`: pages that
+are new take most of the time."""
+
+
+class TableInPlace:
+    """The rows of one table and interval that a chunk writes alone.
+
+    Args:
+      plan: the intervals that the chunk writes.
+      name: of the table, without prefix.
+      reader: of the UID table.
+      pool: reads the existing cells, while others read the points.
+    """
+
+    def __init__(
+        self,
+        job: RollupJob,
+        plan: IntervalPlan,
+        name: str,
+        chunk: Chunk,
+        reader: Reader,
+        pool: Executor,
+    ) -> None:
+        self._plan, self._table = plan, job.table(name)
+        self._reading = pool.submit(ChunkExisting, job, plan, name, chunk, reader)
+        self._waiting: list[Buckets] = []
+
+    def split(self, buckets: Buckets) -> tuple[Buckets, Buckets]:
+        """(the buckets that this chunk writes, other buckets)."""
+        return buckets.parted(self._plan.start_s * 1000, self._plan.end_s * 1000)
+
+    def hold(self, buckets: Buckets) -> None:
+        """Adds incomplete accumulators."""
+        self._waiting.append(buckets)
+        if len(self._waiting) >= _MOST_WAITING:
+            self._waiting = [merge(self._waiting)]
+
+    def merged(self) -> Buckets | None:
+        """All incomplete accumulators, merged by series (or group) and interval; None if there are none."""
+        return merge(self._waiting) if self._waiting else None
+
+    def rows(
+        self,
+        buckets: Buckets,
+        keys: Sequence[SeriesKey | None],
+        encode: Callable[[Buckets], EncodedRollups],
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        """The mutations of complete buckets, of the series that have a key."""
+        has_key = np.array([key is not None for key in keys], np.bool_)
+        if not has_key.all():
+            buckets = buckets.take(np.flatnonzero(has_key[buckets.index]))
+        metrics.count_rollup(f"buckets_{self._plan.interval.interval}", len(buckets))
+        for block in buckets.by_series(_ENCODED_AT_ONCE):
+            yield from self._written(encode(block), keys)
+
+    def _written(
+        self, encoded: EncodedRollups, keys: Sequence[SeriesKey | None]
+    ) -> Iterator[EncodedRow | RejectedOutput]:
+        yield from map(reject, encoded.rejected)
+        row_series_keys = [
+            key for key in (keys[number] for number in encoded.series.tolist()) if key is not None
+        ]
+        encoded_keys = row_keys(row_series_keys, encoded.bases_s)
+        sizes = np.diff(encoded.firsts)
+        changed: Sequence[int] = range(len(sizes))
+        stale: dict[int, list[bytes]] = {}
+        existing = self._reading.result()
+        if len(existing) and len(sizes):
+            numbers = [existing.number(key) for key in encoded_keys]
+            rows, columns = np.array(numbers, np.int64), (encoded.codes, encoded.raws, encoded.times_ms)
+            stale, is_equal = existing.replaced(rows, encoded.firsts, *columns)
+            stale = {row: stale[number] for row, number in enumerate(numbers) if number in stale}
+            changed = [row for row in range(len(sizes)) if not is_equal[row] or row in stale]
+        content = row_mutations(encoded) if changed else []
+        table, counts = self._table, sizes.tolist()
+        for row in changed:
+            key, sets = encoded_keys[row], content[row]
+            if row in stale:
+                yield over(key, table, sets, counts[row], stale[row])
+            else:
+                yield EncodedRow(table, key, sets, counts[row])
+        key_bytes = sum([len(encoded_keys[row]) * counts[row] for row in changed])
+        cells = sum([counts[row] for row in changed])
+        count_written(len(changed), cells, key_bytes, encoded.qualifier_bytes)
+
+    def unwritten(self) -> Iterator[EncodedRow]:
+        """The mutations that delete existing intervals that were not written."""
+        for key, qualifiers in self._reading.result().unwritten():
+            yield over(key, self._table, b"", 0, qualifiers)

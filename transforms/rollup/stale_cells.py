@@ -7,15 +7,14 @@ column, by another writer, would hide it, so the column is deleted before it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from timebeam.schema.bits.arrays import Bools, Int64s
-from timebeam.schema.bits.times import floor_to
 from timebeam.schema.core.point_fragments import Name
-from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
+from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.core.selection import ColumnRange, Reader, Scan
 from timebeam.schema.rollup.day_plan import IntervalPlan
 from timebeam.schema.rollup.rollup_config import RollupInterval
@@ -24,11 +23,11 @@ from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.chunk_columns import EqualCells, MergedRows
-from timebeam.transforms.bigtable.read_ranges import common_range
+from timebeam.transforms.ingest.encode_group_pack import RowKey
 from timebeam.transforms.read.chunks import Chunk
-from timebeam.transforms.read.table_reader import scan_columns
-from timebeam.transforms.rollup.rollup_graph import SINGLE
-from timebeam.transforms.rollup.rollup_job import OutputTable, RollupJob
+from timebeam.transforms.read.table_reader import TableReader, scan_columns
+from timebeam.transforms.rollup.rollup_graph import SINGLE, ExistingRange, Fragment
+from timebeam.transforms.rollup.rollup_job import OutputTable, RollupJob, chunk_ranges, metric_ranges
 
 PrefixIds = Mapping[bytes, int]
 """Aggregation ids by the prefix of their qualifiers."""
@@ -38,6 +37,13 @@ _UNTAGGED, _OTHER_TAG = 0, 1  # kinds of rows: without the tag, and with a value
 _MOST_TAGS = 100_000  # sets of tags that are remembered
 _VALUE_BYTES = 8  # of the numbers that are written
 _NUMBER, _OTHER_VALUE = -1, -2  # `odd` of cells under usual qualifiers
+
+STANDING, LATER = "standing", "later"
+"""In place of an aggregator: the fragment holds the existing qualifiers of a row.
+
+Those of `LATER` have cells later than the starts of their intervals, which would hide the cells that are
+written.
+"""
 
 _Cells = npt.NDArray[np.void]
 """Existing cells: `place` (see `_places`), `code`, `odd`, `time_ms` and `raw` as in `EncodedRollups`.
@@ -61,17 +67,6 @@ def existing_rows(
             for row, *column in zip(cells.rows.tolist(), qualifiers, cells.times_ms.tolist(), strict=True):
                 columns[row].append((column[0], column[1]))
         yield from zip(rows.keys, columns, strict=True)
-
-
-def metric_ranges(job: RollupJob, plan: IntervalPlan, metrics: Sequence[bytes]) -> list[KeyRange]:
-    """The keys of the rows of metrics that hold intervals of a range, ascending."""
-    if plan.is_empty:
-        return []
-    first_ms, last_ms = plan.bases_s[0] * 1000, plan.bases_s[-1] * 1000
-    options = job.layout.options
-    return sorted(
-        key_range for metric in metrics for key_range in row_keys.ranges(options, metric, first_ms, last_ms)
-    )
 
 
 class OwnedIds:
@@ -164,6 +159,39 @@ def written_interval(qualifier: bytes, base_s: int, plan: IntervalPlan, ids: Pre
         is_ours = written_id(qualifier, ids) is not None
         start_s = base_s + offset * plan.interval.seconds
     return start_s if is_ours and plan.start_s <= start_s < plan.end_s else None
+
+
+def existing_fragments(job: RollupJob, existing: ExistingRange) -> Iterator[tuple[RowKey, Fragment]]:
+    """(row, fragment) of the qualifiers in a range that are deleted if they are later, or not written."""
+    name = existing.table
+    (interval,) = [each for each in job.config.intervals if each.interval == existing.interval]
+    plan = IntervalPlan(interval, existing.start_s, existing.end_s)
+    assert existing.metric is not None
+    owned = OwnedIds(job, interval, name, existing.metric, TableReader(job.target))
+    for key, columns in existing_rows(job, name, metric_ranges(job, plan, existing.uids)):
+        base_s = row_keys.base_s_of(job.layout.options, key)
+        ids = owned.kinds[owned.kind(key)]
+        packed = {STANDING: b"", LATER: b""}
+        for qualifier, time_ms in columns:
+            start_s = written_interval(qualifier, base_s, plan, ids)
+            if start_s is not None:
+                which = LATER if time_ms > start_s * 1000 else STANDING
+                packed[which] += len(qualifier).to_bytes(1, "big") + qualifier
+        for which, qualifiers in packed.items():
+            if qualifiers:
+                yield (name, key), (which, qualifiers)
+
+
+def qualifiers_of(packed_lists: Iterable[bytes]) -> list[bytes]:
+    """The qualifiers in the fragments of `existing_fragments`."""
+    qualifiers = []
+    for packed in packed_lists:
+        position = 0
+        while position < len(packed):
+            end = position + 1 + packed[position]
+            qualifiers.append(packed[position + 1 : end])
+            position = end
+    return qualifiers
 
 
 class ChunkExisting:
@@ -343,28 +371,3 @@ def _places(rows: Int64s, codes: el.Codes) -> Int64s:
     #      (1)          (2)
     # (1) Room for 20 bits:
     # (2) the aggregation id and the 12 bits of the interval, without the flags.
-
-
-def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRange]:
-    """The keys of the rows that hold the intervals of a chunk's series, of the range of a plan."""
-    if plan.is_empty:
-        return []
-    if chunk.keys == WHOLE_TABLE:
-        return metric_ranges(job, plan, chunk.uids)
-    # Part of one hour of one metric: the rows of this hour with the same tags.
-    base_s = plan.bases_s[0]
-    hour_ms = floor_to(chunk.start_s, row_keys.SPAN_S) * 1000
-    clipped = []
-    for hour_range in row_keys.ranges(job.layout.options, chunk.uids[0], hour_ms, hour_ms):
-        common = common_range(hour_range, chunk.keys)
-        if common is not None:
-            start, end = common
-            base_end = len(hour_range[0])  # behind the base time
-            head, behind = (
-                hour_range[0][: -row_keys.BASE_BYTES] + base.to_bytes(row_keys.BASE_BYTES, "big")
-                for base in (base_s, base_s + 1)
-            )
-            clipped.append(
-                (head + start[base_end:], behind if end == hour_range[1] else head + end[base_end:])
-            )
-    return clipped
