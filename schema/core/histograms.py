@@ -12,9 +12,10 @@ is the id that tsd.core.histograms.config gives to the codec; the codec defines 
 Counts are Kryo's positive longs: 7 bits per byte, lowest first, with the high bit set if more follow; a
 ninth byte has 8 bits.
 
-Series of a histogram, as Prometheus names them: cumulated `_bucket` series with a tag `le`, `_count`, `_sum`,
-`_min` and `_max`. Exponential buckets become explicit ones, with the bounds of their scale: bucket i
-of scale s holds the values from 2**(i * 2**-s), exclusive, to 2**((i + 1) * 2**-s), inclusive.
+Series of a histogram, as Prometheus names them: cumulated METRIC_bucket series with a tag `le`, METRIC_count,
+METRIC_sum, METRIC_min and METRIC_max. Exponential buckets become explicit ones, with the bounds of their
+scale: bucket i of scale s holds the values from 2**(i * 2**-s), exclusive, to 2**((i + 1) * 2**-s),
+inclusive.
 """
 
 from __future__ import annotations

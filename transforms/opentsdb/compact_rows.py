@@ -18,8 +18,8 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Cell, Row, RowMutation, stored_bytes
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.rewrite_row import compact_row
-from timebeam.schema.stores.opentsdb.key_ranges import Wanted
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, parse_key
+from timebeam.schema.stores.opentsdb.select import Wanted
 from timebeam.transforms.bigtable.beam_steps import REQUESTS, RowWriter
 from timebeam.transforms.bigtable.read_ranges import sampled
 from timebeam.transforms.bigtable.target import Target

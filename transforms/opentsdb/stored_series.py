@@ -27,9 +27,9 @@ from timebeam.schema.series import series_patterns
 from timebeam.schema.series.series_patterns import SeriesQuery
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb import keys, meta_documents
-from timebeam.schema.stores.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import FAMILY, meta_table
+from timebeam.schema.stores.opentsdb.select import key_of_tsuid
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names

@@ -35,8 +35,8 @@ from timebeam.schema.rollup.day_plan import LAST_MS
 from timebeam.schema.rollup.rollup_config import PreAggregate, RollupConfig
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb import select
-from timebeam.schema.stores.opentsdb.key_ranges import tag_pairs
 from timebeam.schema.stores.opentsdb.rollup_tables import columns_of, decode_rollups
+from timebeam.schema.stores.opentsdb.select import tag_pairs
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered

@@ -21,7 +21,7 @@ from timebeam.schema.core.selection import Finding, Reader, Scan, Selected, Sele
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import is_annotation
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
-from timebeam.schema.stores.opentsdb.key_ranges import Wanted, key_ranges
+from timebeam.schema.stores.opentsdb.select import Wanted, key_ranges
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver
 
@@ -63,11 +63,7 @@ class OpenTsdbArchive(ArchiveView[_SomeMetrics]):
           AmbiguousNameError: see `Selection`.
         """
         store, options = self._store, self._options
-        if isinstance(selection, Selection):
-            wanted = select.resolve(store, selection, reader)
-            names = select.resolver(store, reader, selection, reject_lost=not wanted.metrics)
-        else:
-            wanted, names = Wanted(selection), select.resolver(store, reader, None, reject_lost=False)
+        wanted, names = select.resolve(store, selection, reader)
         if wanted.metrics:
             yield from self._of_metrics(_SomeMetrics(wanted, reader), period, names)
             return

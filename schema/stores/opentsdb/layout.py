@@ -36,11 +36,11 @@ from timebeam.schema.stores.opentsdb.columns import (
     rewrite_row,
 )
 from timebeam.schema.stores.opentsdb.columns.decode_row import winner_of
-from timebeam.schema.stores.opentsdb.key_ranges import LeadingTags
 from timebeam.schema.stores.opentsdb.keys import (
     Decimals,
     OpenTsdbOptions,
 )
+from timebeam.schema.stores.opentsdb.select import LeadingTags
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidMaps
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
@@ -187,9 +187,12 @@ class OpenTsdb(Archivable):
     def select_metrics(
         self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
     ) -> Iterator[Selected | Finding]:
+        period = start_ms, end_ms
         if self.options.archive:
-            return self.archive_view.select(metrics, (start_ms, end_ms), reader)
-        return select.select_metrics(self, metrics, (start_ms, end_ms), reader)
+            return self.archive_view.select(metrics, period, reader)
+        wanted, names = select.resolve(self, metrics, reader)
+        rows = select.scan(self.options, self.data_table, wanted, row_keys.bases(*period), self.leading)
+        return select.with_series(self, select.data_rows(self.options, rows, period, reader), wanted, names)
 
     def cut_at(self, key: bytes) -> bytes:
         """See `Store.cut_at`: with an archive, each metric of a salt bucket stays together."""

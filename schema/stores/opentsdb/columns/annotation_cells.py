@@ -30,8 +30,8 @@ from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns.decode_row import ANNOTATION
 from timebeam.schema.stores.opentsdb.encode import FAMILY
-from timebeam.schema.stores.opentsdb.key_ranges import key_of_tsuid
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.select import key_of_tsuid
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x02")
 """The columns that can hold annotations; they include the points of seconds 16 to 31."""

@@ -29,7 +29,7 @@ from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, deletions, remove_cells
 from timebeam.schema.core.rows import MUTATIONS, Cell, Row
 from timebeam.schema.core.selection import Reader, Selected
-from timebeam.schema.stores.opentsdb import keys, select
+from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import (
     is_annotation,
@@ -47,6 +47,7 @@ from timebeam.schema.stores.opentsdb.columns.decode_row import (
     read_row,
 )
 from timebeam.schema.stores.opentsdb.encode import FAMILY, columns
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -305,7 +306,10 @@ def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
     series_key = keys.series_key(options, key_fields.metric, key_fields.tags)
     if key_fields.base_s % keys.SPAN_S or keys.row_key(series_key, key_fields.base_s) != row.key:
         raise ValueError(f"row key {row.key.hex()} is not that of its UIDs in a whole hour, with its salt")
-    series = select.series_of(options, layout.uid_table, row, reader)
+    tsuid = keys.tsuid_of_key(options, row.key)[0]
+    series = UidDirectory(options, layout.uid_table, reader).series([tsuid])[tsuid]
+    if isinstance(series, str):
+        raise ValueError(series)
     if len(series.tags) < len(key_fields.tags):
         raise ValueError(f"row key {row.key.hex()} has a tag key twice")
     points = row._replace(cells=[cell for cell in row.cells if not _holds_no_points(cell)])

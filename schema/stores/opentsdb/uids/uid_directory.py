@@ -151,8 +151,8 @@ class SeriesResolver:
                 yield Selected(row, series, archived)
                 continue
             uids = tsuid_pairs(self._options, tsuid)
-            kind, uid = next(pair for pair in uids if pair in self._lost)
-            yield from row_findings(row, archived, f"UID {uid.hex()} of kind {kind} has no name")
+            nameless = next(pair for pair in uids if pair in self._lost)
+            yield from row_findings(row, archived, why_nameless(nameless))
 
     def _find(self, tsuids: Collection[bytes]) -> None:
         """Finds the series of new TSUIDs; None for one that is rejected."""
