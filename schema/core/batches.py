@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,13 +28,6 @@ def run_starts(numbers: Int64s | Int32s) -> Int64s:
     return np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
 
 
-def concatenate(first: PointBatch, second: PointBatch) -> PointBatch:
-    """The points of two batches of one message, both with origins, in this order."""
-    origins = _origins_of([first, second])
-    starts, ends = _spans([(each, 0) for each in origins])
-    return _one_batch([first, second], dataclasses.replace(origins[0], starts=starts, ends=ends))
-
-
 def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBatch:
     """The points of several messages or rows as one batch, in order.
 
@@ -44,20 +35,53 @@ def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBa
       batches: one for each message of `joined`, with origins if it has points.
       joined: None for batches without origins.
     """
-    places = joined.starts.tolist() if joined else [0] * len(batches)
-    pairs = [
-        (batch.origins, start)
-        for batch, start in zip(batches, places, strict=True)
-        if batch.origins is not None
-    ]
-    if not pairs:
+    positions = joined.starts.tolist() if joined else [0] * len(batches)
+    pairs = zip(batches, positions, strict=True)
+    placed = [(batch.origins, start) for batch, start in pairs if batch.origins is not None]
+    if not placed:
         return _one_batch(batches, None)
     texts: list[bytes] = []
     end = 0
-    for origin, start in pairs:
+    for origin, start in placed:
         texts += (b"\n" * (start - end), origin.text)
         end = start + len(origin.text)
-    return _one_batch(batches, Origins(b"".join(texts), *_spans(pairs), pairs[-1][0].source, 0, joined))
+    spans = _spans_at([((origin.starts, origin.ends), start) for origin, start in placed])
+    return _one_batch(batches, Origins(b"".join(texts), *spans, placed[-1][0].source, 0, joined))
+
+
+def join_pieces(batches: Sequence[PointBatch], text: bytes, offset: int) -> PointBatch:
+    """The points of batches as one, in order; their texts are pieces of `text`, at `offset` of its source."""
+    batches = [batch for batch in batches if len(batch)]
+    origins = [batch.origins for batch in batches if batch.origins is not None]
+    if not batches or (len(batches) == 1 and origins[0].text is text):
+        return batches[0] if batches else PointBatch.of([], 0)
+    spans = _spans_at([((origin.starts, origin.ends), origin.offset - offset) for origin in origins])
+    return _one_batch(batches, Origins(text, *spans, origins[0].source, offset))
+
+
+def join_joined(batches: Sequence[PointBatch]) -> PointBatch:
+    """The points of batches of joined messages as one, in order; each has origins with `joined`."""
+    origins = [batch.origins for batch in batches if batch.origins is not None]
+    starts = np.cumsum([0, *(len(origin.text) + 1 for origin in origins)]).tolist()
+    placed = list(zip(origins, starts, strict=False))
+    sources = [(origin.joined, start) for origin, start in placed if origin.joined is not None]
+    joined = Joined(
+        np.concatenate([source.starts + start for source, start in sources]),
+        np.concatenate([source.arrivals_ms for source, _ in sources]),
+        [envelope for source, _ in sources for envelope in source.envelopes],
+        np.concatenate([source.offsets for source, _ in sources]),
+    )
+    spans = _spans_at([((origin.starts, origin.ends), start) for origin, start in placed])
+    wholes = [(origin.wholes, start) for origin, start in placed if origin.wholes is not None]
+    text = b"\n".join([origin.text for origin in origins])
+    whole_spans = _spans_at(wholes) if wholes else None
+    return _one_batch(batches, Origins(text, *spans, origins[0].source, 0, joined, whole_spans))
+
+
+def _spans_at(placed: Sequence[tuple[Spans, int]]) -> Spans:
+    """Spans in texts as spans in one that has each of these texts at a position."""
+    starts = np.concatenate([spans[0] + position for spans, position in placed])
+    return starts, np.concatenate([spans[1] + position for spans, position in placed])
 
 
 def follows(earlier: PointBatch, later: PointBatch) -> bool:
@@ -66,15 +90,6 @@ def follows(earlier: PointBatch, later: PointBatch) -> bool:
     if first is None or second is None or first.joined or second.joined:
         return False
     return first.source == second.source and first.offset + len(first.text) == second.offset
-
-
-def join_texts(batches: Sequence[PointBatch]) -> PointBatch:
-    """The points of batches as one, in order; the text of each follows that of the one before (`follows`)."""
-    origins = _origins_of(batches)
-    positions = itertools.accumulate((len(origin.text) for origin in origins), initial=0)
-    spans = _spans(list(zip(origins, positions, strict=False)))
-    text = b"".join([origin.text for origin in origins])
-    return _one_batch(batches, Origins(text, *spans, origins[0].source, origins[0].offset))
 
 
 def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s) -> Int64s:
@@ -89,41 +104,6 @@ def latest_points(index: Int64s | Int32s, times_ms: Int64s, arrivals_ms: Int64s)
     index, times_ms = index[order], times_ms[order]
     is_last = np.append((index[1:] != index[:-1]) | (times_ms[1:] != times_ms[:-1]), True)
     return order[is_last[: len(order)]]
-
-
-def join_joined(batches: Sequence[PointBatch]) -> PointBatch:
-    """The points of batches of joined messages as one, in order; each has origins with `joined`."""
-    origins = _origins_of(batches)
-    sources = [origin.joined for origin in origins if origin.joined is not None]
-    positions = np.cumsum([0, *(len(origin.text) + 1 for origin in origins)]).tolist()
-    joined = Joined(
-        np.concatenate([source.starts + start for source, start in zip(sources, positions, strict=False)]),
-        np.concatenate([source.arrivals_ms for source in sources]),
-        [envelope for source in sources for envelope in source.envelopes],
-        np.concatenate([source.offsets for source in sources]),
-    )
-    shifted = [
-        (origin.wholes[0] + start, origin.wholes[1] + start)
-        for origin, start in zip(origins, positions, strict=False)
-        if origin.wholes is not None
-    ]
-    wholes = None
-    if shifted:
-        wholes = np.concatenate([span[0] for span in shifted]), np.concatenate([span[1] for span in shifted])
-    text = b"\n".join([origin.text for origin in origins])
-    spans = _spans(list(zip(origins, positions, strict=False)))
-    return _one_batch(batches, Origins(text, *spans, origins[0].source, 0, joined, wholes))
-
-
-def _origins_of(batches: Sequence[PointBatch]) -> list[Origins]:
-    """The origins of those batches that have some."""
-    return [batch.origins for batch in batches if batch.origins is not None]
-
-
-def _spans(placed: Sequence[tuple[Origins, int]]) -> Spans:
-    """The spans of all records, of texts that begin at these positions of one text."""
-    starts = np.concatenate([origin.starts + position for origin, position in placed])
-    return starts, np.concatenate([origin.ends + position for origin, position in placed])
 
 
 def _one_batch(batches: Sequence[PointBatch], origins: Origins | None) -> PointBatch:

@@ -21,7 +21,7 @@ from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.memory_limit import NoRoomError, metered
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import AnnotationEdit
-from timebeam.schema.core.batches import concatenate, join
+from timebeam.schema.core.batches import join, join_pieces
 from timebeam.schema.core.points import HistogramBytes, PointBatch, Series
 from timebeam.schema.core.rejections import Envelope, Joined, Records, Rejected, Stage
 
@@ -138,7 +138,8 @@ class MessageFormat(abc.ABC):
             halves = self._halves(message)
             if not halves:
                 return Parsed(PointBatch.of([], message.arrival_ms), [self._failure(message, error)])
-            return _rejoined(message, [self.parse(half) for half in halves])
+            parts = [self.parse(half) for half in halves]
+            return _summed(join_pieces([part.batch for part in parts], message.text, message.offset), parts)
 
     @abc.abstractmethod
     def _parse(self, message: Message) -> Parsed:
@@ -211,41 +212,18 @@ class MessageFormat(abc.ABC):
         """As `parse_all`, but raises what it raises."""
         joined = joined_of(messages)
         parsed = [self._parse(message) for message in messages]
-        rejected = [
-            dataclasses.replace(rejection, arrival_ms=message.arrival_ms, envelope=message.envelope)
-            for message, result in zip(messages, parsed, strict=True)
-            for rejection in result.rejected
-        ]
-        edits = [edit for result in parsed for edit in result.annotations]
-        skipped: Counter[str] = Counter()
-        for result in parsed:
-            skipped.update(result.skipped)
-        return [Parsed(join([result.batch for result in parsed], joined), rejected, edits, skipped)]
+        return [_summed(join([result.batch for result in parsed], joined), parsed)]
 
 
 _PASSED = (TooManyRejectedError, MemoryError)
 """What a door lets pass: the caller wants no more, or this process has no memory, for whatever message."""
 
 
-def _rejoined(message: Message, parts: Sequence[Parsed]) -> Parsed:
-    """What was read from the pieces of a message, one after the other."""
-    batch = PointBatch.of([], message.arrival_ms)
+def _summed(batch: PointBatch, parts: Sequence[Parsed]) -> Parsed:
+    """The points of `batch`, with everything else that was read in parts."""
     skipped: Counter[str] = Counter()
     for part in parts:
         skipped.update(part.skipped)
-        origins = part.batch.origins
-        if not len(part.batch) or origins is None:
-            continue
-        before = origins.offset - message.offset
-        whole = dataclasses.replace(
-            origins,
-            text=message.text,
-            starts=origins.starts + before,
-            ends=origins.ends + before,
-            offset=message.offset,
-        )
-        piece = dataclasses.replace(part.batch, origins=whole)
-        batch = concatenate(batch, piece) if len(batch) else piece
     rejected = [rejected for part in parts for rejected in part.rejected]
     return Parsed(batch, rejected, [edit for part in parts for edit in part.annotations], skipped)
 

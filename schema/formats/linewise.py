@@ -25,7 +25,7 @@ from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import NoRoomError, charge_json
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.batches import concatenate
+from timebeam.schema.core.batches import join_pieces
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined, Origins
 from timebeam.schema.formats.base import (
@@ -170,13 +170,9 @@ class LinewiseFormat(MessageFormat):
             charge_json(message.text)
         starts, ends = self.split(message.text, starts, ends)
         rejections = Rejections(message, joined)
-        batch = PointBatch.of([], message.arrival_ms)
-        for first in range(0, len(starts), _AT_ONCE):
-            last = first + _AT_ONCE
-            new_points = self._read_some(message, starts[first:last], ends[first:last], rejections)
-            if len(new_points):
-                batch = concatenate(batch, new_points) if len(batch) else new_points
-        return Parsed(batch, rejections.rejected())
+        together = (slice(first, first + _AT_ONCE) for first in range(0, len(starts), _AT_ONCE))
+        batches = [self._read_some(message, starts[lines], ends[lines], rejections) for lines in together]
+        return Parsed(join_pieces(batches, message.text, message.offset), rejections.rejected())
 
     def _read_some(
         self, message: Message, starts: Int64s, ends: Int64s, rejections: Rejections
@@ -224,7 +220,8 @@ def _batch(
         return batch
     where = np.array(spans, np.int64).reshape(-1, 2)
     origins = Origins(message.text, where[:, 0], where[:, 1], message.source, message.offset)
-    joined = concatenate(batch, PointBatch.of(points, message.arrival_ms, origins))
+    slow = PointBatch.of(points, message.arrival_ms, origins)
+    joined = join_pieces([batch, slow], message.text, message.offset)
     assert joined.origins is not None
     return joined.take(np.argsort(joined.origins.starts, kind="stable"))
 

@@ -140,5 +140,5 @@ def _records_of(listed: Mapping[int, Records], payloads: Sequence[bytes], separa
 
 def rejection(message: Message, start: int, end: int, reason: Reason, why: str) -> Rejected:
     """The rejection of some bytes of a message."""
-    payload = message.text[start:end]
-    return Rejected(payload, reason, why, Stage.PARSE, message.source, message.offset + start)
+    place = message.source, message.offset + start, message.arrival_ms, message.envelope
+    return Rejected(message.text[start:end], reason, why, Stage.PARSE, *place)

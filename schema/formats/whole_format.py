@@ -210,9 +210,7 @@ def _rejected(message: Message, why: RejectedError) -> Rejected:
     rejections = Rejections(message)
     rejections.add(0, len(message.text), why)
     (rejected,) = rejections.rejected()
-    return dataclasses.replace(
-        rejected, arrival_ms=message.arrival_ms, envelope=message.envelope, records=message.records
-    )
+    return dataclasses.replace(rejected, records=message.records)
 
 
 def _listed(starts: Int64s, joined: Joined, plain: Sequence[Message]) -> Bools | None:

@@ -173,7 +173,7 @@ class _ReadFn(beam.DoFn):
                 yield TaggedOutput(_PARTS, (of_one_payload(letter.rejected), arrived))
         for rejected in rejections.rejected():
             metrics.count("points_read", rejected.points)
-            yield reject(dataclasses.replace(rejected, stage=Stage.READ))
+            yield reject(dataclasses.replace(rejected, stage=Stage.READ, arrival_ms=-1, envelope=None))
 
 
 class _JoinPartsFn(beam.DoFn):

@@ -15,7 +15,6 @@ parsed together. Attributes of a message say how to read it:
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from apache_beam.utils import shared
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import AnnotationEdit
-from timebeam.schema.core.batches import follows, join_texts
+from timebeam.schema.core.batches import follows, join_pieces
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
@@ -121,7 +120,10 @@ class JoinFn(beam.DoFn):
 
     def _joined(self) -> PointBatch:
         batches, self._batches = self._batches, []
-        return batches[0] if len(batches) == 1 else join_texts(batches)
+        if len(batches) == 1:
+            return batches[0]
+        origins = [batch.origins for batch in batches if batch.origins is not None]
+        return join_pieces(batches, b"".join([origin.text for origin in origins]), origins[0].offset)
 
 
 class ParseFn(beam.DoFn):
@@ -140,7 +142,7 @@ class ParseFn(beam.DoFn):
         assert self._format is not None
         parsed = self._format.parse(message)
         for rejected in parsed.rejected:
-            yield reject(dataclasses.replace(rejected, arrival_ms=message.arrival_ms))
+            yield reject(rejected)
         yield from parsed_points(parsed)
 
 

@@ -188,10 +188,7 @@ class HeroicFormat(MessageFormat):
             try:
                 plain.append(dataclasses.replace(message, text=self.plain(message.text)))
             except RejectedError:
-                corrupt += [
-                    dataclasses.replace(rejected, arrival_ms=message.arrival_ms, envelope=message.envelope)
-                    for rejected in self._parse(message).rejected
-                ]
+                corrupt += self._parse(message).rejected
         if not plain:
             yield Parsed(PointBatch.of([], 0), corrupt)
             return

@@ -33,6 +33,7 @@ from timebeam.schema.formats.parquet.read_columns import (
     values_of,
 )
 from timebeam.schema.formats.parquet.row_groups import RowGroups
+from timebeam.schema.formats.record_rejections import rejection
 
 MOST_ROWS = 1 << 21
 """Rows of a message."""
@@ -161,17 +162,7 @@ class Parquet(MessageFormat):
 
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; a message is large, so each is a batch."""
-        for message in messages:
-            parsed = self.parse(message)
-            is_rejected = [
-                dataclasses.replace(each, arrival_ms=message.arrival_ms, envelope=message.envelope)
-                for each in parsed.rejected
-            ]
-            origins = parsed.batch.origins
-            if origins is not None:
-                origins = dataclasses.replace(origins, joined=joined_of([message]))
-            batch = dataclasses.replace(parsed.batch, origins=origins)
-            yield dataclasses.replace(parsed, batch=batch, rejected=is_rejected)
+        return map(self.parse, messages)
 
     def _parse(self, message: Message) -> Parsed:
         none = PointBatch.of([], message.arrival_ms)
@@ -184,7 +175,7 @@ class Parquet(MessageFormat):
             reason, why = error.reason, error.message
         except (pa.ArrowException, OSError, ValueError, LookupError) as error:
             reason, why = Reason.CORRUPT_MESSAGE, f"not rows of Parquet: {error}"[:180]
-        rejected = Rejected(message.text, reason, why, Stage.PARSE, message.source, message.offset)
+        rejected = rejection(message, 0, len(message.text), reason, why)
         return Parsed(none, [dataclasses.replace(rejected, records=message.records)])
 
     def _parsed(self, table: pa.Table, message: Message) -> Parsed:
@@ -207,9 +198,8 @@ class Parquet(MessageFormat):
         is_series = np.array([isinstance(each, Series) for each in outcomes], np.bool_)
         good = has_time & has_value & ~not_finite & is_series[numbers]
         rows = np.arange(n)
-        origins = RowOrigins(
-            b"", rows, rows, message.source, message.offset, table=table, message=message.text
-        )
+        place = message.source, message.offset, joined_of([message])
+        origins = RowOrigins(b"", rows, rows, *place, table=table, message=message.text)
         arrivals_ms = np.full(n, message.arrival_ms, np.int64)
 
         def why(row: int) -> RejectedError:

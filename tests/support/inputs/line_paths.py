@@ -44,6 +44,7 @@ def expected(form: LineFormat, text: bytes, spans: Iterator[tuple[int, int]]) ->
                         Stage.PARSE,
                         SOURCE,
                         OFFSET + record.start,
+                        ARRIVAL,
                     )
                 )
             else:
