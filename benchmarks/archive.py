@@ -43,7 +43,7 @@ from benchmarks import bench
 from benchmarks.bench import TARGET
 from timebeam.pipelines import cli
 from timebeam.pipelines.options.use_settings import settings_table
-from timebeam.schema.archive import archive_cell, archive_rows, pcodec_columns
+from timebeam.schema.archive import archive_cell, archive_rows
 from timebeam.schema.archive.archive_rows import archive_cells
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.contract import pack_row
@@ -301,8 +301,8 @@ def _decompress(rows: Sequence[Selected]) -> int:
             times = cell.value[40 : 40 + header.time_bytes]
             values = cell.value[40 + header.time_bytes + header.arrival_bytes :]
             is_floats = header.kind == 1 and header.decimals is None
-            pcodec_columns.decompress(times, np.empty(header.points, np.uint32))
-            pcodec_columns.decompress(values, np.empty(header.points, np.float64 if is_floats else np.int64))
+            archive_cell.decompress(times, np.empty(header.points, np.uint32))
+            archive_cell.decompress(values, np.empty(header.points, np.float64 if is_floats else np.int64))
             points += header.points
     return points
 

@@ -220,7 +220,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
     from timebeam.pipelines.local.emulator import EmulatorError
     from timebeam.pipelines.local.pubsub import SubscriptionError
-    from timebeam.schema.archive.pcodec_columns import CodecMissingError
+    from timebeam.schema.archive.archive_cell import CodecMissingError
     from timebeam.transforms.bigtable.target import BigtableError
 
     google = (GoogleAPIError, GoogleAuthError, InvalidResponse)

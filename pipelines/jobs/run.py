@@ -39,7 +39,7 @@ from timebeam.pipelines.jobs.runners import CachedOptions, is_dataflow, is_in_pr
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress import Progress
 from timebeam.pipelines.output.summary import PointsSummary, Summary
-from timebeam.schema.archive.pcodec_columns import CodecMissingError
+from timebeam.schema.archive.archive_cell import CodecMissingError
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.existing_tables import check_tables

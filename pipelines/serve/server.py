@@ -24,7 +24,7 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
-from timebeam.schema.archive.pcodec_columns import codec
+from timebeam.schema.archive.archive_cell import codec
 from timebeam.schema.archive.view import find_archive
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.query.budget import Budget

@@ -19,7 +19,7 @@ from timebeam.pipelines.options.period import SETTLED_MS, time_of, whole_hours
 from timebeam.pipelines.options.use_settings import read_rows, settings_table
 from timebeam.pipelines.options.values import layout_with, target_of
 from timebeam.pipelines.output.summary import TallySummary
-from timebeam.schema.archive.pcodec_columns import CodecMissingError, codec
+from timebeam.schema.archive.archive_cell import CodecMissingError, codec
 from timebeam.schema.archive.view import find_archivable
 from timebeam.schema.bits.times import HOUR_MS, parse_duration, utc_text
 from timebeam.schema.core.rejections import Rejected

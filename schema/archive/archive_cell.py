@@ -1,4 +1,6 @@
-"""Cells of the archive: up to 20,000 points of a row in compressed columns (docs/spec/archive.md §3).
+"""Cells of the archive: up to 20,000 points of a row in columns, compressed by pcodec.
+
+Format: docs/spec/archive.md §3.
 
 | bytes | content |
 |---|---|
@@ -22,13 +24,11 @@ import functools
 import itertools
 import struct
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from timebeam.schema.archive import pcodec_columns
-from timebeam.schema.archive.pcodec_columns import ArchiveError, DecimalForm
-from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
+from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int64s, Kind
 
 POINTS = 20_000
 """The most points of a cell."""
@@ -120,14 +120,7 @@ class PartPoints(NamedTuple):
 
     def cut(self, start: int, end: int) -> PartPoints:
         """Views of the points [start, end)."""
-        points = slice(start, end)
-        return PartPoints(
-            self.times_ms[points],
-            self.in_ms[points],
-            self.kinds[points],
-            self.bits[points],
-            self.arrivals_ms[points],
-        )
+        return PartPoints._make(column[start:end] for column in self)
 
 
 def encode_part(place: PartPlace, points: PartPoints) -> bytes:
@@ -148,42 +141,22 @@ def encode_part(place: PartPlace, points: PartPoints) -> bytes:
     is_float = points.kinds == Kind.FLOAT
     unit, kind = _both(points.in_ms), _both(is_float)
     newest_ms = int(points.arrivals_ms.max())
-    times = pcodec_columns.compressed((offsets_ms if unit else offsets_ms // 1000).astype(np.uint32))
+    times = compressed((offsets_ms if unit else offsets_ms // 1000).astype(np.uint32))
     arrivals, form = b"", 0
     if not (points.arrivals_ms == newest_ms).all():
         lags_ms = points.arrivals_ms - points.times_ms
-        arrivals, form = min(
-            ((pcodec_columns.compressed(lags_ms), _LAGS), (pcodec_columns.compressed(points.arrivals_ms), 0)),
-            key=lambda column: len(column[0]),
-        )
-    integers = pcodec_columns.compressed(points.bits[~is_float]) if kind != 1 else b""
+        columns = (compressed(lags_ms), _LAGS), (compressed(points.arrivals_ms), 0)
+        arrivals, form = min(columns, key=lambda column: len(column[0]))
+    integers = compressed(points.bits[~is_float]) if kind != 1 else b""
     floats, decimals = b"", None
     if kind:
-        floats, decimals = pcodec_columns.compressed_floats(points.bits[is_float].view(np.float64))
-    content = b"".join(
-        (
-            np.packbits(points.in_ms).tobytes() if unit == _BOTH else b"",
-            np.packbits(is_float).tobytes() if kind == _BOTH else b"",
-            times,
-            arrivals,
-            integers,
-            floats,
-        )
-    )
-    header = PartHeader(
-        VERSION,
-        PCODEC,
-        unit | form,
-        kind | _form_of(decimals),
-        0,
-        n,
-        int(offsets_ms[0]),
-        int(offsets_ms[-1]),
-        newest_ms,
-        len(times),
-        len(arrivals),
-        len(integers),
-    )
+        floats, decimals = compressed_floats(points.bits[is_float].view(np.float64))
+    mixed = [flags for code, flags in ((unit, points.in_ms), (kind, is_float)) if code == _BOTH]
+    bitmaps = [np.packbits(flags).tobytes() for flags in mixed]
+    content = b"".join((*bitmaps, times, arrivals, integers, floats))
+    value_form = kind | (0 if decimals is None else decimals.form)
+    first_ms, last_ms, sizes = int(offsets_ms[0]), int(offsets_ms[-1]), map(len, (times, arrivals, integers))
+    header = PartHeader(VERSION, PCODEC, unit | form, value_form, 0, n, first_ms, last_ms, newest_ms, *sizes)
     cell = _HEADER.pack(*header) + content
     return _HEADER.pack(*header._replace(checksum=_checksum(place, cell))) + content
 
@@ -239,7 +212,7 @@ def decode_part(place: PartPlace, header: PartHeader, value: bytes, points: Part
     _, arrivals_at, integers_at, floats_at = itertools.accumulate(lengths, initial=position)
     _fill_times(value[position:arrivals_at], place, header, points.times_ms)
     if header.arrival_bytes:
-        pcodec_columns.decompress(value[arrivals_at:integers_at], points.arrivals_ms)
+        decompress(value[arrivals_at:integers_at], points.arrivals_ms)
         if header.time_form & _LAGS:
             points.arrivals_ms[:] += points.times_ms
         if points.arrivals_ms.max() != header.newest_ms:
@@ -252,7 +225,7 @@ def decode_part(place: PartPlace, header: PartHeader, value: bytes, points: Part
 def _offsets_ms(column: bytes, n: int, unit_ms: int) -> Int64s:
     """int64[n], ascending: the times of a cell, since the base time of its row."""
     numbers = np.empty(n, np.uint32)
-    pcodec_columns.decompress(column, numbers)
+    decompress(column, numbers)
     if not (numbers[1:] > numbers[:-1]).all():
         raise ArchiveError("damaged: the times do not ascend")
     return np.multiply(numbers, unit_ms, dtype=np.int64)
@@ -277,23 +250,18 @@ def _fill_values(integers: bytes, floats: bytes, header: PartHeader, points: Par
     """Fills the column of values of a cell."""
     bits, kind = points.bits, header.kind
     if kind == 0 and not floats:
-        pcodec_columns.decompress(integers, bits)
+        decompress(integers, bits)
     elif kind == 1 and not integers:
-        pcodec_columns.decompress_floats(floats, header.decimals, bits.view(np.float64))
+        decompress_floats(floats, header.decimals, bits.view(np.float64))
     elif kind == _BOTH:
         is_float = points.kinds.view(np.bool_)
         float_values = np.empty(np.count_nonzero(is_float), np.float64)
         integer_values = np.empty(len(bits) - len(float_values), np.int64)
-        pcodec_columns.decompress(integers, integer_values)
-        pcodec_columns.decompress_floats(floats, header.decimals, float_values)
+        decompress(integers, integer_values)
+        decompress_floats(floats, header.decimals, float_values)
         bits[is_float], bits[~is_float] = float_values.view(np.int64), integer_values
     else:
         raise ArchiveError("damaged: values of another kind than in the header")
-
-
-def _form_of(decimals: DecimalForm | None) -> int:
-    """The bits of a header's form of the values that say how the floats are decimals."""
-    return 0 if decimals is None else (decimals.digits + 1) << _DIGITS_SHIFT | decimals.is_narrow * _NARROW
 
 
 def _both(flags: Bools) -> int:
@@ -304,3 +272,123 @@ def _both(flags: Bools) -> int:
 def _checksum(place: PartPlace, value: bytes) -> int:
     checksum = zlib.crc32(place.key + place.qualifier + value[:_BEFORE_CHECKSUM])
     return zlib.crc32(memoryview(value)[_AFTER_CHECKSUM:], checksum)
+
+
+_MOST_DIGITS, _MOST_NARROW_DIGITS = 14, 9
+_MOST_NUMERATOR = 2.0**53
+_SAMPLED = 64
+
+
+class ArchiveError(ValueError):
+    """A cell of the archive that cannot be read."""
+
+
+class CodecMissingError(RuntimeError):
+    """The package that compresses columns is not installed."""
+
+
+class DecimalForm(NamedTuple):
+    """How floats are stored as integers: each float is an integer divided by a power of ten.
+
+    Attributes:
+      digits: digits after the decimal point, 0 to 14.
+      is_narrow: whether each quotient is rounded to a float of 4 bytes.
+    """
+
+    digits: int
+    is_narrow: bool
+
+    @property
+    def form(self) -> int:
+        """The bits of a header's form of the values that say how the floats are decimals."""
+        return (self.digits + 1) << _DIGITS_SHIFT | self.is_narrow * _NARROW
+
+    def fill(self, floats: Floats, numerators: Int64s) -> None:
+        """Fills an array with the numbers of these integers."""
+        np.divide(numerators, 10.0**self.digits, out=floats)
+        if self.is_narrow:
+            floats[:] = floats.astype(np.float32)
+
+    def numerators(self, floats: Floats) -> Int64s | None:
+        """The integers that give these floats bit for bit; None if there are none.
+
+        >>> DecimalForm(2, False).numerators(np.array([19.25, 0.1])).tolist()
+        [1925, 10]
+        >>> DecimalForm(2, False).numerators(np.array([0.125])) is None  # 12.5 is no integer
+        True
+        """
+        with np.errstate(invalid="ignore", over="ignore"):
+            rounded = np.rint(floats * 10.0**self.digits)
+            if not (np.abs(rounded) <= _MOST_NUMERATOR).all():
+                return None
+            numerators = rounded.astype(np.int64)
+        self.fill(rounded, numerators)
+        return numerators if (rounded.view(np.int64) == floats.view(np.int64)).all() else None
+
+
+_FORMS = [
+    *(DecimalForm(digits, False) for digits in range(_MOST_DIGITS + 1)),
+    *(DecimalForm(digits, True) for digits in range(_MOST_NARROW_DIGITS + 1)),
+]
+
+
+def codec() -> Any:
+    """The compressor of columns.
+
+    Raises:
+      CodecMissingError: it is not installed.
+    """
+    try:
+        from pcodec import standalone
+    except ImportError as error:
+        raise CodecMissingError("the archive needs pcodec: pip install 'timebeam[archive]'") from error
+    return standalone
+
+
+def compressed(numbers: Any) -> bytes:
+    """A column."""
+    from pcodec import ChunkConfig
+
+    column: bytes = codec().simple_compress(np.ascontiguousarray(numbers), ChunkConfig())
+    return column
+
+
+def compressed_floats(floats: Floats) -> tuple[bytes, DecimalForm | None]:
+    """(the floats as they are or as decimals, whichever is shorter; the form of the decimals or None)."""
+    column = compressed(floats)
+    sample = floats[:: len(floats) // _SAMPLED + 1]
+    for decimals in _FORMS:
+        if decimals.numerators(sample) is not None:
+            numerators = decimals.numerators(floats)
+            if numerators is not None:
+                shorter = compressed(numerators)
+                return (shorter, decimals) if len(shorter) < len(column) else (column, None)
+    return column, None
+
+
+def decompress(column: bytes, numbers: Any) -> None:
+    """Decompresses a column that fills an array exactly, so no cell unpacks to more than its header says.
+
+    Raises:
+      ArchiveError: the column is corrupt, or has numbers of another type.
+    """
+    try:
+        progress = codec().simple_decompress_into(column, numbers)
+    except CodecMissingError:
+        raise
+    except BaseException as error:  # a panic of the Rust code is not an Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise ArchiveError(f"damaged: pcodec cannot read a column: {error}") from error
+    if progress.n_processed != len(numbers) or not progress.finished:
+        raise ArchiveError("damaged: a column has another number of values than the header says")
+
+
+def decompress_floats(column: bytes, decimals: DecimalForm | None, floats: Floats) -> None:
+    """Like `decompress`, for floats."""
+    if decimals is None:
+        decompress(column, floats)
+        return
+    numerators = np.empty(len(floats), np.int64)
+    decompress(column, numerators)
+    decimals.fill(floats, numerators)

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from timebeam.schema.archive import archive_cell
-from timebeam.schema.archive.archive_cell import PartHeader, PartPlace, PartPoints
-from timebeam.schema.archive.pcodec_columns import ArchiveError
+from timebeam.schema.archive.archive_cell import ArchiveError, PartHeader, PartPlace, PartPoints
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.bits.times import DAY_S, HOUR_S
 from timebeam.schema.core.batches import join, latest_points

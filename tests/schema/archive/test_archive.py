@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from tests.schema.archive.plain_archive import PlainPoint, cell_of, points_of
 from timebeam.schema.archive import archive_cell, archive_rows
-from timebeam.schema.archive.archive_cell import PartPlace, PartPoints
-from timebeam.schema.archive.pcodec_columns import ArchiveError, DecimalForm
+from timebeam.schema.archive.archive_cell import ArchiveError, DecimalForm, PartPlace, PartPoints
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch, Series
