@@ -56,6 +56,7 @@ from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.select import select_metrics
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.care.archive_hours import archive_metric
@@ -143,7 +144,7 @@ class Rows:
         """The data rows."""
         layout = self.layout
         for series in batch.series:
-            for name in layout.names(series):
+            for name in layout.uids.names(series):
                 number = sum(other.kind == name.kind for other in self.uids) + 1
                 self.uids.setdefault(name, number.to_bytes(3, "big"))
         keys = [layout.series_key(series, self.uids) for series in batch.series]
@@ -168,7 +169,7 @@ class Rows:
     def names(self) -> Iterator[Row]:
         """The rows of the UID table."""
         for (kind, text), uid in self.uids.items():
-            table = self.layout.uid_table
+            table = self.layout.options.uid_table
             yield Row(table, text.encode(), [Cell("id", kind.encode(), 0, uid)])
             yield Row(table, uid, [Cell("name", kind.encode(), 0, text.encode())])
 
@@ -215,7 +216,7 @@ def store(layout: OpenTsdb, batch: PointBatch) -> None:
     list(create_tables(TARGET, layout.tables(), dry_run=False))
     rows = Rows(layout)
     write_all(TARGET, layout.data_table, list(rows.of(batch, Packing.COMPACTED)))
-    write_all(TARGET, layout.uid_table, list(rows.names()))
+    write_all(TARGET, layout.options.uid_table, list(rows.names()))
 
 
 def seal(layout: OpenTsdb) -> int:
@@ -289,7 +290,7 @@ def _select(
 ) -> Callable[[], Iterator[Selected | Finding]]:
     """The rows of the metric in [start, end), in ms."""
     reader = reader or TableReader(TARGET)
-    return functools.partial(layout.select_metrics, [b"\0\0\1"], period[0], period[1] - 1, reader)
+    return functools.partial(select_metrics, layout, [b"\0\0\1"], (period[0], period[1] - 1), reader)
 
 
 def _decompress(rows: Sequence[Selected]) -> int:
@@ -339,7 +340,7 @@ def _downsample(layout: OpenTsdb, points: int) -> int:
 
 def _roll_up(layout: OpenTsdb, days: int) -> int:
     points = 0
-    reader = RememberingReader(TableReader(TARGET), layout.uid_table)
+    reader = RememberingReader(TableReader(TARGET), layout.options.uid_table)
     for start_s in _starts_s(days):
         period = start_s * 1000, (start_s + 86_400) * 1000
         accumulator = Accumulator({3600}, ends=False)

@@ -54,7 +54,7 @@ def store(points: int) -> int:
         write_all(TARGET, layout.data_table, list(rows.of(batch, Packing.COMPACTED)))
         batch = dataclasses.replace(batch, times_ms=batch.times_ms + 86_400_000)
         count += len(batch)
-    write_all(TARGET, layout.uid_table, list(rows.names()))
+    write_all(TARGET, layout.options.uid_table, list(rows.names()))
     return count
 
 

@@ -51,7 +51,7 @@ class Keys:
         return [self._keys.get(series) or self._add(series) for series in batch.series]
 
     def _add(self, series: Series) -> SeriesKey:
-        for name in self._layout.names(series):
+        for name in self._layout.uids.names(series) if self._layout.uids else ():
             if name not in self._uids:
                 self._uids[name] = (len(self._uids) + 1).to_bytes(3, "big")
         key = self._keys[series] = self._layout.series_key(series, self._uids)

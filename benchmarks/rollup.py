@@ -62,6 +62,7 @@ from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.rollup.accumulate import Accumulator
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.select import select_metrics
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
@@ -232,7 +233,7 @@ def kernel(arguments: list[str]) -> None:
     (plan,) = (part.plan for part in job.parts)
     metrics = sorted(job.layout.metric_uids(reader).values())
     rows = [
-        list(job.layout.select_metrics([metric], plan.start_ms, plan.end_ms - 1, reader))
+        list(select_metrics(job.layout, [metric], (plan.start_ms, plan.end_ms - 1), reader))
         for metric in metrics
     ]
     lengths = {interval.interval.seconds for interval in plan.intervals}

@@ -74,7 +74,11 @@ def fill(layout: OpenTsdb, series_list: Sequence[TreeSeries]) -> None:
             kind = (b"metrics", b"tagk", b"tagv")[number and 2 - number % 2]
             names.setdefault(uid, {})[kind] = text.encode()
     rows = [
-        Row(layout.uid_table, uid, [Cell("name", kind, 0, text) for kind, text in texts_by_kind.items()])
+        Row(
+            layout.options.uid_table,
+            uid,
+            [Cell("name", kind, 0, text) for kind, text in texts_by_kind.items()],
+        )
         for uid, texts_by_kind in names.items()
     ]
     rows += [

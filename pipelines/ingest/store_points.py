@@ -153,10 +153,10 @@ class Steps:
 
     def __init__(self, job: PointsGraph, *, portions: bool = False) -> None:
         """`portions`: see `PackInPartsFn`."""
-        replacing = find_opentsdb(job.layout)
+        opentsdb = find_opentsdb(job.layout)
         self.pack = (
-            PackInPartsFn(job.target, replacing, job.packing)
-            if portions and not job.dry_run and replacing is not None and replacing.replaces(job.packing)
+            PackInPartsFn(job.target, opentsdb, job.packing)
+            if portions and not job.dry_run and opentsdb is not None and opentsdb.replacing(job.packing)
             else PackFn(job.layout, job.packing)
         )
         keys = SeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run, limiter=job.limiter)

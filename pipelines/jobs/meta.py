@@ -106,7 +106,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> MetaSync:
 
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:
     """Lists what has no points, on standard error, and removes it if that is wanted; (found, removed)."""
-    names = UidDirectory(job.layout.options, job.layout.uid_table, TableReader(job.target))
+    names = UidDirectory(job.layout.options, TableReader(job.target))
     orphan_count = 0
     rows = orphans(job.target, job.layout)
     for batch in batched(rows, _ROWS_AT_ONCE):

@@ -129,7 +129,7 @@ class Caches:
 
     def forget_names(self) -> None:
         """Forgets the rows of the UID table, so that they are read again."""
-        table = None if self._with_uids is None else self._with_uids.uid_table
+        table = None if self._with_uids is None else self._with_uids.options.uid_table
         self.uids = None if table is None else UidCache(table, TimedCache[Row](MOST_UIDS))
 
 

@@ -76,7 +76,7 @@ def uid_meta(api: Api, request: Request) -> Any:
     uid, kind = _hex(request.required("uid"), "UID"), _KINDS.get(request.required("type").lower())
     if kind is None:
         raise ApiError(f"Unknown type: {request.required('type')}")
-    rows = api.reader.rows(layout.uid_table, [uid])
+    rows = api.reader.rows(layout.options.uid_table, [uid])
     if kind.encode() not in _cells(rows.get(uid)):
         raise ApiError("Could not find the requested UID", 404)
     return _uid_body(layout.options.names, kind, uid, rows)
@@ -100,7 +100,7 @@ def ts_meta(api: Api, request: Request) -> Any:
         names = [Name("metrics", metric)]
         names += [Name(*name) for tag in named.items() for name in zip(("tagk", "tagv"), tag, strict=True)]
         form = layout.options.names
-        if look_up_shown(form, layout.uid_table, names, api.reader).keys() != {*names}:
+        if look_up_shown(form, layout.options.uid_table, names, api.reader).keys() != {*names}:
             raise ApiError("Unable to find one of the UIDs", 404)
         query = SeriesQuery(metric, {key: (value,) for key, value in named.items()})
         listed = from_meta(api.target, layout, query, api.meter)
@@ -124,7 +124,7 @@ def _ts_bodies(api: Api, layout: OpenTsdb, found: Sequence[bytes]) -> list[dict[
     rows = api.reader.rows(meta_table(layout.options.table_prefix).name, [*pairs_of])
     stored = {tsuid: cells for tsuid in pairs_of if DOCUMENT in (cells := _cells(rows.get(tsuid)))}
     uids = sorted({uid for tsuid in stored for _, uid in pairs_of[tsuid]})
-    names = api.reader.rows(layout.uid_table, uids)
+    names = api.reader.rows(layout.options.uid_table, uids)
     bodies = []
     for tsuid, cells in stored.items():
         form = layout.options.names

@@ -227,7 +227,7 @@ def _key_uids(api: Api, question: Question) -> dict[str, bytes]:
     if layout is None:
         return {}
     names = [Name("tagk", key) for key in question.tags]
-    uids = look_up_shown(layout.options.names, layout.uid_table, names, api.reader)
+    uids = look_up_shown(layout.options.names, layout.options.uid_table, names, api.reader)
     return {name.text: uid for name, uid in uids.items()}
 
 

@@ -97,8 +97,8 @@ def _asked(
 
 def _check_names(api: Api, layout: OpenTsdb, series: Collection[Series]) -> None:
     """Raises UnknownNameError for the first name without a UID, as meta/TSUIDQuery.resolveMetric does."""
-    names = [name for named in series for name in layout.names(named)]
-    known = look_up(layout.uid_table, set(names), api.reader)
+    names = [name for named in series for name in layout.uids.names(named)]
+    known = look_up(layout.options.uid_table, set(names), api.reader)
     for name in names:
         if name not in known:
             message = f"No such name for '{name.kind}': '{name.text}'"
@@ -200,7 +200,7 @@ def _names(api: Api, kind: str, start: str) -> Iterator[str]:
     if layout is None:
         yield from _names_of_series(api, kind, start)
     else:
-        found = names_from(layout.options.names, layout.uid_table, kind, start, api.reader)
+        found = names_from(layout.options.names, layout.options.uid_table, kind, start, api.reader)
         yield from (name for name, _ in found)
 
 
@@ -222,7 +222,7 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
             )
         )
     names = [Name(*pair) for pair in query.names()]
-    known = look_up_shown(layout.options.names, layout.uid_table, names, api.reader)
+    known = look_up_shown(layout.options.names, layout.options.uid_table, names, api.reader)
     for name in names:
         if name not in known:
             details = f"No such name for '{name.kind}': '{name.text}'"

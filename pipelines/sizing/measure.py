@@ -137,7 +137,7 @@ class Uids:
     def assign(self, layout: Store, series: Series) -> dict[Name, bytes]:
         """The UID of each name of a series."""
         uids = {}
-        for name in layout.names(series):
+        for name in layout.uids.names(series) if layout.uids else ():
             if name not in self._uids:
                 self._last[name.kind] += 1
                 # Names beyond the last id do not change the size of keys; the plan warns about them.

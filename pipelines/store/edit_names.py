@@ -251,7 +251,7 @@ def _carry_out(
         if not repair.changes:
             result = "not changed"
         elif options.yes:
-            made = apply_changes(target, layout.uid_table, repair.changes)
+            made = apply_changes(target, layout.options.uid_table, repair.changes)
             result = "changed" if len(made) == len(repair.changes) else "changed by another program meanwhile"
         failures += result not in ("changed", "would change")
         figures.append({"kind": repair.kind, "text": repair.text, "result": result})

@@ -4,7 +4,7 @@ A store is a stored layout of series with its options; it knows nothing of Beam 
 package in `timebeam.schema.stores`, a line in the registry there, its variants in the tests of all stores;
 see CONTRIBUTING.
 
-- A write calls `reject`, `names` (which get UIDs), `series_key` and `encode`, groups by row, calls `cells`.
+- A write calls `reject`, `uids.names`, `series_key` and `encode`, groups by row, and calls `cells`.
 - A read calls `select`, which scans tables with a reader, then `decode_rows`.
 - A deletion calls `select`, then `remove`; `timebeam check` calls `audit`; `timebeam replay` calls `restore`.
 
@@ -15,6 +15,7 @@ What only some stores have is an attribute: `index`, `rollup_names`, and the arc
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -25,7 +26,7 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
-from timebeam.schema.core.rows import Row, TableSpec, UidSpec
+from timebeam.schema.core.rows import Row, TableSpec
 from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selected, Selection
 from timebeam.schema.core.series_index import RollupNames, SeriesIndex
 
@@ -40,6 +41,23 @@ class Restored(NamedTuple):
 
     points: PointBatch
     rest: Row
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UidSpec:
+    """Where a layout keeps the UIDs of its names, in OpenTSDB's way.
+
+    Attributes:
+      table: name of the UID table, with prefix.
+      widths: bytes of a UID, by kind.
+      names: gives the names of a series that are stored as UIDs.
+      replaced: gives (stored name, name) of each, if different names are stored as one; else none.
+    """
+
+    table: str
+    widths: Mapping[str, int]
+    names: Callable[[Series], Sequence[Name]]
+    replaced: Callable[[Series], Sequence[tuple[Name, str]]]
 
 
 class WriteRules(NamedTuple):
@@ -187,10 +205,6 @@ class Store(ReadableStore):
     @abc.abstractmethod
     def reject(self, series: Series) -> RejectedError | None:
         """Why the store cannot hold a series, or None if it can."""
-
-    def names(self, series: Series) -> Sequence[Name]:
-        """The names of a series that are stored as UIDs; none in a store without UIDs."""
-        return ()
 
     @abc.abstractmethod
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:

@@ -78,15 +78,14 @@ def option(
     Args:
       text: the `help` of an `Option`, of which `more` are other attributes.
       unset: the default of the option, if it is not that of the field.
-      read: makes the value of the field; None for the default's type.
+      read: makes the value of the field; that of an enum is its member.
     """
-    if isinstance(default, enum.Enum):
-        more["choices"] = values_of(type(default))
     shown = default if unset is ... else unset
-    shown = shown.value if isinstance(shown, enum.Enum) else shown
-    kind = _KINDS.get(type(default), OptionKind.TEXT)
-    declared = Option("", text, kind, shown, **more)
-    return dataclasses.field(default=default, metadata={_OPTION: declared, _READ: read or type(default)})
+    if isinstance(default, enum.Enum):
+        more["choices"], read = values_of(type(default)), type(default)
+        shown = default.value if shown is default else shown
+    declared = Option("", text, _KINDS.get(type(default), OptionKind.TEXT), shown, **more)
+    return dataclasses.field(default=default, metadata={_OPTION: declared, _READ: read})
 
 
 class DeclaredOptions:
@@ -111,9 +110,9 @@ class DeclaredOptions:
         Raises:
           ValueError: a value is out of its range; the message names the option.
         """
-        given = {
-            field.name: field.metadata.get(_READ, lambda value: value)(values[field.name])
-            for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-            if values.get(field.name) is not None
-        }
+        given = {}
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            if (value := values.get(field.name)) is not None:
+                read = field.metadata.get(_READ)
+                given[field.name] = value if read is None else read(value)
         return cls(**given)

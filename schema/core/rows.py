@@ -100,19 +100,6 @@ def stored_bytes_of(key: int, family: int, qualifier: int, value: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class UidSpec:
-    """Where a layout keeps the UIDs of its names, in OpenTSDB's way.
-
-    Attributes:
-      table: name of the UID table, with prefix.
-      widths: bytes of a UID, by kind.
-    """
-
-    table: str
-    widths: Mapping[str, int]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class TableSpec:
     """A table that a layout needs.
 

@@ -45,7 +45,7 @@ def stored(bigtable: tuple[str, str], prefix: str, folder: Path, hosts: str, **o
 def name_again(store: Store, old: str, new: str) -> None:
     """Gives the UID of a tag value the name of another UID."""
     uid = store.uids()[Name("tagv", old)]
-    store.remove_row(store.layout.uid_table, uid)
+    store.remove_row(store.layout.options.uid_table, uid)
     store.set_uid("tagv", "name", uid, new.encode())
 
 
@@ -214,7 +214,7 @@ def test_marks_of_a_metric_are_found_by_its_uid(
     follow(store, config)
     uids = store.uids()
     other = uids[Name("metrics", "other")]
-    store.remove_row(store.layout.uid_table, other)
+    store.remove_row(store.layout.options.uid_table, other)
     store.set_uid("metrics", "name", other, b"load")
     send(store, tmp_path, {(series[1], BASE_S): 5})
     tsuid = other + uids[Name("tagk", "host")] + uids[Name("tagv", "a")]

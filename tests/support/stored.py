@@ -98,7 +98,7 @@ class Store:
         """(row key, family, qualifier, value) of the UID table."""
         return {
             (row.key, cell.family, cell.qualifier, cell.value)
-            for row in scan_table(self.target, self.layout.uid_table)
+            for row in scan_table(self.target, self.layout.options.uid_table)
             for cell in row.cells
         }
 
@@ -172,7 +172,7 @@ class Store:
 
     def set_uid(self, kind: str, family: str, key: bytes, value: bytes) -> None:
         """Writes one cell of the UID table by hand."""
-        self.set_cell(self.layout.uid_table, key, family, kind.encode(), value)
+        self.set_cell(self.layout.options.uid_table, key, family, kind.encode(), value)
 
     def set_counter(self, kind: str, number: int) -> None:
         """Sets the counter of a kind."""

@@ -188,7 +188,7 @@ def _key_ranges(job: DeleteJob, question: Question) -> Sequence[KeyRange]:
 def _metric_uids(job: DeleteJob, layout: OpenTsdb, question: Question) -> list[bytes]:
     """The UID of the metric of a selection; none if it has lost its name."""
     name = Name("metrics", question.metric)
-    uids = look_up_shown(layout.options.names, layout.uid_table, [name], TableReader(job.target))
+    uids = look_up_shown(layout.options.names, layout.options.uid_table, [name], TableReader(job.target))
     return [*uids.values()]
 
 

@@ -21,7 +21,6 @@ from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import RejectedOutput, reject
@@ -143,7 +142,7 @@ class SeriesKeys:
             elif rejected is not None:
                 results[series] = rejected
             else:
-                names_by_series[series] = self._layout.names(series)
+                names_by_series[series] = self._layout.uids.names(series) if self._layout.uids else ()
                 self._count_collisions(series)
         if names_by_series and self._limiter is not None and batch is not None:
             results |= self._rejected_by_limits(names_by_series, batch)
@@ -190,8 +189,8 @@ class SeriesKeys:
     def _count_collisions(self, series: Series) -> None:
         """Counts the names that are stored as another name is."""
         assert self._cache is not None
-        opentsdb = find_opentsdb(self._layout)
-        for stored, name in opentsdb.replaced_names(series) if opentsdb else ():
+        uids = self._layout.uids
+        for stored, name in uids.replaced(series) if uids else ():
             first = self._cache.replaced.get(stored)
             if first is None:
                 self._cache.replaced[stored] = name

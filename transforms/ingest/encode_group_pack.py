@@ -281,7 +281,7 @@ class PackInPartsFn(PackFn):
 
     def __init__(self, target: Target, layout: OpenTsdb, packing: Packing) -> None:
         super().__init__(layout, packing)
-        self._target, self._replacing = target, layout
+        self._target, self._replacing = target, layout.replacing(packing)
         self._shared = shared.Shared()
         self._earlier: _Earlier | None = None
 
@@ -305,6 +305,7 @@ class PackInPartsFn(PackFn):
         self, table: str, keys: Sequence[bytes], points: SlotPoints
     ) -> Iterator[EncodedRow | RejectedOutput]:
         assert self._earlier is not None
+        assert self._replacing is not None
         spans = self._replacing.spans(keys, points)
         for span in spans:
             self._earlier.new_spans.note(span)
@@ -321,6 +322,7 @@ class PackInPartsFn(PackFn):
     ) -> Iterator[EncodedRow | RejectedOutput]:
         """Mutations of the rows of which earlier portions may have points."""
         assert self._earlier is not None
+        assert self._replacing is not None
         cells = self._layout.cells(keys, points, self._packing)
         for numbered in batched(enumerate(keys), self._ROWS_AT_ONCE):
             existing = read_rows(self._target, table, [key for _, key in numbered])
@@ -330,7 +332,7 @@ class PackInPartsFn(PackFn):
                     stored = [
                         cell for cell in existing[key].cells if cell.timestamp_ms in self._earlier.arrivals_ms
                     ]
-                    row = self._replacing.replacing(row, stored, self._packing)
+                    row = self._replacing.row(row, stored)
                 yield from mutations((row,))
 
 

@@ -151,7 +151,7 @@ class Translator:
         """Opens the UID tables."""
         job = self._job
         self._keys.open()
-        self._names = UidDirectory(job.source.options, job.source.uid_table, TableReader(job.target))
+        self._names = UidDirectory(job.source.options, TableReader(job.target))
         self._uids = UidTable(job.target, job.sink, _NO_NEW_UIDS if job.dry_run else job.uids.policy)
 
     def translated(

@@ -274,7 +274,7 @@ class _AddressFn(beam.DoFn):
         """Opens the UID table and the cache of the process."""
         self._keys.open()
         reader = TableReader(self._target)
-        self._names = UidDirectory(self._layout.options, self._layout.uid_table, reader)
+        self._names = UidDirectory(self._layout.options, reader)
 
     def process(
         self, edits: Sequence[AnnotationEdit]

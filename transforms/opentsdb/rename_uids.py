@@ -58,7 +58,7 @@ class UidUse(NamedTuple):
 
 def read_maps(target: Target, layout: OpenTsdb) -> UidMaps:
     """The UID table."""
-    return UidMaps(scan_table(target, layout.uid_table))
+    return UidMaps(scan_table(target, layout.options.uid_table))
 
 
 def read_use(target: Target, layout: OpenTsdb) -> dict[UidPair, UidUse]:
@@ -119,12 +119,19 @@ def _pairs(layout: OpenTsdb, tsuid: bytes) -> Sequence[UidPair]:
 def tables_of_rollups(target: Target, layout: OpenTsdb) -> Iterator[str]:
     """The tables of this prefix that are not those of the layout, of its settings, or of a longer prefix."""
     prefix = layout.options.table_prefix
-    suffix = layout.uid_table.removeprefix(prefix)
+    suffix = layout.options.uid_table.removeprefix(prefix)
     names = [name for name in table_names(target) if name.startswith(prefix)]
     longer = tuple(
-        name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != layout.uid_table
+        name.removesuffix(suffix)
+        for name in names
+        if name.endswith(suffix) and name != layout.options.uid_table
     )
-    other_tables = {layout.data_table, layout.uid_table, meta_table(prefix).name, tree_table(prefix).name}
+    other_tables = {
+        layout.data_table,
+        layout.options.uid_table,
+        meta_table(prefix).name,
+        tree_table(prefix).name,
+    }
     other_tables |= {prefix + "timebeam", changed_hours_table(layout).name, counts_table(prefix).name}
     for name in names:
         if name not in other_tables and not name.startswith(longer):
@@ -173,7 +180,7 @@ def drop_name(target: Target, layout: OpenTsdb, maps: UidMaps, pair: UidPair, no
         for repair in maps.retirements(layout.options, (), now_ms + 1, now_ms, only=pair)
         for change in repair.changes
     ]
-    return len(apply_changes(target, layout.uid_table, changes)) == len(changes)
+    return len(apply_changes(target, layout.options.uid_table, changes)) == len(changes)
 
 
 def rename(
@@ -193,11 +200,13 @@ def rename(
     """
     changes = rename_changes(target, layout, kind, old, new, now_ms)
     if not dry_run:
-        applied = apply_changes(target, layout.uid_table, changes)
+        applied = apply_changes(target, layout.options.uid_table, changes)
         if len(applied) < len(changes):
             if len(applied) == 1 and applied[0].old is None:
                 created = applied[0]  # must not stay beside a third name
-                apply_changes(target, layout.uid_table, [UidChange(created.key, created.new, created.old)])
+                apply_changes(
+                    target, layout.options.uid_table, [UidChange(created.key, created.new, created.old)]
+                )
             raise NameChangeError(
                 f"{kind} {old!r} was changed by another program meanwhile: see `timebeam names list {kind} "
                 f"{old}`, and try again"
@@ -220,7 +229,7 @@ def rename_changes(
         raise NameChangeError(f"{kind} {old!r} has that name already")
     cells = {
         key: cell
-        for key, row in read_rows(target, layout.uid_table, [old_key, new_key]).items()
+        for key, row in read_rows(target, layout.options.uid_table, [old_key, new_key]).items()
         for cell in row.cells
         if (cell.family, cell.qualifier) == (uid_table.ID_FAMILY, kind.encode())
     }
@@ -233,7 +242,7 @@ def rename_changes(
             f"{kind} {new!r} has the UID {new_forward.value.hex()}: to read both as one, "
             f"`timebeam names merge {kind} {old} {new}`"
         )
-    row = read_rows(target, layout.uid_table, [uid]).get(uid)
+    row = read_rows(target, layout.options.uid_table, [uid]).get(uid)
     reverse = next(
         (
             cell

@@ -67,14 +67,14 @@ def stale_rows(target: Target, layout: ReadableStore, question: Question) -> Ite
 def _stale_metadata(target: Target, layout: OpenTsdb, question: Question, reader: Reader) -> Iterator[Row]:
     """The metadata, and the leaves of trees, of selected series without data rows."""
     name = Name("metrics", question.metric)
-    uid = look_up_shown(layout.options.names, layout.uid_table, [name], reader).get(name)
+    uid = look_up_shown(layout.options.names, layout.options.uid_table, [name], reader).get(name)
     if uid is None:
         return
     living = set()
     for key in metric_keys(target, layout, uid):
         with contextlib.suppress(ValueError):  # not the key of a series
             living.add(tsuid_of_key(layout.options, key)[0])
-    names = UidDirectory(layout.options, layout.uid_table, reader)
+    names = UidDirectory(layout.options, reader)
 
     def is_stale(tsuid: bytes) -> bool:
         if not tsuid.startswith(uid) or tsuid in living:

@@ -64,7 +64,9 @@ def check_storable(layout: OpenTsdb, texts: Iterable[str]) -> None:
 
 def names_from(target: Target, layout: OpenTsdb, kind: str, start: str) -> Iterator[str]:
     """The names of a kind that begin with a text, ascending by their stored bytes."""
-    names = uid_table.names_from(layout.options.names, layout.uid_table, kind, start, TableReader(target))
+    names = uid_table.names_from(
+        layout.options.names, layout.options.uid_table, kind, start, TableReader(target)
+    )
     return (name for name, _ in names)
 
 
@@ -80,7 +82,7 @@ def from_meta(
     ranges = [prefix_range(uid) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
-    return meta_documents.listed(with_meta, UidDirectory(layout.options, layout.uid_table, reader), query)
+    return meta_documents.listed(with_meta, UidDirectory(layout.options, reader), query)
 
 
 def from_data(
@@ -104,7 +106,7 @@ def from_data(
         for uid in _metrics(layout, query, reader)
         for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid, start_ms), meter), once)
     )
-    return meta_documents.listed(rows, UidDirectory(layout.options, layout.uid_table, reader), query)
+    return meta_documents.listed(rows, UidDirectory(layout.options, reader), query)
 
 
 def has_rows(target: Target, table: str) -> bool:
@@ -118,7 +120,7 @@ def has_rows(target: Target, table: str) -> bool:
 def _metrics(layout: OpenTsdb, query: SeriesQuery, reader: Reader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
     start = series_patterns.fixed_start(query.metric)
-    names = uid_table.names_from(layout.options.names, layout.uid_table, "metrics", start, reader)
+    names = uid_table.names_from(layout.options.names, layout.options.uid_table, "metrics", start, reader)
     return sorted(uid for name, uid in names if series_patterns.matches(name, [query.metric]))
 
 
@@ -167,7 +169,7 @@ def meta_keys(
 def metric_names(target: Target, layout: ReadableStore, uids: Collection[bytes]) -> dict[bytes, str]:
     """The names of metrics; a UID without a name is shown in hex."""
     with_uids = as_opentsdb(layout, "UID tables")
-    names = UidDirectory(with_uids.options, with_uids.uid_table, TableReader(target))
+    names = UidDirectory(with_uids.options, TableReader(target))
     named = names.resolve(("metrics", uid) for uid in uids)
     return {uid: named.get(("metrics", uid), uid.hex()) for uid in uids}
 
@@ -199,8 +201,10 @@ def _is_tsuid(layout: OpenTsdb, key: bytes) -> bool:
 
 def tsuids_of(layout: OpenTsdb, series: Collection[Series], reader: Reader) -> dict[Series, bytes]:
     """The TSUIDs of series; without series that have a name without a UID."""
-    names = {series_: layout.names(series_) for series_ in series}
-    uids = uid_table.look_up(layout.uid_table, {name for group in names.values() for name in group}, reader)
+    names = {series_: layout.uids.names(series_) for series_ in series}
+    uids = uid_table.look_up(
+        layout.options.uid_table, {name for group in names.values() for name in group}, reader
+    )
     tsuids = {}
     for member, group in names.items():
         if all(name in uids for name in group):
@@ -216,7 +220,7 @@ def series_of_tsuids(layout: OpenTsdb, texts: Iterable[str], reader: Reader) -> 
     Raises:
       ValueError: one is no TSUID, or has a UID without a name.
     """
-    names, tsuids = UidDirectory(layout.options, layout.uid_table, reader), list(map(_tsuid, texts))
+    names, tsuids = UidDirectory(layout.options, reader), list(map(_tsuid, texts))
     for kind, uid in names.nameless(tsuids).values():
         raise ValueError(f"No such unique ID for '{kind}': {uid.hex().upper()}")
     return {tsuid: series for tsuid, series in names.series(tsuids).items() if isinstance(series, Series)}

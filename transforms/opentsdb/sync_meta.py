@@ -192,7 +192,7 @@ class _StoreSeriesFn(BufferedDoFn[tuple[bytes, SeriesExtent]]):
 
     def setup(self) -> None:
         layout = self._job.layout
-        self._names = UidDirectory(layout.options, layout.uid_table, TableReader(self._job.target))
+        self._names = UidDirectory(layout.options, TableReader(self._job.target))
 
     def handle(self, elements: list[tuple[bytes, SeriesExtent]]) -> Iterator[tuple[UidPair, int]]:
         job, extents, skips = self._job, dict(elements), SkipLog(COUNTERS)
@@ -262,8 +262,8 @@ class _StoreUidsFn(BufferedDoFn[tuple[UidPair, int]]):
 
     def handle(self, elements: list[tuple[UidPair, int]]) -> Iterable[None]:
         job, first_seen, skips = self._job, dict(elements), SkipLog(COUNTERS)
-        rows = uid_rows(job.layout.uid_table, first_seen)
-        existing = read_rows(job.target, job.layout.uid_table, [row.key for row in rows])
+        rows = uid_rows(job.layout.options.uid_table, first_seen)
+        existing = read_rows(job.target, job.layout.options.uid_table, [row.key for row in rows])
         for uid, row in existing.items():
             for cell in row.cells:
                 kind = meta_documents.KINDS.get(cell.qualifier)
@@ -272,7 +272,7 @@ class _StoreUidsFn(BufferedDoFn[tuple[UidPair, int]]):
                         meta_documents.UidMeta.from_bytes(kind, cell.value)
                     except ValueError as error:
                         skips.skip("damaged", f"UID {uid.hex()} of kind {kind}: {error}")
-        _create("uids_created", job, job.layout.uid_table, rows, existing)
+        _create("uids_created", job, job.layout.options.uid_table, rows, existing)
         return ()
 
 

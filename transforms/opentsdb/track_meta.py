@@ -90,7 +90,7 @@ class TrackFn(BufferedDoFn[_SeenRow]):
             new[row.tsuid] = _SeenRow(row.tsuid, min(first_ms, row.first_ms), max(last_ms, row.last_ms))
         table = self.table.name
         names = self._names(new.values()) if self._is_full else {}
-        self._create(self._layout.uid_table, uid_rows(self._layout.uid_table, names))
+        self._create(self._layout.options.uid_table, uid_rows(self._layout.options.uid_table, names))
         self._create(
             table,
             [

@@ -188,7 +188,9 @@ class _RollupQuery:
 
     def _uid(self, name: Name) -> bytes | None:
         layout = self.layout
-        return uid_table.look_up_shown(layout.options.names, layout.uid_table, [name], self.reader).get(name)
+        return uid_table.look_up_shown(
+            layout.options.names, layout.options.uid_table, [name], self.reader
+        ).get(name)
 
     def read(self, source: RollupSource, changing_s: Int64s) -> _TableRollups:
         """Reads the rollups of one table for a query, but for the intervals of changing hours.

@@ -31,6 +31,7 @@ from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPlan
 from timebeam.schema.rollup.rollup_config import RollupInterval
 from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_key, row_keys
 from timebeam.schema.stores.opentsdb.rollup_tables import EncodedRollups, stale_qualifiers
+from timebeam.schema.stores.opentsdb.select import select_metrics
 from timebeam.transforms.bigtable.read_ranges import sampled
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
@@ -190,7 +191,7 @@ class AccumulateTablesFn(AccumulateFn):
     def start_bundle(self) -> None:
         """Starts a cache of names for the bundle: metrics have many tags in common."""
         super().start_bundle()
-        self._reader = RememberingReader(TableReader(self._job.target), self._job.layout.uid_table)
+        self._reader = RememberingReader(TableReader(self._job.target), self._job.layout.options.uid_table)
 
     def begin(self, numbered: NumberedChunk) -> ChunkWork:
         assert self._pool is not None
@@ -233,7 +234,9 @@ class _TablesWork:
                 self._in_place[plan.interval.interval, output.of_groups] = table
         start_ms, end_ms = period = read_period(rollup_plan, chunk)
         chunk_reader = within(reader, job.layout, chunk.keys)
-        select = functools.partial(job.layout.select_metrics, chunk.uids, start_ms, end_ms - 1, chunk_reader)
+        select = functools.partial(
+            select_metrics, job.layout, chunk.uids, (start_ms, end_ms - 1), chunk_reader
+        )
         self._reader = NumberReader(job.layout, lambda: names.noted(select()), period)
         lengths = {plan.interval.seconds for plan, _ in self._outputs}
         self._accumulator = Accumulator(lengths, ends=job.config.has_ends)

@@ -99,7 +99,7 @@ class OwnedIds:
             single = tag_values[config.raw_agg_tag_value] = self._prefixes(job, SINGLE)
         names = [Name("tagk", config.agg_tag_key), *(Name("tagv", value) for value in tag_values)]
         self._options = options = job.layout.options
-        uids = look_up_shown(options.names, job.layout.uid_table, names, reader)
+        uids = look_up_shown(options.names, job.layout.options.uid_table, names, reader)
         self._tags_from = options.salt_width + options.uid_width_metric + row_keys.BASE_BYTES
         self._tag_key = uids.get(names[0])
         holds_groups = interval.table == interval.pre_aggregation_table or config.tag_raw

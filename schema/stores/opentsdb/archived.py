@@ -137,7 +137,7 @@ class OpenTsdbArchive(ArchiveView[_SomeMetrics]):
         return SeriesKey(key[:base_at], key[base_at + keys.BASE_BYTES :])
 
     def metric_keys(self, reader: Reader) -> dict[str, bytes]:
-        return uid_table.metric_uids(self._options.names, self._store.uid_table, reader)
+        return uid_table.metric_uids(self._options.names, self._store.options.uid_table, reader)
 
     def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
         """See `ArchiveView.closed`: all columns of whole hours."""

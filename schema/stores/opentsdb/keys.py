@@ -162,6 +162,11 @@ class OpenTsdbOptions(DeclaredOptions):
         return head
 
     @property
+    def uid_table(self) -> str:
+        """Name of the UID table."""
+        return self.table_prefix + "tsdb-uid"
+
+    @property
     def is_event_time(self) -> bool:
         """Whether cells have the time of their points."""
         return self.cell_time is OpenTsdbCellTime.EVENT

@@ -15,11 +15,11 @@ from timebeam.schema.archive.archive_rows import remove_points as remove_archive
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.contract import Restored, WriteRules
-from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SeriesSpan, SlotPoints
+from timebeam.schema.core.contract import Restored, UidSpec, WriteRules
+from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
-from timebeam.schema.core.rows import ARRIVAL, Cell, Row, TableSpec, UidSpec
+from timebeam.schema.core.rows import ARRIVAL, Row, TableSpec
 from timebeam.schema.core.selection import (
     DecodedRows,
     Finding,
@@ -59,6 +59,7 @@ _EVENT_TIME = "the time of the point; in a row that a TSD has compacted, the tim
 class OpenTsdb(Archivable):
     """The layout with its options; see `OpenTsdbOptions`.
 
+    >>> from timebeam.schema.core.rows import Cell
     >>> value = bytes.fromhex("01 02 012c 3ff8000000000000 00")
     >>> column = Cell("t", bytes.fromhex("0000 0010 0021 003f"), 9000, value)
     >>> row = Row("tsdb", bytes.fromhex("00000150e22700000001000001"), [column])
@@ -93,11 +94,6 @@ class OpenTsdb(Archivable):
         return self.options.table_prefix + "tsdb"
 
     @property
-    def uid_table(self) -> str:
-        """Name of the UID table."""
-        return self.options.table_prefix + "tsdb-uid"
-
-    @property
     def archive_view(self) -> OpenTsdbArchive:
         return OpenTsdbArchive(self)
 
@@ -109,13 +105,16 @@ class OpenTsdb(Archivable):
                 holds_points=True,
                 cell_time=_EVENT_TIME if self.options.is_event_time else _CELL_TIME,
             ),
-            TableSpec(self.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False),
+            TableSpec(
+                self.options.uid_table, {uid_table.ID_FAMILY: 1, uid_table.NAME_FAMILY: 1}, holds_points=False
+            ),
             *self.archive_view.tables(),
         )
 
     @property
     def uids(self) -> UidSpec:
-        return UidSpec(self.uid_table, {kind: self.options.uid_width(kind) for kind in uid_table.KINDS})
+        widths = {kind: self.options.uid_width(kind) for kind in uid_table.KINDS}
+        return UidSpec(self.options.uid_table, widths, self._names, self._replaced_names)
 
     def reject(self, series: Series) -> RejectedError | None:
         return uid_table.reject_series(self._reduced(series), self.options.max_tags, self.options.names)
@@ -125,7 +124,7 @@ class OpenTsdb(Archivable):
         overflow = self.options.overflow
         return overflow.reduced(series) if overflow and len(series.tags) > self.options.max_tags else series
 
-    def names(self, series: Series) -> Sequence[Name]:
+    def _names(self, series: Series) -> Sequence[Name]:
         series = self._reduced(series)
         stored = self.options.names.stored if self.options.names is not Names.REFUSE else str
         stored_names = [Name("metrics", stored(series.metric))]
@@ -133,16 +132,16 @@ class OpenTsdb(Archivable):
             stored_names += (Name("tagk", stored(key)), Name("tagv", stored(value)))
         return stored_names
 
-    def replaced_names(self, series: Series) -> Sequence[tuple[Name, str]]:
+    def _replaced_names(self, series: Series) -> Sequence[tuple[Name, str]]:
         """(stored name, name) of each name, if different names are stored as one; else none."""
         if self.options.names is not Names.REPLACE:
             return ()
         series = self._reduced(series)
         texts = (series.metric, *(text for pair in series.tags for text in pair))
-        return list(zip(self.names(series), texts, strict=True))
+        return list(zip(self._names(series), texts, strict=True))
 
     def series_key(self, series: Series, uids: Mapping[Name, bytes]) -> SeriesKey:
-        metric, *pairs = (uids[name] for name in self.names(series))
+        metric, *pairs = (uids[name] for name in self._names(series))
         return row_keys.series_key(self.options, metric, list(zip(pairs[::2], pairs[1::2], strict=True)))
 
     def encode(self, batch: PointBatch, keys: Sequence[SeriesKey | None]) -> Encoded:
@@ -155,44 +154,19 @@ class OpenTsdb(Archivable):
             bases_ms = np.array([row_keys.base_s_of(self.options, key) for key in keys], np.int64) * 1000
         return encode.cell_columns(points, packing, bases_ms)
 
-    def replaces(self, packing: Packing) -> bool:
-        """Whether a new column of this packing has to replace points of columns with the same timestamp.
+    def replacing(self, packing: Packing) -> rewrite_row.Replacing | None:
+        """What replaces points of columns with the same timestamp; None if a new column need not.
 
-        Not in an append column, nor if reading chooses among all values.
+        It need not in an append column, nor if reading chooses among all values.
         """
-        return packing is not Packing.APPEND and not self.options.is_event_time
-
-    def spans(self, keys: Sequence[bytes], points: SlotPoints) -> Sequence[SeriesSpan]:
-        base_at = self.options.salt_width + self.options.uid_width_metric
-        bases_ms = np.array([row_keys.base_s_of(self.options, key) for key in keys], np.int64) * 1000
-        offsets_ms, firsts = encode.offsets_of(points), points.bounds[:-1]
-        return list(
-            map(
-                SeriesSpan,
-                [key[:base_at] + key[base_at + row_keys.BASE_BYTES :] for key in keys],
-                (bases_ms + np.minimum.reduceat(offsets_ms, firsts)).tolist(),
-                (bases_ms + np.maximum.reduceat(offsets_ms, firsts)).tolist(),
-            )
-        )
-
-    def replacing(self, row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
-        """A row that removes its times from existing cells of the row that are not newer than its own."""
-        return rewrite_row.replacing_row(row, existing, packing)
+        if packing is Packing.APPEND or self.options.is_event_time:
+            return None
+        return rewrite_row.Replacing(self.options, packing)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         if self.options.archive:
             return self.archive_view.select(selection, (selection.start_ms, selection.end_ms), reader)
         return select.select(self, self.data_table, selection, reader)
-
-    def select_metrics(
-        self, metrics: Sequence[bytes], start_ms: int, end_ms: int, reader: Reader
-    ) -> Iterator[Selected | Finding]:
-        period = start_ms, end_ms
-        if self.options.archive:
-            return self.archive_view.select(metrics, period, reader)
-        wanted, names = select.resolve(self, metrics, reader)
-        rows = select.scan(self.options, self.data_table, wanted, row_keys.bases(*period), self.leading)
-        return select.with_series(self, select.data_rows(self.options, rows, period, reader), wanted, names)
 
     def cut_at(self, key: bytes) -> bytes:
         """See `Store.cut_at`: with an archive, each metric of a salt bucket stays together."""
@@ -201,7 +175,7 @@ class OpenTsdb(Archivable):
         return key[: self.options.salt_width + self.options.uid_width_metric]
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
-        return uid_table.metric_uids(self.options.names, self.uid_table, reader)
+        return uid_table.metric_uids(self.options.names, self.options.uid_table, reader)
 
     def key_error(self, key: bytes) -> str:
         """See `Store.key_error`: checks length, base time and salt."""
@@ -230,8 +204,8 @@ class OpenTsdb(Archivable):
         return rewrite_row.restore(self, row, reader)
 
     def audit(self, read: Callable[[str], Iterable[Row]]) -> Iterator[Finding]:
-        maps = UidMaps(read(self.uid_table))
-        yield from maps.findings(self.uid_table, self.options)
+        maps = UidMaps(read(self.options.uid_table))
+        yield from maps.findings(self.options.uid_table, self.options)
         yield from check_data_rows.data_findings(read(self.data_table), maps, self.options)
         if self.options.archive:
             yield from check_data_rows.archive_findings(read(self.archive_view.table), maps, self.options)

@@ -96,6 +96,22 @@ def select(
     yield from with_series(layout, in_period, wanted, names)
 
 
+def select_metrics(
+    layout: OpenTsdb, metrics: Sequence[bytes], period: tuple[int, int], reader: Reader
+) -> Iterator[Selected | Finding]:
+    """Like `select`, of the data table and the archive, for metrics by their UIDs, in the order of row keys.
+
+    Args:
+      metrics: at least one.
+      period: first and last time, in ms, both inclusive.
+    """
+    if layout.options.archive:
+        return layout.archive_view.select(metrics, period, reader)
+    wanted, names = resolve(layout, metrics, reader)
+    rows = scan(layout.options, layout.data_table, wanted, keys.bases(*period), layout.leading)
+    return with_series(layout, data_rows(layout.options, rows, period, reader), wanted, names)
+
+
 def resolve(
     layout: OpenTsdb, selection: Selection | Sequence[bytes], reader: Reader
 ) -> tuple[Wanted, SeriesResolver]:
@@ -105,8 +121,8 @@ def resolve(
         wanted, reject_ambiguous = _wanted(layout, selection, reader), selection.reject_ambiguous
     else:
         wanted = Wanted(selection)
-    options, uids, is_all = layout.options, layout.uid_table, not wanted.metrics
-    names = SeriesResolver(options, uids, reader, reject_lost=is_all, reject_ambiguous=reject_ambiguous)
+    is_all = not wanted.metrics
+    names = SeriesResolver(layout.options, reader, reject_lost=is_all, reject_ambiguous=reject_ambiguous)
     return wanted, names
 
 
@@ -159,7 +175,7 @@ def with_series(
 
 def _wanted(layout: OpenTsdb, selection: Selection, reader: Reader) -> Wanted:
     """What a selection means in UIDs."""
-    form, uids = layout.options.names, layout.uid_table
+    form, uids = layout.options.names, layout.options.uid_table
     names = [] if selection.metric is None else [Name("metrics", selection.metric)]
     names += [Name("tagk", key) for key in selection.tags]
     names += [Name("tagv", value) for values in selection.tags.values() for value in values]

@@ -45,7 +45,7 @@ def ts_cells(store: Store) -> list[MetaCell]:
 
 def uid_meta_cells(store: Store) -> list[MetaCell]:
     """The newest version of every cell of metadata in the UID table."""
-    return _newest(store, store.layout.uid_table, lambda qualifier: qualifier.endswith(b"_meta"))
+    return _newest(store, store.layout.options.uid_table, lambda qualifier: qualifier.endswith(b"_meta"))
 
 
 def _newest(store: Store, table: str, wanted: Any) -> list[MetaCell]:

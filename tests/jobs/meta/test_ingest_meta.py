@@ -59,7 +59,7 @@ def test_the_cells_of_a_tsd(store: Store, tmp_path: Path, golden: MetaCase) -> N
     prefix = store.layout.options.table_prefix
     found = {
         AnyCell(table.removeprefix(prefix), row.key, cell.family, cell.qualifier, cell.value)
-        for table in (store.layout.data_table, store.layout.uid_table, meta_name(store))
+        for table in (store.layout.data_table, store.layout.options.uid_table, meta_name(store))
         for row in scan_table(store.target, table)
         for cell in row.cells
         if cell.family != "id"
@@ -151,7 +151,7 @@ def test_what_people_and_tsds_have_written_stays(store: Store, tmp_path: Path) -
             store.set_cell(meta_name(store), cell.key, "name", cell.qualifier, value)
             theirs.append((cell.key, cell.qualifier, 1000, value))
     uid = uid_meta_cells(store)[0]
-    store.set_cell(store.layout.uid_table, uid.key, "name", uid.qualifier, b"no JSON at all")
+    store.set_cell(store.layout.options.uid_table, uid.key, "name", uid.qualifier, b"no JSON at all")
     ingested(work, store, "--meta=full")
     after = ts_cells(store)
     assert len(after) == 18

@@ -181,7 +181,9 @@ def test_series_whose_names_are_lost_and_keys_of_no_series(
     uids = store.uids()
     lost = next(uid for name, uid in uids.items() if name == ("tagv", "dc1"))
     gone = DeleteRangeFromColumn("name", b"tagv")
-    open_table(store.target, store.layout.uid_table).mutate_row(lost, gone)  # other kinds share the row
+    open_table(store.target, store.layout.options.uid_table).mutate_row(
+        lost, gone
+    )  # other kinds share the row
     store.set_cell(store.layout.data_table, b"none", "t", b"\0\0", b"\1")
     annotations = bytes(3) + b"\1\1\1\1"
     store.set_cell(store.layout.data_table, annotations, "t", b"\1\0\0", b"{}")

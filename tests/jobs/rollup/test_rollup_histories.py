@@ -121,9 +121,11 @@ class History:
 
     def key(self, series: Series, base_s: int) -> bytes:
         layout = self.store.layout
-        if not all(name in self.uids for name in layout.names(series)):
+        if not all(name in self.uids for name in layout.uids.names(series)):
             self.uids = self.store.uids()
-        return row_key(layout.series_key(series, {n: self.uids[n] for n in layout.names(series)}), base_s)
+        return row_key(
+            layout.series_key(series, {n: self.uids[n] for n in layout.uids.names(series)}), base_s
+        )
 
     def write(self, points: dict[tuple[Series, int], Number | None]) -> list[Row]:
         """Sets points, or deletes those of None; the rows that were written."""

@@ -166,7 +166,7 @@ def test_the_rows_of_two_uids_of_one_name_are_two_series(store: Store, config: P
 
     def name_it(name: bytes, version: int) -> None:
         renamed = SetCell("name", "tagv", name, 4_000_000_000_000_000 + version * 1000)
-        open_table(store.target, store.layout.uid_table).mutate_row(uid, renamed)
+        open_table(store.target, store.layout.options.uid_table).mutate_row(uid, renamed)
 
     name_it(b"new", 1)
     for _ in range(2):
@@ -187,7 +187,7 @@ def test_two_uids_of_one_name_with_the_same_instants(store: Store, config: Path,
     (uid,) = [uid for (kind, uid), name in store.names().items() if (kind, name) == ("tagv", "old")]
     tsuids = {keys.tsuid_of_key(store.layout.options, row.key)[0].hex() for row in store.rows()}
     renamed = SetCell("name", "tagv", b"new", 4_000_000_000_000_000)
-    open_table(store.target, store.layout.uid_table).mutate_row(uid, renamed)
+    open_table(store.target, store.layout.options.uid_table).mutate_row(uid, renamed)
     assert rollup(store, config).code == 0
     place = [*store.flags, f"--start={DAY}", f"--end={DAY + 24 * HOUR}", f"--rollup_config={config}"]
     place += ["--downsample=1h-count", "--output=json"]

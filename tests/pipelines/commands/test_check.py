@@ -162,7 +162,7 @@ def test_uids_of_another_width(store: Store) -> None:
 
 
 def test_a_counter_of_another_size(store: Store) -> None:
-    store.remove_row(store.layout.uid_table, b"\0")
+    store.remove_row(store.layout.options.uid_table, b"\0")
     store.set_uid("tagk", "id", b"\0", b"\0\0\0\x07")
     severity, table, found = only(store)
     assert (severity, table) == ("damage", "tsdb-uid")

@@ -240,7 +240,7 @@ def test_a_tag_key_whose_name_is_lost_still_filters(
     points = [Point(("m", (("host", host),)), BASE_S, 1, FIRST_MS) for host in "abc"]
     file = put_file(tmp_path / "a.txt", points)
     ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", file)
-    store.remove_row(store.layout.uid_table, b"\0\0\1")  # of all three kinds
+    store.remove_row(store.layout.options.uid_table, b"\0\0\1")  # of all three kinds
     ran = ask(
         store, "--tag", "host=b|c", "--aggregator=count", "--output=json", metric="m", start=str(BASE_S)
     )

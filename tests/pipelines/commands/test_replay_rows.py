@@ -58,7 +58,9 @@ def data_row(store: Store, key: bytes | None = None, **cell: Any) -> str:
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_row_of_another_table_stays_a_letter(store: Store, tmp_path: Path, writer: str) -> None:
     """The counters of UIDs, and a table that no option names: neither written nor lost."""
-    counters = row_payload(store.layout.uid_table, b"\0", [("id", b"metrics", 9_000_000_000_000, b"\0" * 8)])
+    counters = row_payload(
+        store.layout.options.uid_table, b"\0", [("id", b"metrics", 9_000_000_000_000, b"\0" * 8)]
+    )
     nowhere = row_payload("nowhere", b"k", [("t", b"\0\0", 1000, b"\1")])
     payloads = [counters, nowhere]
     write_letters(

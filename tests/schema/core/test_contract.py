@@ -18,6 +18,7 @@ from timebeam.schema.stores import (
     make_store,
     missing,
 )
+from timebeam.schema.stores.declared.layout import DeclaredTables
 
 ROOT = pathlib.Path(__file__).parents[3]
 CLASSES = {type(make_store(name, {})).__name__ for name in STORES}
@@ -75,6 +76,23 @@ def test_the_registry_imports_a_store_when_it_is_asked_for():
 def test_the_contract_has_at_most_twelve_methods_to_write_and_250_lines():
     assert len(Store.__abstractmethods__) <= 12
     assert len((ROOT / "schema/core/contract.py").read_text("utf-8").splitlines()) <= 250
+
+
+MOST_MEMBERS = 25
+
+
+def too_many(cls: type) -> list[str]:
+    """The public members of a class and its bases, if they are more than `MOST_MEMBERS`; else none."""
+    members = [name for name in dir(cls) if not name.startswith("_")]
+    return members if len(members) > MOST_MEMBERS else []
+
+
+def test_a_store_has_at_most_25_public_members():
+    classes = {type(make_store(name, {})) for name in STORES} | {DeclaredTables}
+    assert len(classes) == 4
+    assert {cls.__name__: too_many(cls) for cls in classes} == {cls.__name__: [] for cls in classes}
+    assert not too_many(type("Most", (), {f"member_{number}": None for number in range(25)}))
+    assert len(too_many(type("More", (), {f"member_{number}": None for number in range(26)}))) == 26
 
 
 def questions(tree: ast.AST) -> list[str]:

@@ -78,7 +78,7 @@ def uid_of(name: Name) -> bytes:
 
 
 def key_of(series: Series):
-    return LAYOUT.series_key(series, {name: uid_of(name) for name in LAYOUT.names(series)})
+    return LAYOUT.series_key(series, {name: uid_of(name) for name in LAYOUT.uids.names(series)})
 
 
 def raw_table(points: list[Point]) -> dict[bytes, tuple[Row, Series]]:

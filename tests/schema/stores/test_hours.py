@@ -31,7 +31,7 @@ def test_hours_are_those_of_the_points(name, points):
     )
     keys = []
     for series in batch.series:
-        names: list[Name] = list(layout.names(series))
+        names: list[Name] = list(layout.uids.names(series) if layout.uids else ())
         keys.append(layout.series_key(series, {one: uids[one] for one in names}))
     fragments = collections.defaultdict(list)
     for fragment in layout.encode(batch, keys).fragments:

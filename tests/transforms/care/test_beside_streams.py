@@ -131,9 +131,9 @@ def old_names(store: Store, count: int) -> list[Name]:
     assigned(store, names)
     cells = store.uid_cells()
     for key in {key for key, *_ in cells}:
-        store.remove_row(store.layout.uid_table, key)
+        store.remove_row(store.layout.options.uid_table, key)
     for key, family, qualifier, value in cells:
-        store.set_cell(store.layout.uid_table, key, family, qualifier, value)
+        store.set_cell(store.layout.options.uid_table, key, family, qualifier, value)
     return names
 
 
@@ -161,7 +161,7 @@ def test_fix(store: Store, tmp_path: Path) -> None:
     names = old_names(store, 40)
     uids = store.uids()
     for name in names:
-        store.remove_row(store.layout.uid_table, name.text.encode())
+        store.remove_row(store.layout.options.uid_table, name.text.encode())
     before, during = new_names(0, 5), new_names(5, 300)
     with stream_of(store, tmp_path, before, during):
         tag = assigned(store, [Name("tagk", "host"), Name("tagv", "web0")])

@@ -52,9 +52,9 @@ def age(store: Store) -> None:
     """Every cell of the UID table becomes as old as 1970."""
     cells = store.uid_cells()
     for key in {key for key, *_ in cells}:
-        store.remove_row(store.layout.uid_table, key)
+        store.remove_row(store.layout.options.uid_table, key)
     for key, family, qualifier, value in cells:
-        store.set_cell(store.layout.uid_table, key, family, qualifier, value)
+        store.set_cell(store.layout.options.uid_table, key, family, qualifier, value)
 
 
 def test_list_with_use(store: Store) -> None:
@@ -218,7 +218,7 @@ def test_a_uid_that_a_writer_still_had_gets_its_name_back(store: Store) -> None:
     assert "has rows, but no forward mapping: it is restored" in names(store, "free", "--yes").out
     assert store.uids() == uids
     # Another writer, which does not know the UID, has assigned a new one: only a merge helps.
-    store.remove_row(store.layout.uid_table, b"sys.load")
+    store.remove_row(store.layout.options.uid_table, b"sys.load")
     new = assigned(store, [LOAD])[LOAD]
     ran = names(store, "free", "--yes")
     assert ran.code == 1
@@ -242,7 +242,7 @@ def test_free_and_fix_that_are_killed_ten_times(store: Store, emulator: str) -> 
     uids = store.uids()
     for name, uid in lost.items():
         write_row(store, before[CPU], before[HOST] + uid, 0)
-        store.remove_row(store.layout.uid_table, name.text.encode())
+        store.remove_row(store.layout.options.uid_table, name.text.encode())
     ran = run_through_kills(emulator, ["names", "fix", *store.flags, "--yes"])
     assert ran.code == 0, ran.err
     check_bijection(store, uids)

@@ -77,10 +77,10 @@ def store(bigtable: tuple[str, str], prefix: str, request: pytest.FixtureRequest
     for (kind, number), text in names.items():
         uid = number.to_bytes(3, "big")
         uid_rows += [
-            Row(store.layout.uid_table, text.encode(), [archive_cell("id", kind, uid)]),
-            Row(store.layout.uid_table, uid, [archive_cell("name", kind, text.encode())]),
+            Row(store.layout.options.uid_table, text.encode(), [archive_cell("id", kind, uid)]),
+            Row(store.layout.options.uid_table, uid, [archive_cell("name", kind, text.encode())]),
         ]
-    write_all(store.target, store.layout.uid_table, uid_rows)
+    write_all(store.target, store.layout.options.uid_table, uid_rows)
     return store
 
 

@@ -88,10 +88,10 @@ def create(bigtable: tuple[str, str], prefix: str, variant: str = "opentsdb", **
     rows = []
     for (kind, name), number in numbers.items():
         rows += [
-            Row(store.layout.uid_table, name.encode(), [Cell("id", kind.encode(), 0, uid(number))]),
-            Row(store.layout.uid_table, uid(number), [Cell("name", kind.encode(), 0, name.encode())]),
+            Row(store.layout.options.uid_table, name.encode(), [Cell("id", kind.encode(), 0, uid(number))]),
+            Row(store.layout.options.uid_table, uid(number), [Cell("name", kind.encode(), 0, name.encode())]),
         ]
-    write_all(store.target, store.layout.uid_table, rows)
+    write_all(store.target, store.layout.options.uid_table, rows)
     return store
 
 

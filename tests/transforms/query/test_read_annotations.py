@@ -39,7 +39,7 @@ def stored(request: pytest.FixtureRequest, bigtable: tuple[str, str]) -> tuple[S
     """For each series, at some times an annotation and a histogram with the number of the second as count."""
     chance = random.Random(request.param)
     store = Store.create(bigtable, f"attached-{request.param}-", salt_width=request.param, salt_buckets=3)
-    options, uid_table = store.layout.options, store.layout.uid_table
+    options, uid_table = store.layout.options, store.layout.options.uid_table
     rows = []
     for (kind, text), uid in UIDS.items():
         rows += [Row(uid_table, text.encode(), [Cell("id", kind.encode(), 0, uid)])]

@@ -58,7 +58,7 @@ class DescribedUids(UidRows[Uid | RejectedError]):
     """Names and custom fields of UIDs, or why they have none, and the series of TSUIDs. Not for threads."""
 
     def __init__(self, layout: OpenTsdb, reader: Reader) -> None:
-        super().__init__(layout.uid_table, reader, functools.partial(read_uid, layout.options.names))
+        super().__init__(layout.options.uid_table, reader, functools.partial(read_uid, layout.options.names))
         self._layout = layout
 
     def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RejectedError]:
@@ -143,7 +143,11 @@ def _with_uids(layout: OpenTsdb, series: Series, reader: Reader | None) -> tuple
     """The series with its custom fields, and its TSUID if all names have UIDs."""
     tags = [(Name("tagk", key), Name("tagv", value)) for key, value in series.tags]
     names = [Name("metrics", series.metric), *itertools.chain.from_iterable(tags)]
-    uids = uid_table.look_up_shown(layout.options.names, layout.uid_table, names, reader) if reader else {}
+    uids = (
+        uid_table.look_up_shown(layout.options.names, layout.options.uid_table, names, reader)
+        if reader
+        else {}
+    )
     missing = [name for name in names if name not in uids]
     described: dict[Name, Uid] = {name: Uid(name.text) for name in names}
     if reader:

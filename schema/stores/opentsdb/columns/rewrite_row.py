@@ -17,14 +17,14 @@ its time to another column (§2.2) is not written again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.core.contract import Restored
 from timebeam.schema.core.decode_point_cells import restored_points
-from timebeam.schema.core.point_fragments import Packing
+from timebeam.schema.core.point_fragments import Packing, SeriesSpan, SlotPoints
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, deletions, remove_cells
 from timebeam.schema.core.rows import MUTATIONS, Cell, Row
@@ -46,7 +46,8 @@ from timebeam.schema.stores.opentsdb.columns.decode_row import (
     read_columns,
     read_row,
 )
-from timebeam.schema.stores.opentsdb.encode import FAMILY, columns
+from timebeam.schema.stores.opentsdb.encode import FAMILY, columns, offsets_of
+from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, base_s_of
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 
 if TYPE_CHECKING:
@@ -157,35 +158,55 @@ def _reads_the_same(cells: Sequence[Cell], old_cells: Sequence[Cell], new_cells:
     )
 
 
-def replacing_row(row: Row, existing: Sequence[Cell], packing: Packing) -> Row:
-    """A row that removes its times from existing columns with its timestamps.
+class Replacing(NamedTuple):
+    """What replaces points of columns with the timestamps of new plain or compacted ones."""
 
-    Columns of packing COMPACTED remove them from older columns too: `pack` does so for points of one row.
+    options: OpenTsdbOptions
+    packing: Packing
 
-    Args:
-      row: of plain or compacted columns.
-      existing: cells of the stored row, newest versions; cells without points and corrupt ones stay.
-    """
-    old, new = read_columns(existing), read_columns(row.cells)
-    old_times_ms = np.array([cell.timestamp_ms for cell in old.cells], np.int64)[old.column]
-    new_times_ms = np.array([cell.timestamp_ms for cell in new.cells], np.int64)[new.column]
-    old_times, new_times = old.elements.offsets_ms, new.elements.offsets_ms
-    is_replaced = np.zeros(len(old_times), np.bool_)
-    for time_ms in np.unique(new_times_ms).tolist():
-        is_as_new = old_times_ms == time_ms if packing is Packing.POINTS else old_times_ms <= time_ms
-        is_replaced |= is_as_new & np.isin(old_times, new_times[new_times_ms == time_ms])
-    remaining_counts = np.bincount(old.column[~is_replaced], minlength=len(old.cells))
-    set_versions = {_version(cell) for cell in row.cells}
-    cells, deleted = list(row.cells), list(row.deleted)
-    for number in np.unique(old.column[is_replaced]).tolist():
-        cell = old.cells[number]
-        if _version(cell) in set_versions:
-            continue
-        deleted += deletions([cell])
-        if remaining_counts[number]:
-            remaining = old.elements.take(np.flatnonzero((old.column == number) & ~is_replaced))
-            cells += columns(remaining, cell.timestamp_ms)
-    return row._replace(cells=cells, deleted=deleted)
+    def spans(self, keys: Sequence[bytes], points: SlotPoints) -> Sequence[SeriesSpan]:
+        """The first and last time of the points of each row."""
+        base_at = self.options.salt_width + self.options.uid_width_metric
+        bases_ms = np.array([base_s_of(self.options, key) for key in keys], np.int64) * 1000
+        offsets_ms, firsts = offsets_of(points), points.bounds[:-1]
+        return list(
+            map(
+                SeriesSpan,
+                [key[:base_at] + key[base_at + BASE_BYTES :] for key in keys],
+                (bases_ms + np.minimum.reduceat(offsets_ms, firsts)).tolist(),
+                (bases_ms + np.maximum.reduceat(offsets_ms, firsts)).tolist(),
+            )
+        )
+
+    def row(self, row: Row, existing: Sequence[Cell]) -> Row:
+        """A row that removes its times from existing columns with its timestamps.
+
+        Columns of packing COMPACTED remove them from older columns too: `pack` does so for points of one row.
+
+        Args:
+          row: of plain or compacted columns.
+          existing: cells of the stored row, newest versions; cells without points and corrupt ones stay.
+        """
+        old, new = read_columns(existing), read_columns(row.cells)
+        old_times_ms = np.array([cell.timestamp_ms for cell in old.cells], np.int64)[old.column]
+        new_times_ms = np.array([cell.timestamp_ms for cell in new.cells], np.int64)[new.column]
+        old_times, new_times = old.elements.offsets_ms, new.elements.offsets_ms
+        is_replaced = np.zeros(len(old_times), np.bool_)
+        for time_ms in np.unique(new_times_ms).tolist():
+            is_as_new = old_times_ms == time_ms if self.packing is Packing.POINTS else old_times_ms <= time_ms
+            is_replaced |= is_as_new & np.isin(old_times, new_times[new_times_ms == time_ms])
+        remaining_counts = np.bincount(old.column[~is_replaced], minlength=len(old.cells))
+        set_versions = {_version(cell) for cell in row.cells}
+        cells, deleted = list(row.cells), list(row.deleted)
+        for number in np.unique(old.column[is_replaced]).tolist():
+            cell = old.cells[number]
+            if _version(cell) in set_versions:
+                continue
+            deleted += deletions([cell])
+            if remaining_counts[number]:
+                remaining = old.elements.take(np.flatnonzero((old.column == number) & ~is_replaced))
+                cells += columns(remaining, cell.timestamp_ms)
+        return row._replace(cells=cells, deleted=deleted)
 
 
 def remove_points(row: Row, base_ms: int, winner: Winner, deleted: DeleteRange) -> RowDeletion | None:
@@ -307,7 +328,7 @@ def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
     if key_fields.base_s % keys.SPAN_S or keys.row_key(series_key, key_fields.base_s) != row.key:
         raise ValueError(f"row key {row.key.hex()} is not that of its UIDs in a whole hour, with its salt")
     tsuid = keys.tsuid_of_key(options, row.key)[0]
-    series = UidDirectory(options, layout.uid_table, reader).series([tsuid])[tsuid]
+    series = UidDirectory(options, reader).series([tsuid])[tsuid]
     if isinstance(series, str):
         raise ValueError(series)
     if len(series.tags) < len(key_fields.tags):

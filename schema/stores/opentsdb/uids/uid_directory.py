@@ -61,8 +61,8 @@ class UidRows(Generic[Meaning]):
 class UidDirectory(UidRows[str]):
     """The names of UIDs, as they are shown, and the series of TSUIDs."""
 
-    def __init__(self, options: OpenTsdbOptions, table: str, reader: Reader) -> None:
-        super().__init__(table, reader, self._name)
+    def __init__(self, options: OpenTsdbOptions, reader: Reader) -> None:
+        super().__init__(options.uid_table, reader, self._name)
         self._options = options
 
     def series(self, tsuids: Iterable[bytes]) -> dict[bytes, Series | str]:
@@ -113,7 +113,6 @@ class SeriesResolver:
     """Finds the series of rows; the name of each UID is read once.
 
     Args:
-      table: name of the UID table.
       reject_lost: whether a row with a UID without a name is a finding; else the UID is shown in hex.
       reject_ambiguous: see `Selection`.
     """
@@ -121,14 +120,13 @@ class SeriesResolver:
     def __init__(
         self,
         options: OpenTsdbOptions,
-        table: str,
         reader: Reader,
         *,
         reject_lost: bool,
         reject_ambiguous: Callable[[Series], bool] | None = None,
     ) -> None:
         self._options, self._reject_lost = options, reject_lost
-        self._names = UidDirectory(options, table, reader)
+        self._names = UidDirectory(options, reader)
         self._name_of: dict[UidPair, str] = {}
         self._lost: set[UidPair] = set()
         self._tag_of: dict[bytes, tuple[str, str]] = {}

@@ -290,7 +290,6 @@ def test_the_tables_of_the_layouts() -> None:
             ("x-series", {"series": 1}, False, True),
         ]
         assert layout.uids is None
-        assert layout.names(SERIES[1]) == ()
         assert layout.writing.packings == (Packing.POINTS,)
     assert Heroic(HeroicReadableOptions.of({})) == Heroic(HeroicReadableOptions())
     key = Heroic(HeroicReadableOptions.of({"resource_names": True})).series_key(SERIES[1], {})

@@ -395,7 +395,7 @@ def test_options() -> None:
         ("x-row_keys", {"k": 1}, False, True),
         ("x-string_index", {"s": 1}, False, True),
     ]
-    assert (layout.uids, layout.names(SERIES[0]), layout.writing.packings) == (None, (), (Packing.POINTS,))
+    assert (layout.uids, layout.writing.packings) == (None, (Packing.POINTS,))
     batch = PointBatch.of([(SERIES[0], 5, True, 1)], 1)
     (fragment,) = layout.encode(batch, [layout.series_key(SERIES[0], {})]).fragments
     row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)

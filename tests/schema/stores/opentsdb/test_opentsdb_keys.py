@@ -236,7 +236,7 @@ def test_how_many_tags_a_series_may_have(options: dict[str, object], most: int) 
     layout = OpenTsdb(OpenTsdbOptions.of(options))
     for count in (most, most + 1):
         series = Series.of("m", {f"k{i}": "v" for i in range(count)})
-        is_whole = layout.reject(series) is None and len(layout.names(series)) == 1 + 2 * count
+        is_whole = layout.reject(series) is None and len(layout.uids.names(series)) == 1 + 2 * count
         assert is_whole == (count == most)
 
 
@@ -244,7 +244,7 @@ def test_names_of_a_series_and_the_key_of_their_uids() -> None:
     layout = OpenTsdb()
     series = Series.of("m", {"b": "x", "a": "x"})
     metric, a, b, x = Name("metrics", "m"), Name("tagk", "a"), Name("tagk", "b"), Name("tagv", "x")
-    assert layout.names(series) == [metric, a, x, b, x]
+    assert layout.uids.names(series) == [metric, a, x, b, x]
     uids = {metric: b"\0\0\7", a: b"\0\0\2", b: b"\0\0\1", x: b"\0\0\3"}
     assert layout.series_key(series, uids) == SeriesKey(b"\0\0\7", b"\0\0\1\0\0\3\0\0\2\0\0\3")
 

@@ -68,11 +68,11 @@ def test_layouts_store_names_in_their_form() -> None:
     assert isinstance(layout(None).reject(SERIES), RejectedError)
     assert layout("escape").reject(SERIES) is None
     stored = [Name("metrics", "node_.cpu"), Name("tagk", "a_20b"), Name("tagv", "x_3Dy")]
-    assert layout("escape").names(SERIES) == stored
+    assert layout("escape").uids.names(SERIES) == stored
     uids = {name: bytes([0, 0, number + 1]) for number, name in enumerate(stored)}
     assert layout("escape").series_key(SERIES, uids).head == bytes([0, 0, 1])
-    assert layout("escape").replaced_names(SERIES) == ()
-    assert layout("replace").replaced_names(SERIES)[0] == (Name("metrics", "node_cpu"), "node:cpu")
+    assert layout("escape").uids.replaced(SERIES) == ()
+    assert layout("replace").uids.replaced(SERIES)[0] == (Name("metrics", "node_cpu"), "node:cpu")
 
 
 def test_an_empty_name_stays_refused() -> None:
@@ -98,7 +98,7 @@ def stored(layout: OpenTsdb, **tags: str) -> dict[str, str]:
     """The tags that a series is stored with."""
     series = Series.of("m", tags)
     assert layout.reject(series) is None
-    texts = [name.text for name in layout.names(series)[1:]]
+    texts = [name.text for name in layout.uids.names(series)[1:]]
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 

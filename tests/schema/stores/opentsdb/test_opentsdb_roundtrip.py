@@ -67,7 +67,7 @@ def keys_of(layout: OpenTsdb, series: Sequence[Series]) -> list[SeriesKey]:
     uids: dict[Name, bytes] = {}
     counts: dict[str, int] = defaultdict(int)
     for one in SERIES:
-        for name in layout.names(one):
+        for name in layout.uids.names(one):
             if name not in uids:
                 counts[name.kind] += 1
                 uids[name] = counts[name.kind].to_bytes(layout.options.uid_width(name.kind), "big")
