@@ -89,7 +89,6 @@ class CachedOptions(PipelineOptions):
         self.__dict__.update(state, _views={})
 
     def view_as(self, cls: type[View]) -> View:
-        """See `PipelineOptions.view_as`."""
         views = self.__dict__["_views"]
         if cls not in views:
             views[cls] = super().view_as(cls)
@@ -101,7 +100,6 @@ class LocalRunner(FnApiRunner):
     """Beam's local runner, with worker processes that start sooner and leave nothing behind."""
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> RunnerResult:
-        """See `FnApiRunner.run_pipeline`."""
         if options.view_as(DirectOptions).direct_running_mode != "multi_processing":
             return super().run_pipeline(pipeline, options)
         with (

@@ -134,13 +134,11 @@ class StreamStatus(Observer):
         return (self._ended or time.monotonic()) - self._started
 
     def refused(self, message: Message, error: Exception) -> None:
-        """See `Observer.refused`."""
         why = f"the program failed on this message: {type(error).__name__}: {error}"
         rejected = rejected_message(message, RejectedError(Reason.INTERNAL_ERROR, why[:1000]))
         write_letter(self._dead_letters, dataclasses.replace(rejected, stage=Stage.PARSE))
 
     def stored(self, messages: Sequence[Message]) -> None:
-        """See `Observer.stored`."""
         published = np.fromiter((message.arrival_ms for message in messages), np.int64, len(messages))
         delays_ms = int(time.time() * 1000) - published
         self.delays.add(delays_ms)
@@ -148,7 +146,6 @@ class StreamStatus(Observer):
         self._messages += len(messages)
 
     def acknowledged(self, messages: Sequence[Message]) -> None:
-        """See `Observer.acknowledged`."""
         self._ended = time.monotonic()
 
     def _report(self) -> None:

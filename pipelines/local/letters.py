@@ -40,7 +40,6 @@ class LetterSubscription(Subscription):
         self._is_idle = False
 
     def take(self, messages: int, size: int, seconds: float) -> list[Portion]:
-        """See `Subscription.take`."""
         while portions := super().take(messages, size, seconds):
             ready = [ready_portion for portion in portions for ready_portion in self._without_parts(portion)]
             while self._payloads and self._waits_too_much():

@@ -74,7 +74,6 @@ class DeclaredRollups(DescribedRollup):
     today: datetime.date
 
     def describe(self) -> list[str]:
-        """See `DescribedRollup.describe`."""
         lines = [f"would copy {copy.day} of {copy.source.table} into {copy.table}" for copy in self.copies]
         for rollup in self.rollups:
             start, end = (
@@ -98,7 +97,6 @@ class DeclaredRollups(DescribedRollup):
             print(f"dropped {name}, which was older than expire")
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        """See `Job.build`."""
         refused: list[PCollection[Rejected]] = []
         for copy in self.copies:
             name = copy.table
@@ -114,7 +112,6 @@ class DeclaredRollups(DescribedRollup):
         return refused
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
-        """See `Job.summarize`."""
         return summary_of(result, run)
 
     def _expired(self) -> Iterator[str]:

@@ -273,11 +273,9 @@ class FollowedRollup(AnyJob):
 
     @property
     def local_only(self) -> str:
-        """See `AnyJob.local_only`."""
         return "--follow runs on this machine: leave --runner out"
 
     def needs(self) -> Needs:
-        """See `AnyJob.needs`."""
         return self.rounds.rollup.needs()
 
     def run_here(self, run: Run) -> int:

@@ -44,7 +44,6 @@ class OpenTsdbRollup(LayoutRollup):
     work: RollupJob
 
     def describe(self) -> list[str]:
-        """See `DescribedRollup.describe`."""
         uids = self.work.layout.metric_uids(TableReader(self.target))
         return [line for part in self.work.parts for line in self._described(part, uids)]
 
@@ -68,7 +67,6 @@ class OpenTsdbRollup(LayoutRollup):
 
     @property
     def encoder(self) -> RollupEncoder:
-        """See `LayoutRollup.encoder`."""
         return TablesEncoder(self.work)
 
 
@@ -141,7 +139,6 @@ class SeriesRollup(LayoutRollup):
     work: SeriesRollupJob
 
     def describe(self) -> list[str]:
-        """See `DescribedRollup.describe`."""
         return [line for part in self.work.parts for line in self._described(part)]
 
     def _described(self, part: RollupPart) -> list[str]:
@@ -168,7 +165,6 @@ class SeriesRollup(LayoutRollup):
 
     @property
     def encoder(self) -> RollupEncoder:
-        """See `LayoutRollup.encoder`."""
         return self.work
 
 

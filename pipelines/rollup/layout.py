@@ -77,7 +77,6 @@ class LayoutRollup(DescribedRollup):
 
     @property
     def local_only(self) -> str:
-        """See `AnyJob.local_only`."""
         return "--touched runs on this machine: leave --runner out" if self.touched else ""
 
     def planned(self) -> LayoutRollup | None:
@@ -105,7 +104,6 @@ class LayoutRollup(DescribedRollup):
         return dataclasses.replace(self, work=dataclasses.replace(self.work, parts=parts))
 
     def needs(self) -> Needs:
-        """See `AnyJob.needs`."""
         return Needs(self.work.layout)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
@@ -131,7 +129,6 @@ class LayoutRollup(DescribedRollup):
         """The rollup, which reads points after the marks."""
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
-        """See `Job.summarize`."""
         summary = summary_of(result, run)
         if summary.points_read:
             return summary

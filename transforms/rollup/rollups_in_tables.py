@@ -88,7 +88,6 @@ class TablesEncoder(RollupEncoder):
 
     @property
     def target(self) -> Target:  # type: ignore[override]
-        """See `RollupEncoder.target`."""
         return self.job.target
 
     @property

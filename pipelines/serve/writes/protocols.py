@@ -105,7 +105,6 @@ class OpenTsdbPut(Protocol):
         return super().is_published(content) and not _unreadable(content)
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        """See `Protocol.answer`."""
         if not write.body.strip():
             raise ApiError("Missing request content")
         unreadable = _unreadable(content)
@@ -133,7 +132,6 @@ class OpenTsdbPut(Protocol):
         return Response(400 if content.refused else 200, body)
 
     def error(self, write: Write, error: ApiError) -> Response:
-        """See `Protocol.error`."""
         return Response(error.status, error.body(), error.headers)
 
 
@@ -198,7 +196,6 @@ class InfluxWrite(Protocol):
         self._version = version
 
     def attributes(self, write: Write) -> dict[str, str]:
-        """See `Protocol.attributes`."""
         precision = write.request.parameter("precision")
         if precision and precision not in _PRECISIONS:
             raise ApiError(f"precision {short(precision)!r} is not supported: use ns, us, ms or s")
@@ -210,7 +207,6 @@ class InfluxWrite(Protocol):
         return super().is_published(content) or _lacks_numbers_alone(content)
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        """See `Protocol.answer`."""
         if _lacks_numbers_alone(content):
             return Response(204, b"", {REFUSED: str(content.refused)})
         if content.refused:
@@ -219,7 +215,6 @@ class InfluxWrite(Protocol):
         return Response(204, b"")
 
     def error(self, write: Write, error: ApiError) -> Response:
-        """See `Protocol.error`."""
         if self._version == 1:
             return Response(error.status, {"error": error.message}, error.headers)
         return Response(
@@ -249,7 +244,6 @@ class KairosDbDatapoints(Protocol):
         return super().attributes(write)
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        """See `Protocol.answer`."""
         if content.refused:
             return Response(400, {"errors": [rejected.message for rejected in content.rejected]})
         if not content.points:
@@ -257,7 +251,6 @@ class KairosDbDatapoints(Protocol):
         return Response(204, b"")
 
     def error(self, write: Write, error: ApiError) -> Response:
-        """See `Protocol.error`."""
         return Response(error.status, {"errors": [error.message]}, error.headers)
 
 
@@ -267,13 +260,11 @@ class HeroicWrite(Protocol):
     format = "heroic-json"
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        """See `Protocol.answer`."""
         if content.refused:
             raise ApiError(summary_of(content))
         return Response(200, {"errors": [], "times": []})
 
     def error(self, write: Write, error: ApiError) -> Response:
-        """See `Protocol.error`."""
         kind = "json-parse-error" if error.status == 400 else "error"
         body = {"message": error.message, "reason": _REASONS.get(error.status, "Error")}
         return Response(error.status, body | {"status": error.status, "type": kind}, error.headers)
@@ -285,7 +276,6 @@ class RemoteWriteRequests(Protocol):
     format = "prometheus-remote-write"
 
     def attributes(self, write: Write) -> dict[str, str]:
-        """See `Protocol.attributes`."""
         kind, _, parameter = write.headers.get("content-type", "").replace(" ", "").partition(";")
         proto = parameter.removeprefix("proto=") if parameter else _REMOTE_WRITE_1
         if kind.lower() not in ("", "application/x-protobuf") or proto not in (
@@ -299,7 +289,6 @@ class RemoteWriteRequests(Protocol):
         return {"format": self.format}
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        """See `Protocol.answer`."""
         headers = {}
         if _REMOTE_WRITE_2 in write.headers.get("content-type", ""):
             skipped = content.skipped[NOT_FINITE] + content.skipped["stale_markers"]
@@ -316,7 +305,6 @@ class RemoteWriteRequests(Protocol):
         return Response(204, b"", headers)
 
     def error(self, write: Write, error: ApiError) -> Response:
-        """See `Protocol.error`."""
         return Response(
             error.status,
             _encoded(f"{error.message}\n"),
@@ -331,13 +319,11 @@ class OtlpMetrics(Protocol):
     format = "otlp"
 
     def attributes(self, write: Write) -> dict[str, str]:
-        """See `Protocol.attributes`."""
         if _media_type(write) not in (_PROTOBUF, _JSON):
             raise ApiError(f"Content-Type {short(_media_type(write))!r}: send {_PROTOBUF} or {_JSON}", 415)
         return super().attributes(write)
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        """See `Protocol.answer`."""
         if _unreadable(content):
             raise ApiError(summary_of(content))
         message = summary_of(content) if content.refused else ""

@@ -158,7 +158,6 @@ class Heroic(Archivable):
         return encode.encode(batch, keys, self.data_table, self._form)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
-        """See `Store.cells`."""
         return encode.point_cells(points, self._form)
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:

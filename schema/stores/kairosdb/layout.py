@@ -139,7 +139,6 @@ class KairosDb(Archivable):
         return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
-        """See `Store.cells`."""
         return encode.point_cells(points, self.options.family)
 
     def restore(self, row: Row, reader: Reader) -> Restored:

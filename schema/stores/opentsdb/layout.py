@@ -148,7 +148,6 @@ class OpenTsdb(Archivable):
         return encode.encode(batch, keys, self.data_table, self.options)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
-        """See `Store.cells`."""
         bases_ms = None
         if self.options.is_event_time:
             bases_ms = np.array([row_keys.base_s_of(self.options, key) for key in keys], np.int64) * 1000
