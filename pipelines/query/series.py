@@ -33,7 +33,7 @@ from timebeam.transforms.opentsdb.stored_series import (
     from_data,
     from_meta,
     meta_of,
-    names_from,
+    shown_names,
 )
 from timebeam.transforms.read.find_series import Found, from_keys, from_rows, why_nothing
 
@@ -181,7 +181,7 @@ def list_names(options: argparse.Namespace) -> int:
     with_uids = as_opentsdb(layout, "UID tables")
     _check_storable(with_uids, options.prefix)
     check_tables(target, layout.tables(), create_command(options))
-    matches = names_from(target, with_uids, options.kind, options.prefix)
+    matches = shown_names(target, with_uids, options.kind, options.prefix)
     names = list(itertools.islice(matches, options.max))
     if options.output == "json":
         print(json.dumps(names, ensure_ascii=False))

@@ -32,7 +32,8 @@ from timebeam.schema.stores.opentsdb.meta_documents import (
     meta_table,
 )
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names, look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.opentsdb.stored_series import from_meta
 
 if TYPE_CHECKING:
@@ -99,8 +100,7 @@ def ts_meta(api: Api, request: Request) -> Any:
             raise ApiError(f"Tags must be key=value: {request.required('m')}")
         names = [Name("metrics", metric)]
         names += [Name(*name) for tag in named.items() for name in zip(("tagk", "tagv"), tag, strict=True)]
-        form = layout.options.names
-        if look_up_shown(form, layout.options.uid_table, names, api.reader).keys() != {*names}:
+        if look_up_shown(layout.options, names, api.reader).keys() != {*names}:
             raise ApiError("Unable to find one of the UIDs", 404)
         query = SeriesQuery(metric, {key: (value,) for key, value in named.items()})
         listed = from_meta(api.target, layout, query, api.meter)

@@ -27,7 +27,8 @@ from timebeam.schema.stores.opentsdb.http.last_suggest_lookup import (
     suggest_query,
 )
 from timebeam.schema.stores.opentsdb.meta_documents import COUNTER, FAMILY, meta_table
-from timebeam.schema.stores.opentsdb.uids.uid_table import look_up, look_up_shown, names_from
+from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown, names_from
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up
 from timebeam.transforms.opentsdb.stored_series import (
     from_data,
     from_meta,
@@ -200,7 +201,7 @@ def _names(api: Api, kind: str, start: str) -> Iterator[str]:
     if layout is None:
         yield from _names_of_series(api, kind, start)
     else:
-        found = names_from(layout.options.names, layout.options.uid_table, kind, start, api.reader)
+        found = names_from(layout.options, kind, start, api.reader)
         yield from (name for name, _ in found)
 
 
@@ -222,7 +223,7 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
             )
         )
     names = [Name(*pair) for pair in query.names()]
-    known = look_up_shown(layout.options.names, layout.options.uid_table, names, api.reader)
+    known = look_up_shown(layout.options, names, api.reader)
     for name in names:
         if name not in known:
             details = f"No such name for '{name.kind}': '{name.text}'"

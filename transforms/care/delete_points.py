@@ -31,7 +31,7 @@ from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_annotations
 from timebeam.schema.stores.opentsdb.rollup_tables import remove_rollups
-from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
 from timebeam.transforms.bigtable.read_ranges import common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.care.delete_from_tables import (
@@ -188,7 +188,7 @@ def _key_ranges(job: DeleteJob, question: Question) -> Sequence[KeyRange]:
 def _metric_uids(job: DeleteJob, layout: OpenTsdb, question: Question) -> list[bytes]:
     """The UID of the metric of a selection; none if it has lost its name."""
     name = Name("metrics", question.metric)
-    uids = look_up_shown(layout.options.names, layout.options.uid_table, [name], TableReader(job.target))
+    uids = look_up_shown(layout.options, [name], TableReader(job.target))
     return [*uids.values()]
 
 

@@ -27,8 +27,7 @@ from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
-from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, look_up_shown
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.opentsdb.stored_series import metric_keys
@@ -67,7 +66,7 @@ def stale_rows(target: Target, layout: ReadableStore, question: Question) -> Ite
 def _stale_metadata(target: Target, layout: OpenTsdb, question: Question, reader: Reader) -> Iterator[Row]:
     """The metadata, and the leaves of trees, of selected series without data rows."""
     name = Name("metrics", question.metric)
-    uid = look_up_shown(layout.options.names, layout.options.uid_table, [name], reader).get(name)
+    uid = look_up_shown(layout.options, [name], reader).get(name)
     if uid is None:
         return
     living = set()

@@ -31,7 +31,7 @@ from timebeam.schema.stores.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import FAMILY, meta_table
 from timebeam.schema.stores.opentsdb.select import key_of_tsuid
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, names_from
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
@@ -62,12 +62,9 @@ def check_storable(layout: OpenTsdb, texts: Iterable[str]) -> None:
             ) from error
 
 
-def names_from(target: Target, layout: OpenTsdb, kind: str, start: str) -> Iterator[str]:
+def shown_names(target: Target, layout: OpenTsdb, kind: str, start: str) -> Iterator[str]:
     """The names of a kind that begin with a text, ascending by their stored bytes."""
-    names = uid_table.names_from(
-        layout.options.names, layout.options.uid_table, kind, start, TableReader(target)
-    )
-    return (name for name, _ in names)
+    return (name for name, _ in names_from(layout.options, kind, start, TableReader(target)))
 
 
 def from_meta(
@@ -120,7 +117,7 @@ def has_rows(target: Target, table: str) -> bool:
 def _metrics(layout: OpenTsdb, query: SeriesQuery, reader: Reader) -> list[bytes]:
     """The UIDs of the matching metrics, ascending."""
     start = series_patterns.fixed_start(query.metric)
-    names = uid_table.names_from(layout.options.names, layout.options.uid_table, "metrics", start, reader)
+    names = names_from(layout.options, "metrics", start, reader)
     return sorted(uid for name, uid in names if series_patterns.matches(name, [query.metric]))
 
 

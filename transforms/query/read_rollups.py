@@ -37,7 +37,7 @@ from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.rollup_tables import columns_of, decode_rollups
 from timebeam.schema.stores.opentsdb.select import tag_pairs
-from timebeam.schema.stores.opentsdb.uids import uid_table
+from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.read_points import find_series
@@ -188,9 +188,7 @@ class _RollupQuery:
 
     def _uid(self, name: Name) -> bytes | None:
         layout = self.layout
-        return uid_table.look_up_shown(
-            layout.options.names, layout.options.uid_table, [name], self.reader
-        ).get(name)
+        return look_up_shown(layout.options, [name], self.reader).get(name)
 
     def read(self, source: RollupSource, changing_s: Int64s) -> _TableRollups:
         """Reads the rollups of one table for a query, but for the intervals of changing hours.

@@ -22,7 +22,6 @@ from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import is_annotation
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.schema.stores.opentsdb.select import Wanted, key_ranges
-from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class OpenTsdbArchive(ArchiveView[_SomeMetrics]):
         return SeriesKey(key[:base_at], key[base_at + keys.BASE_BYTES :])
 
     def metric_keys(self, reader: Reader) -> dict[str, bytes]:
-        return uid_table.metric_uids(self._options.names, self._store.options.uid_table, reader)
+        return self._store.metric_uids(reader)
 
     def closed(self, metric: bytes, start_ms: int, end_ms: int, reader: Reader) -> Iterator[Scan]:
         """See `ArchiveView.closed`: all columns of whole hours."""

@@ -43,6 +43,7 @@ from timebeam.schema.stores.opentsdb.keys import (
 from timebeam.schema.stores.opentsdb.select import LeadingTags
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidMaps
+from timebeam.schema.stores.opentsdb.uids.uid_directory import names_from
 from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 _CELL_TIME = (
@@ -174,7 +175,7 @@ class OpenTsdb(Archivable):
         return key[: self.options.salt_width + self.options.uid_width_metric]
 
     def metric_uids(self, reader: Reader) -> dict[str, bytes]:
-        return uid_table.metric_uids(self.options.names, self.options.uid_table, reader)
+        return dict(sorted(names_from(self.options, "metrics", "", reader)))
 
     def key_error(self, key: bytes) -> str:
         """See `Store.key_error`: checks length, base time and salt."""

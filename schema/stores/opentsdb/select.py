@@ -31,9 +31,7 @@ from timebeam.schema.core.selection import (
 )
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, OpenTsdbOptions
-from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
+from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver, look_up_shown, names_from
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -175,14 +173,13 @@ def with_series(
 
 def _wanted(layout: OpenTsdb, selection: Selection, reader: Reader) -> Wanted:
     """What a selection means in UIDs."""
-    form, uids = layout.options.names, layout.options.uid_table
     names = [] if selection.metric is None else [Name("metrics", selection.metric)]
     names += [Name("tagk", key) for key in selection.tags]
     names += [Name("tagv", value) for values in selection.tags.values() for value in values]
-    uid_of = uid_table.look_up_shown(form, uids, names, reader)
+    uid_of = look_up_shown(layout.options, names, reader)
     for name in names:
         if name not in uid_of:
-            raise _unknown(form, uids, name, reader)
+            raise _unknown(layout.options, name, reader)
     metrics = [] if selection.metric is None else [uid_of[Name("metrics", selection.metric)]]
     tags = {
         uid_of[Name("tagk", key)]: {uid_of[Name("tagv", value)] for value in values}
@@ -194,11 +191,11 @@ def _wanted(layout: OpenTsdb, selection: Selection, reader: Reader) -> Wanted:
     return wanted if selection.metric is None else wanted.with_tsuids()
 
 
-def _unknown(form: Names, uids: str, name: Name, reader: Reader) -> UnknownNameError:
-    def names_from(start: str) -> Iterator[str]:
-        return (stored_name for stored_name, _ in uid_table.names_from(form, uids, name.kind, start, reader))
+def _unknown(options: OpenTsdbOptions, name: Name, reader: Reader) -> UnknownNameError:
+    def beginning(start: str) -> Iterator[str]:
+        return (stored_name for stored_name, _ in names_from(options, name.kind, start, reader))
 
-    return UnknownNameError(f"No such name for '{name.kind}': '{name.text}'", name.text, names_from)
+    return UnknownNameError(f"No such name for '{name.kind}': '{name.text}'", name.text, beginning)
 
 
 MOST_RANGES = 2000

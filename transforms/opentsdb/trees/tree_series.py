@@ -16,8 +16,7 @@ from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.core.selection import Reader
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, read_uid
-from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidRows
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidRows, look_up_shown
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 
@@ -143,11 +142,7 @@ def _with_uids(layout: OpenTsdb, series: Series, reader: Reader | None) -> tuple
     """The series with its custom fields, and its TSUID if all names have UIDs."""
     tags = [(Name("tagk", key), Name("tagv", value)) for key, value in series.tags]
     names = [Name("metrics", series.metric), *itertools.chain.from_iterable(tags)]
-    uids = (
-        uid_table.look_up_shown(layout.options.names, layout.options.uid_table, names, reader)
-        if reader
-        else {}
-    )
+    uids = look_up_shown(layout.options, names, reader) if reader else {}
     missing = [name for name in names if name not in uids]
     described: dict[Name, Uid] = {name: Uid(name.text) for name in names}
     if reader:

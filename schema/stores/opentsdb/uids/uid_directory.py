@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from timebeam.schema.bits.lru_cache import LruCache
+from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import (
     AmbiguousNameError,
     ArchiveRead,
+    ColumnRange,
     Finding,
     Reader,
+    Scan,
     Selected,
+    prefix_range,
     row_findings,
 )
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
@@ -22,6 +27,34 @@ from timebeam.schema.stores.opentsdb.uids import uid_table
 _CACHED = 1_000_000
 
 Meaning = TypeVar("Meaning")
+
+
+def look_up_shown(options: OpenTsdbOptions, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
+    """As `uid_table.look_up`, for names as users write them."""
+    stored: dict[Name, Name] = {}
+    for name in names:
+        with contextlib.suppress(UnicodeEncodeError):  # half a surrogate pair, which no name has
+            stored[name] = name._replace(text=options.names.stored(name.text))
+    uid_of = uid_table.look_up(options.uid_table, stored.values(), reader)
+    return {name: uid_of[stored_name] for name, stored_name in stored.items() if stored_name in uid_of}
+
+
+def names_from(
+    options: OpenTsdbOptions, kind: str, start: str, reader: Reader
+) -> Iterator[tuple[str, bytes]]:
+    """(name, UID) of the names of a kind that begin with `start`, ascending by their stored bytes.
+
+    For an empty `start` a TSD asks for `!` to `~`; here names that begin beyond ASCII are included.
+
+    Raises:
+      UnicodeEncodeError: no name can begin with `start`, since names are stored as ISO-8859-1.
+    """
+    form = options.names
+    first = uid_table.name_bytes(form.stored(start) if form is uid_table.Names.ESCAPE else start)
+    column = ColumnRange(uid_table.ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
+    for row in reader.scan(Scan(options.uid_table, [prefix_range(first)], columns=column)):
+        if row.key != uid_table.COUNTER_ROW:
+            yield form.shown(uid_table.name_text(row.key)), row.cells[0].value
 
 
 class UidRows(Generic[Meaning]):

@@ -16,24 +16,20 @@ also holds the counters:
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import KEY_BYTES
 from timebeam.schema.core.selection import (
-    ColumnRange,
     Reader,
-    Scan,
-    prefix_range,
 )
 
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")
@@ -252,16 +248,6 @@ def uid_bytes(number: int, width: int) -> bytes:
     return number.to_bytes(width, "big")
 
 
-def look_up_shown(form: Names, table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
-    """As `look_up`, for names as users write them."""
-    stored: dict[Name, Name] = {}
-    for name in names:
-        with contextlib.suppress(UnicodeEncodeError):  # half a surrogate pair, which no name has
-            stored[name] = name._replace(text=form.stored(name.text))
-    uid_of = look_up(table, stored.values(), reader)
-    return {name: uid_of[stored_name] for name, stored_name in stored.items() if stored_name in uid_of}
-
-
 def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, bytes]:
     """The UIDs of the names that have one."""
     stored = {name: key for name in names if (key := row_key(name.text)) is not None}
@@ -273,23 +259,3 @@ def look_up(table: str, names: Iterable[Name], reader: Reader) -> dict[Name, byt
             if (cell.family, cell.qualifier) == (ID_FAMILY, name.kind.encode()):
                 uid_of[name] = cell.value
     return uid_of
-
-
-def metric_uids(form: Names, table: str, reader: Reader) -> dict[str, bytes]:
-    """The UID of every metric, by name, sorted."""
-    return dict(sorted(names_from(form, table, "metrics", "", reader)))
-
-
-def names_from(form: Names, table: str, kind: str, start: str, reader: Reader) -> Iterator[tuple[str, bytes]]:
-    """(name, UID) of the names of a kind that begin with `start`, ascending by their stored bytes.
-
-    For an empty `start` a TSD asks for `!` to `~`; here names that begin beyond ASCII are included.
-
-    Raises:
-      UnicodeEncodeError: no name can begin with `start`, since names are stored as ISO-8859-1.
-    """
-    first = name_bytes(form.stored(start) if form is Names.ESCAPE else start)
-    column = ColumnRange(ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
-    for row in reader.scan(Scan(table, [prefix_range(first)], columns=column)):
-        if row.key != COUNTER_ROW:
-            yield form.shown(name_text(row.key)), row.cells[0].value
