@@ -36,7 +36,7 @@ from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
 from timebeam.transforms.flow.steps import REJECTED, rejecting
-from timebeam.transforms.ingest.declared_rows import PointRowsFn, RecordMessagesFn, RecordRowsFn
+from timebeam.transforms.ingest.declared_rows import RecordMessagesFn, RecordRowsFn, point_rows
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.input.parse import ParseFn, ParseMessagesFn, gathered, single
 
@@ -100,7 +100,7 @@ class RecordsGraph:
             return self._write(rows, [blocks[REJECTED]])
         parse = rejecting(ParseFn(self.format_name, self.format_options), PointBatch)
         parsed = blocks.main | "Parse" >> parse
-        rows = parsed.main | "Rows" >> rejecting(PointRowsFn(self.declaration), EncodedRow)
+        rows = parsed.main | "Rows" >> rejecting(point_rows, EncodedRow, self.declaration)
         return self._write(rows, [blocks[REJECTED], parsed[REJECTED]])
 
     def from_messages(
@@ -136,7 +136,7 @@ class RecordsGraph:
             return self._write(rows, refused)
         parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
         parsed = gathered(messages) | "Parse" >> rejecting(parse, PointBatch)
-        rows = parsed.main | "Rows" >> rejecting(PointRowsFn(self.declaration), EncodedRow)
+        rows = parsed.main | "Rows" >> rejecting(point_rows, EncodedRow, self.declaration)
         return self._write(rows, [*refused, parsed[REJECTED]])
 
     def _write(self, rows: Any, refused: Sequence[PCollection[Rejected]]) -> list[PCollection[Rejected]]:

@@ -30,7 +30,7 @@ from timebeam.transforms.bigtable.existing_tables import table_names
 from timebeam.transforms.flow.steps import REJECTED, rejecting
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
-from timebeam.transforms.rollup.roll_up_records import CopyDayFn, DayCopy, DeclaredRollupJob
+from timebeam.transforms.rollup.roll_up_records import DayCopy, DeclaredRollupJob, copy_day
 from timebeam.transforms.rollup.rollup_graph import add_rollup
 
 
@@ -102,7 +102,7 @@ class DeclaredRollups(DescribedRollup):
             name = copy.table
             plan = functools.partial(table_ranges, self.target, copy.source.table)
             ranges = spread_chunks(root, "Ranges", plan, KeyRange, f"[{name}]")
-            rows = ranges | f"CopyDay[{name}]" >> rejecting(CopyDayFn(copy), EncodedRow)
+            rows = ranges | f"CopyDay[{name}]" >> rejecting(copy_day, EncodedRow, copy)
             writer = StoreRows(self.target, [name], "direct", Packing.POINTS)
             refused += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]
         for rollup in self.rollups:

@@ -74,60 +74,37 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
             raise ValueError(f"ranges of table {self.table} must ascend and not overlap: {self.ranges}")
 
     def expand(self, root: PBegin) -> PCollection[Row]:
+        splits = beam.FlatMap(_splits, self.target, self.ranges, self.splits)
+        rows = beam.FlatMap(
+            _rows,
+            self.target,
+            self.table,
+            key_pattern=self.key_pattern,
+            columns=self.columns,
+            versions=self.versions,
+            keys_only=self.keys_only,
+        )
         return (
             root
             | "Table" >> beam.Create([self.table], reshuffle=False)
-            | "Split"
-            >> beam.ParDo(
-                SplitFn(self.target, self.table, self.ranges, _SPLIT_BYTES, self.splits)
-            ).with_output_types(KeyRange)
+            | "Split" >> splits.with_output_types(KeyRange)
             | "Reshuffle" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadRowsFn(self)).with_output_types(Row)
+            | "Read" >> rows.with_output_types(Row)
         )
 
 
-class SplitFn(beam.DoFn):
-    """Anything in; key ranges of about the same size out, which together are `ranges` of a table.
-
-    Args:
-      ranges, least_bytes, most, cut_at: see `split_keys`.
-    """
-
-    def __init__(
-        self,
-        target: Target,
-        table: str,
-        ranges: Sequence[KeyRange] = (WHOLE_TABLE,),
-        least_bytes: int = 1,
-        most: int = MOST_SPLITS,
-        cut_at: Callable[[bytes], bytes] | None = None,
-    ) -> None:
-        self._target, self._table, self._ranges = target, table, ranges
-        self._options = (least_bytes, most, cut_at)
-
-    def process(self, _: object) -> Iterator[KeyRange]:
-        cuts = split_keys(self._target, self._table, self._ranges, *self._options)
-        for split, key_range in itertools.product(ranges_between(cuts), self._ranges):
-            common = common_range(split, key_range)
-            if common is not None:
-                yield common
+def _splits(table: str, target: Target, ranges: Sequence[KeyRange], splits: int) -> Iterator[KeyRange]:
+    """Key ranges of about the same size, which together are `ranges` of a table."""
+    cuts = split_keys(target, table, ranges, _SPLIT_BYTES, splits)
+    for split, key_range in itertools.product(ranges_between(cuts), ranges):
+        common = common_range(split, key_range)
+        if common is not None:
+            yield common
 
 
-class _ReadRowsFn(beam.DoFn):
-    """A key range in, its rows out."""
-
-    def __init__(self, rows: ReadRows) -> None:
-        self._target, self._table = rows.target, rows.table
-        self._filter_options: dict[str, Any] = {
-            "key_pattern": rows.key_pattern,
-            "columns": rows.columns,
-            "versions": rows.versions,
-            "keys_only": rows.keys_only,
-        }
-
-    def process(self, key_range: KeyRange) -> Iterator[Row]:
-        cells = row_filter(**self._filter_options)
-        return read_ranges(self._target, self._table, [key_range], cells, lambda: RowMerger(self._table))
+def _rows(key_range: KeyRange, target: Target, table: str, **filter_options: Any) -> Iterator[Row]:
+    """The rows of a key range."""
+    return read_ranges(target, table, [key_range], row_filter(**filter_options), lambda: RowMerger(table))
 
 
 class FailedRow(NamedTuple):

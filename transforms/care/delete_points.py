@@ -149,14 +149,14 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
         job = self._job
         chunks = spread_chunks(root, "Chunks", functools.partial(_chunks, job), DeleteChunk)
         if job.dry_run or (job.checksum is not None and not job.is_begun):
-            sums = chunks | "Scan" >> beam.ParDo(_ScanFn(job)).with_output_types(int)
+            sums = chunks | "Scan" >> beam.Map(_scan, job).with_output_types(int)
             if job.dry_run:
                 return
             may_delete = sums | "Sum" >> beam.CombineGlobally(sum) | "Compare" >> beam.Map(_is_same, job)
         else:
             begun = root | "Begun" >> beam.Create([True], reshuffle=False)
             may_delete = begun | "Again" >> beam.Map(_again, job).with_output_types(bool)
-        deleting = beam.ParDo(_DeleteFn(job), AsSingleton(may_delete)).with_output_types(int)
+        deleting = beam.FlatMap(_delete, AsSingleton(may_delete), job).with_output_types(int)
         rejected = chunks | "Delete" >> deleting
         if not job.series:  # else more is deleted afterwards
             rejected | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.Map(_done, job)
@@ -192,22 +192,17 @@ def _metric_uids(job: DeleteJob, layout: OpenTsdb, question: Question) -> list[b
     return [*uids.values()]
 
 
-class _ScanFn(beam.DoFn):
-    """`DeleteChunk` in; the sum of the checksums of its removals out; a dry run counts them."""
-
-    def __init__(self, job: DeleteJob) -> None:
-        self._job = job
-
-    def process(self, chunk: DeleteChunk) -> Iterator[int]:
-        total = 0
-        for removal, _ in _removals(self._job, chunk):
-            total += removal.checksum
-            if self._job.dry_run:
-                count_removal(removal, self._job.tasks[chunk.number].rule)
-        if self._job.dry_run:
-            COUNTERS.count("checksum", total)
-            metrics.work_done()
-        yield total
+def _scan(chunk: DeleteChunk, job: DeleteJob) -> int:
+    """The sum of the checksums of the removals of a chunk; a dry run counts them."""
+    total = 0
+    for removal, _ in _removals(job, chunk):
+        total += removal.checksum
+        if job.dry_run:
+            count_removal(removal, job.tasks[chunk.number].rule)
+    if job.dry_run:
+        COUNTERS.count("checksum", total)
+        metrics.work_done()
+    return total
 
 
 def _is_same(checksum: int, job: DeleteJob) -> bool:
@@ -254,24 +249,19 @@ def _done(rejected: int, job: DeleteJob) -> None:
         write_done(job.log, job.interrupted)
 
 
-class _DeleteFn(beam.DoFn):
-    """`DeleteChunk` in, with whether the cells are those of the dry run; the number of rejected rows out."""
-
-    def __init__(self, job: DeleteJob) -> None:
-        self._job = job
-
-    def process(self, chunk: DeleteChunk, may_delete: bool) -> Iterator[int]:
-        if may_delete:
-            job, task = self._job, self._job.tasks[chunk.number]
-            hours_writer = job.hours_writer if task.marks else None
-            archived = _archive_deletions(job, task)
-            with _lease(job, task.question) as lease:
-                pending = PendingRemovals(job.target, job.log, hours_writer, task.rule, archived, lease.check)
-                for removal, series in _removals(self._job, chunk):
-                    pending.add(removal, series)
-                pending.flush()
-            yield pending.refused
-        metrics.work_done()
+def _delete(chunk: DeleteChunk, may_delete: bool, job: DeleteJob) -> Iterator[int]:
+    """Deletes a chunk's points if they are those of the dry run; the number of rejected rows."""
+    if may_delete:
+        task = job.tasks[chunk.number]
+        hours_writer = job.hours_writer if task.marks else None
+        archived = _archive_deletions(job, task)
+        with _lease(job, task.question) as lease:
+            pending = PendingRemovals(job.target, job.log, hours_writer, task.rule, archived, lease.check)
+            for removal, series in _removals(job, chunk):
+                pending.add(removal, series)
+            pending.flush()
+        yield pending.refused
+    metrics.work_done()
 
 
 def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLease]:

@@ -138,12 +138,13 @@ class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
         self._target, self._layout, self._endless = target, layout, endless
 
     def expand(self, messages: PCollection[Message]) -> dict[str, PCollection[Any]]:
-        read = messages | "Read" >> beam.ParDo(_ReadFn()).with_outputs(_PARTS, REJECTED, main="main")
+        read = messages | "Read" >> beam.FlatMap(parsed_letters).with_outputs(_PARTS, REJECTED, main="main")
         partial = read[_PARTS]
         partial.element_type = typehints.KV[str, Any]
-        together = beam.ParDo(_WaitForPartsFn() if self._endless else _JoinPartsFn())
+        together = beam.ParDo(_WaitForPartsFn())
         if not self._endless:
             partial = partial | "OfOnePayload" >> beam.GroupByKey()
+            together = beam.FlatMapTuple(lambda _, letters: _joined(letters))
         joined_letters = partial | "Join" >> together.with_outputs(REJECTED, main="main")
         step = beam.ParDo(_OpenFn(self._target, self._layout)).with_output_types(Message)
         opened = (
@@ -155,36 +156,27 @@ class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
         return {"main": opened.main, POINTS: opened[POINTS], ROWS: opened[ROWS], REJECTED: rejected}
 
 
-class _ReadFn(beam.DoFn):
-    """`Message` in; `ArrivedLetter` out, to `_PARTS` those of parts by payload, other lines to REJECTED."""
-
-    def process(self, message: Message) -> Iterator[ArrivedLetter | TaggedOutput[Any, Any] | RejectedOutput]:
-        rejections = Rejections(message)
-        for start, end in line_spans(message.text):
-            try:
-                letter = from_json(message.text[start:end])
-            except ValueError as error:
-                rejections.add(start, end, RejectedError(Reason.BAD_SYNTAX, str(error)))
-                continue
-            if letter.rejected.part is None:
-                yield letter, message.arrival_ms
-            else:
-                arrived = letter, message.arrival_ms
-                yield TaggedOutput(_PARTS, (of_one_payload(letter.rejected), arrived))
-        for rejected in rejections.rejected():
-            metrics.count("points_read", rejected.points)
-            yield reject(dataclasses.replace(rejected, stage=Stage.READ, arrival_ms=-1, envelope=None))
-
-
-class _JoinPartsFn(beam.DoFn):
-    """(payload, letters with its parts) in; the whole letter out, or its parts to REJECTED."""
-
-    def process(self, group: tuple[str, Iterable[ArrivedLetter]]) -> Iterator[ArrivedLetter | RejectedOutput]:
-        return _joined(group[1])
+def parsed_letters(message: Message) -> Iterator[ArrivedLetter | TaggedOutput[Any, Any] | RejectedOutput]:
+    """The `ArrivedLetter`s of a message, to `_PARTS` those of parts by payload, other lines to REJECTED."""
+    rejections = Rejections(message)
+    for start, end in line_spans(message.text):
+        try:
+            letter = from_json(message.text[start:end])
+        except ValueError as error:
+            rejections.add(start, end, RejectedError(Reason.BAD_SYNTAX, str(error)))
+            continue
+        arrived = letter, message.arrival_ms
+        if letter.rejected.part is None:
+            yield arrived
+        else:
+            yield TaggedOutput(_PARTS, (of_one_payload(letter.rejected), arrived))
+    for rejected in rejections.rejected():
+        metrics.count("points_read", rejected.points)
+        yield reject(dataclasses.replace(rejected, stage=Stage.READ, arrival_ms=-1, envelope=None))
 
 
 class _WaitForPartsFn(beam.DoFn):
-    """(payload, letter with a part of it) in, of a stream; out as of `_JoinPartsFn`.
+    """(payload, letter with a part of it) in, of a stream; out the whole letter, or its parts to REJECTED.
 
     A runner acknowledges a message when its part is in the state. There it waits for the others, or until the
     stream is drained.

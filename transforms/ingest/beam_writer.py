@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import apache_beam as beam
@@ -33,20 +33,15 @@ def write_with_beam(rows: PCollection[EncodedRow], target: Target, table: str, a
         return
     (
         rows
-        | f"RowsOf[{table}]" >> beam.ParDo(_DirectRowFn(table)).with_output_types(DirectRow)
+        | f"RowsOf[{table}]" >> beam.FlatMap(_direct_rows, table).with_output_types(DirectRow)
         | f"WriteToBigTable[{table}]" >> WriteToBigTable(target.project, target.instance, table)
     )
 
 
-class _DirectRowFn(beam.DoFn):
-    """Rows in, those of one table out as DirectRow."""
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-
-    def process(self, row: EncodedRow) -> Iterable[DirectRow]:
-        if row.table == self._table:
-            yield _direct_row(row)
+def _direct_rows(row: EncodedRow, table: str) -> Iterator[DirectRow]:
+    """The row, if it is of the table."""
+    if row.table == table:
+        yield _direct_row(row)
 
 
 def _direct_row(row: EncodedRow) -> DirectRow:

@@ -178,15 +178,10 @@ def _read_alone(
     return batch, stamped
 
 
-class PointRowsFn(beam.DoFn):
-    """`PointBatch` in; `EncodedRow` of declared tables out, rejected points to `REJECTED`."""
-
-    def __init__(self, declaration: Declaration) -> None:
-        self._declaration = declaration
-
-    def process(self, points: PointBatch) -> Iterator[EncodedRow | RejectedOutput]:
-        batch, rejected = of_points(self._declaration, points)
-        yield from _stored(self._declaration, batch, rejected)
+def point_rows(points: PointBatch, declaration: Declaration) -> Iterator[EncodedRow | RejectedOutput]:
+    """The `EncodedRow`s of declared tables of points; rejected points to `REJECTED`."""
+    batch, rejected = of_points(declaration, points)
+    return _stored(declaration, batch, rejected)
 
 
 def _stored(

@@ -142,7 +142,7 @@ class Reindex(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: beam.Pipeline) -> beam.PCollection[None]:
         ranges = spread_chunks(root, "Ranges", functools.partial(_ranges, self._job), tuple[str, KeyRange])
-        return ranges | "WriteIndex" >> beam.ParDo(_WriteIndexFn(self._job)).with_output_types(None)
+        return ranges | "WriteIndex" >> beam.FlatMap(_write_index, self._job).with_output_types(None)
 
 
 def _ranges(job: ReindexJob) -> Iterator[tuple[str, KeyRange]]:
@@ -152,30 +152,26 @@ def _ranges(job: ReindexJob) -> Iterator[tuple[str, KeyRange]]:
             yield table, keys
 
 
-class _WriteIndexFn(beam.DoFn):
-    """(data table, key range) in, their index rows are written; nothing out."""
+def _write_index(element: tuple[str, KeyRange], job: ReindexJob) -> Iterator[None]:
+    """Writes the index rows of a key range of a data table."""
+    skips = metrics.SkipLog(COUNTERS)
+    for batch in batched(_entries(job, *element, skips), _ENTRIES_AT_ONCE):
+        count, rejections = store_index(job.target, job.index, batch, dry_run=job.dry_run)
+        COUNTERS.count("index_rows", count)
+        metrics.count("rows_written", count)
+        for rejected in rejections:
+            skips.skip("rows_refused", rejected.message)
+    metrics.work_done()
+    yield from ()
 
-    def __init__(self, job: ReindexJob) -> None:
-        self._job = job
 
-    def process(self, element: tuple[str, KeyRange]) -> None:
-        skips = metrics.SkipLog(COUNTERS)
-        entries = self._entries(*element, skips)
-        for batch in batched(entries, _ENTRIES_AT_ONCE):
-            job = self._job
-            count, rejections = store_index(job.target, job.index, batch, dry_run=job.dry_run)
-            COUNTERS.count("index_rows", count)
-            metrics.count("rows_written", count)
-            for rejected in rejections:
-                skips.skip("rows_refused", rejected.message)
-        metrics.work_done()
-
-    def _entries(self, table: str, keys: KeyRange, skips: metrics.SkipLog) -> Iterator[tuple[Series, int]]:
-        """The entry of every data row."""
-        index = self._job.index
-        for key in scan_keys(self._job.target, table, *keys):
-            COUNTERS.count("rows_read")
-            try:
-                yield index.entry_of(key)
-            except ValueError as error:
-                skips.skip("keys_skipped", str(error))
+def _entries(
+    job: ReindexJob, table: str, keys: KeyRange, skips: metrics.SkipLog
+) -> Iterator[tuple[Series, int]]:
+    """The entry of every data row."""
+    for key in scan_keys(job.target, table, *keys):
+        COUNTERS.count("rows_read")
+        try:
+            yield job.index.entry_of(key)
+        except ValueError as error:
+            skips.skip("keys_skipped", str(error))

@@ -344,14 +344,9 @@ def counted(blocks: Iterable[Message | Rejected]) -> Iterator[Message | Rejected
             yield block
 
 
-class _BlocksFn(beam.DoFn):
-    """`FileSpan` in; `Message` blocks out, unreadable bytes to `REJECTED`."""
-
-    def __init__(self, framing: Framing) -> None:
-        self._framing = framing
-
-    def process(self, span: FileSpan) -> Iterable[Message | RejectedOutput]:
-        return counted(blocks(span, self._framing))
+def _counted_blocks(span: FileSpan, framing: Framing) -> Iterator[Message | RejectedOutput]:
+    """The blocks of a span, counted; unreadable bytes to `REJECTED`."""
+    return counted(blocks(span, framing))
 
 
 class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
@@ -373,5 +368,5 @@ class ReadBlocks(beam.PTransform):  # type: ignore[type-arg]
             | "Patterns" >> beam.Create([self.patterns], reshuffle=False)
             | "FindFiles" >> beam.FlatMap(_planned_spans, self.framing).with_output_types(FileSpan)
             | "SpreadParts" >> beam.Reshuffle()
-            | "ReadBlocks" >> rejecting(_BlocksFn(self.framing), Message)
+            | "ReadBlocks" >> rejecting(_counted_blocks, Message, self.framing)
         )

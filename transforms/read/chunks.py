@@ -40,20 +40,10 @@ def spread_chunks(
     planned: PCollection[T] = (
         root
         | f"Once{suffix}" >> beam.Create([None], reshuffle=False)
-        | f"{name}{suffix}" >> beam.ParDo(_PlanFn(plan)).with_output_types(kind)
+        | f"{name}{suffix}" >> beam.FlatMap(lambda _: metrics.planned(plan())).with_output_types(kind)
         | f"Spread{name}{suffix}" >> beam.Reshuffle()
     )
     return planned
-
-
-class _PlanFn(beam.DoFn):
-    """Anything in; the chunks of a job out."""
-
-    def __init__(self, plan: Callable[[], Iterable[Any]]) -> None:
-        self._plan = plan
-
-    def process(self, _: object) -> Iterator[Any]:
-        return metrics.planned(self._plan())
 
 
 def table_ranges(

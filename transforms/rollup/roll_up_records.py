@@ -10,7 +10,6 @@ import datetime
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from timebeam.schema.bits.reasons import Reason
@@ -70,27 +69,21 @@ class DayCopy:
         return TableSpec(self.table, {self.source.family: self.source.max_versions}, holds_points=True)
 
 
-class CopyDayFn(beam.DoFn):
-    """Key ranges in; `EncodedRow` of the day's table out, rows with invalid keys to `REJECTED`."""
-
-    def __init__(self, copy: DayCopy) -> None:
-        self._copy = copy
-        self._key_part = day_piece(copy.source, copy.day)
-
-    def process(self, keys: KeyRange) -> Iterator[EncodedRow | RejectedOutput]:
-        copy, source = self._copy, self._copy.source
-        pattern = day_pattern(source, self._key_part)
-        scan = Scan(source.table, (keys,), key_pattern=pattern, versions=source.max_versions)
-        for row in TableReader(copy.target).scan(scan):
-            metrics.count("messages_read")
-            try:
-                is_wanted = is_of_day(source, row.key, self._key_part)
-            except ValueError as error:
-                yield reject(rejected_row(row, Reason.CORRUPT_FILE, str(error), Stage.READ))
-                continue
-            if is_wanted:
-                yield from mutations([row._replace(table=copy.table)])
-        metrics.work_done()
+def copy_day(keys: KeyRange, copy: DayCopy) -> Iterator[EncodedRow | RejectedOutput]:
+    """The `EncodedRow`s of the day's table of a key range; rows with invalid keys to `REJECTED`."""
+    source, key_part = copy.source, day_piece(copy.source, copy.day)
+    pattern = day_pattern(source, key_part)
+    scan = Scan(source.table, (keys,), key_pattern=pattern, versions=source.max_versions)
+    for row in TableReader(copy.target).scan(scan):
+        metrics.count("messages_read")
+        try:
+            is_wanted = is_of_day(source, row.key, key_part)
+        except ValueError as error:
+            yield reject(rejected_row(row, Reason.CORRUPT_FILE, str(error), Stage.READ))
+            continue
+        if is_wanted:
+            yield from mutations([row._replace(table=copy.table)])
+    metrics.work_done()
 
 
 _ROWS_AT_ONCE = 5_000

@@ -27,7 +27,7 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters import replay
 from timebeam.transforms.dead_letters.letter import from_json, letters
-from timebeam.transforms.dead_letters.replay import POINTS, ROWS, _OpenFn, _ReadFn
+from timebeam.transforms.dead_letters.replay import POINTS, ROWS, _OpenFn, parsed_letters
 from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.read.table_reader import scan_table
 
@@ -145,7 +145,7 @@ def test_each_letter_is_opened_or_refused_again(
     @given(lines(store, rows_of(store)))
     def holds(line: bytes) -> None:
         outputs: list[Any] = []
-        for read in _ReadFn().process(Message(line, 7, "file")):
+        for read in parsed_letters(Message(line, 7, "file")):
             outputs += [read] if isinstance(read, TaggedOutput) else open_fn.process(read)
         tags = [output.tag if isinstance(output, TaggedOutput) else "main" for output in outputs]
         assert tags in (["main"], [POINTS], [ROWS], [POINTS, ROWS], [REJECTED])
@@ -268,11 +268,11 @@ def test_a_line_of_gigabytes_needs_no_more_memory_than_the_longest_letter(tmp_pa
             file.write(gzip.compress(b"a" * (1 << 24)))
     program = f"""
 import resource
-from timebeam.transforms.dead_letters.replay import _lines, _ReadFn
+from timebeam.transforms.dead_letters.replay import _lines, parsed_letters
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30),) * 2)
 lines = _lines({str(tmp_path / "bomb.jsonl.gz")!r})
-print([read[0].rejected.reason for line in lines for read in _ReadFn().process(line)])
+print([read[0].rejected.reason for line in lines for read in parsed_letters(line)])
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ran.stdout, ran.stderr) == ("[<Reason.LINE_TOO_LONG: 'line-too-long'>]\n", "")

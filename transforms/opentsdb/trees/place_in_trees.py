@@ -105,7 +105,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
     def expand(self, root: beam.Pipeline) -> PCollection[Rejected]:
         job = self._job
         plan = functools.partial(table_ranges, job.target, job.source)
-        read = spread_chunks(root, "Ranges", plan, KeyRange) | "Series" >> rejecting(_SeriesFn(job), bytes)
+        read = spread_chunks(root, "Ranges", plan, KeyRange) | "Series" >> rejecting(_tsuids, bytes, job)
         batches = (
             read.main
             if job.source != job.layout.data_table
@@ -121,7 +121,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
             (placed[FAILURES], stored[FAILURES])
             | "Failures" >> beam.Flatten()
             | "GroupPerFailureRow" >> beam.GroupByKey()
-            | "StoreFailures" >> rejecting(_StoreFailuresFn(job), type(None))
+            | "StoreFailures" >> rejecting(_store_failures, type(None), job)
         )
         rejected = (read[REJECTED], placed[REJECTED], stored[REJECTED], failures[REJECTED])
         return rejected | "AllRefused" >> beam.Flatten() | "Count" >> beam.Map(_counted)
@@ -132,17 +132,11 @@ def _with_failures(fn: beam.DoFn, output_type: Any) -> Any:
     return beam.ParDo(fn).with_output_types(output_type).with_outputs(FAILURES, REJECTED, main="main")
 
 
-class _SeriesFn(beam.DoFn):
-    """A key range in; TSUIDs out, rows without a TSUID to `REJECTED`."""
-
-    def __init__(self, job: TreeSyncJob) -> None:
-        self._job = job
-
-    def process(self, within: KeyRange) -> Iterator[bytes | RejectedOutput]:
-        job = self._job
-        for tsuid in read_tsuids(job.target, job.layout, job.source, within):
-            yield reject(tsuid) if isinstance(tsuid, Rejected) else tsuid
-        work_done()
+def _tsuids(within: KeyRange, job: TreeSyncJob) -> Iterator[bytes | RejectedOutput]:
+    """The TSUIDs in a key range; rows without a TSUID to `REJECTED`."""
+    for tsuid in read_tsuids(job.target, job.layout, job.source, within):
+        yield reject(tsuid) if isinstance(tsuid, Rejected) else tsuid
+    work_done()
 
 
 class _PlaceFn(beam.DoFn):
@@ -262,25 +256,20 @@ def _counted(rejected: Rejected) -> Rejected:
 _COLUMNS_AT_ONCE = 1_000
 
 
-class _StoreFailuresFn(beam.DoFn):
-    """(row key, columns of series without a leaf) in, missing or changed ones are written; rejections out."""
-
-    def __init__(self, job: TreeSyncJob) -> None:
-        self._job = job
-
-    def process(self, group: tuple[bytes, Iterable[ColumnValue]]) -> Iterator[RejectedOutput]:
-        job, (key, columns) = self._job, group
-        for batch in batched(sorted(set(columns)), _COLUMNS_AT_ONCE):
-            within = ColumnRange(tree_cells.FAMILY, batch[0].qualifier, batch[-1].qualifier + b"\0")
-            scan = Scan(job.table, ((key, key + b"\0"),), columns=within)
-            existing = {cell.qualifier: cell for row in scan_rows(job.target, scan) for cell in row.cells}
-            changed = []
-            for column in batch:
-                old = existing.get(column.qualifier)
-                if old is None or old.value != column.value:
-                    time_ms = 0 if old is None else old.timestamp_ms + 1
-                    changed.append(Cell(tree_cells.FAMILY, column.qualifier, time_ms, column.value))
-            COUNTERS.count("failures_written", len(changed))
-            if changed and not job.dry_run:
-                for rejected in write_batch(job.target, job.table, [Row(job.table, key, changed)]):
-                    yield reject(rejected)
+def _store_failures(group: tuple[bytes, Iterable[ColumnValue]], job: TreeSyncJob) -> Iterator[RejectedOutput]:
+    """Writes missing or changed columns of series without a leaf, by row key; rejections."""
+    key, columns = group
+    for batch in batched(sorted(set(columns)), _COLUMNS_AT_ONCE):
+        within = ColumnRange(tree_cells.FAMILY, batch[0].qualifier, batch[-1].qualifier + b"\0")
+        scan = Scan(job.table, ((key, key + b"\0"),), columns=within)
+        existing = {cell.qualifier: cell for row in scan_rows(job.target, scan) for cell in row.cells}
+        changed = []
+        for column in batch:
+            old = existing.get(column.qualifier)
+            if old is None or old.value != column.value:
+                time_ms = 0 if old is None else old.timestamp_ms + 1
+                changed.append(Cell(tree_cells.FAMILY, column.qualifier, time_ms, column.value))
+        COUNTERS.count("failures_written", len(changed))
+        if changed and not job.dry_run:
+            for rejected in write_batch(job.target, job.table, [Row(job.table, key, changed)]):
+                yield reject(rejected)
