@@ -20,7 +20,7 @@ from timebeam.schema.core.contract import Store, pack_row
 from timebeam.schema.core.point_fragments import Name, Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Row, stored_bytes
-from timebeam.schema.core.series_index import SeriesIndex
+from timebeam.schema.core.selection import SeriesIndex
 
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z: rows of the sample begin there or later."""

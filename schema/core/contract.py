@@ -27,8 +27,15 @@ from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Pac
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import Row, TableSpec
-from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selected, Selection
-from timebeam.schema.core.series_index import RollupNames, SeriesIndex
+from timebeam.schema.core.selection import (
+    DecodedRows,
+    Finding,
+    Reader,
+    RollupNames,
+    Selected,
+    Selection,
+    SeriesIndex,
+)
 
 
 class Restored(NamedTuple):

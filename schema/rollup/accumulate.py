@@ -27,10 +27,10 @@ from timebeam.schema.rollup.buckets import (
     Ends,
     Grouping,
     ascending,
-    empty,
     first_of_each,
     merge,
     order_of,
+    unpacked,
 )
 from timebeam.schema.rollup.exact_sum import sums_of_floats, sums_of_integers
 
@@ -88,7 +88,7 @@ def runs(batch: PointBatch, interval_s: int, *, ties: bool = False, ends: bool =
     if (batch.kinds > Kind.FLOAT).any():
         raise ValueError("only numbers can be accumulated")
     if not len(batch):
-        return [empty(batch.series, interval_s)]
+        return [unpacked([(series, ()) for series in batch.series], interval_s, ends=True)]
     starts = batch.times_ms // (interval_s * 1000)
     batches_of_kind = _by_kind(batch, starts)
     if batches_of_kind is None:

@@ -193,26 +193,6 @@ class Grouping:
         return cls(tuple(number_of), np.array(numbers, np.int32))
 
 
-def empty(series: Sequence[Series], interval_s: int) -> Buckets:
-    """No buckets."""
-    no_integers, no_floats = np.zeros(0, np.int64), np.zeros(0)
-    edges = Edges(no_integers, np.zeros(0, np.uint8), no_integers)
-    return Buckets(
-        interval_s,
-        series,
-        np.zeros(0, np.int32),
-        starts_ms=no_integers,
-        counts=no_integers,
-        float_counts=no_integers,
-        sums=exact_sum.NONE,
-        int_mins=no_integers,
-        int_maxs=no_integers,
-        float_mins=no_floats,
-        float_maxs=no_floats,
-        ends=Ends(edges, edges),
-    )
-
-
 def merge(buckets: Sequence[Buckets]) -> Buckets:
     """Merges accumulators; associative and commutative except for the order of series.
 

@@ -101,9 +101,6 @@ class Sums:
         return np.where(smallest, -(2**63), integers), fits | smallest
 
 
-NONE = Sums(np.zeros(0, np.int64), np.zeros((_PLACES, 0), np.int64))
-
-
 def reduced(reduce: np.ufunc, column: Int64s | Floats, firsts: Int64s, sizes: Int64s) -> Any:
     """The reduction of groups of adjacent numbers of the last axis.
 

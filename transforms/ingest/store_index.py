@@ -21,7 +21,7 @@ from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import KeyRange, Row
-from timebeam.schema.core.series_index import SeriesIndex
+from timebeam.schema.core.selection import SeriesIndex
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import requests

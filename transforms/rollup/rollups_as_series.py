@@ -23,8 +23,7 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import WHOLE_TABLE, Cell, Row
-from timebeam.schema.core.selection import Finding, Selected, Selection, UnknownNameError
-from timebeam.schema.core.series_index import RollupNames
+from timebeam.schema.core.selection import Finding, RollupNames, Selected, Selection, UnknownNameError
 from timebeam.schema.rollup.accumulate import Accumulated, Accumulator, BucketNumbers, numbers
 from timebeam.schema.rollup.buckets import Buckets, unpacked
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart

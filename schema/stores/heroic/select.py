@@ -16,8 +16,16 @@ from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Row
-from timebeam.schema.core.selection import ColumnRange, Finding, Reader, Scan, Selected, Selection, Severity
-from timebeam.schema.core.series_index import SeriesIndex
+from timebeam.schema.core.selection import (
+    ColumnRange,
+    Finding,
+    Reader,
+    Scan,
+    Selected,
+    Selection,
+    SeriesIndex,
+    Severity,
+)
 from timebeam.schema.stores.heroic import series_table
 from timebeam.schema.stores.heroic.encode import POINTS, storable
 from timebeam.schema.stores.heroic.keys import LAST_BASE_MS, PERIOD_MS, HeroicRowKey, KeyForm, base_of

@@ -27,10 +27,10 @@ from timebeam.schema.core.selection import (
     Scan,
     Selected,
     Selection,
+    SeriesIndex,
     Severity,
     UnknownNameError,
 )
-from timebeam.schema.core.series_index import SeriesIndex
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.encode import KINDS, sorted_rows, storable
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec

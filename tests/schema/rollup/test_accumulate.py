@@ -14,7 +14,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.rollup.accumulate import accumulate, aggregatable, numbers
-from timebeam.schema.rollup.buckets import Buckets, Grouping, empty, merge
+from timebeam.schema.rollup.buckets import Buckets, Grouping, merge, unpacked
 from timebeam.schema.rollup.rollup_config import COMPUTED
 
 
@@ -58,7 +58,7 @@ def test_merging_is_associative_and_commutative(points, chance):
     a, b, c = (accumulate(batch_of(shuffled[i::3]), 10) for i in range(3))
     assert columns(merge([a, b])) == columns(merge([b, a]))
     assert columns(merge([merge([a, b]), c])) == columns(merge([a, merge([b, c])]))
-    assert columns(merge([a, empty((), 10)])) == columns(a)
+    assert columns(merge([a, unpacked([], 10, ends=True)])) == columns(a)
 
 
 @given(POINTS, st.sampled_from([(1, 60), (60, 3600), (10, 86400), (60, 60)]))
