@@ -13,8 +13,9 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Selected
 from timebeam.schema.stores.heroic import decode as heroic
-from timebeam.schema.stores.heroic.keys import HeroicReadableOptions
+from timebeam.schema.stores.heroic.keys import HeroicReadableOptions, KeyForm, ReadableKeys
 from timebeam.schema.stores.heroic.layout import Heroic
+from timebeam.schema.stores.heroic.wire_key import WireKeys
 from timebeam.schema.stores.kairosdb import decode as kairosdb
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
@@ -24,6 +25,11 @@ SERIES = [Series.of("m", {"host": name}) for name in "ab"]
 DOUBLES = st.floats(allow_nan=False).map(lambda value: struct.pack(">d", value))
 ODD = st.binary(max_size=9)
 SPECS = [RowSpec.LEGACY, RowSpec.MILLISECONDS, RowSpec.SECONDS]
+
+
+def form_of(layout: Heroic) -> KeyForm:
+    """The form of the keys and qualifiers of a layout."""
+    return ReadableKeys() if isinstance(layout.options, HeroicReadableOptions) else WireKeys()
 
 
 def heroic_row(layout: Heroic) -> st.SearchStrategy[Selected]:
@@ -37,7 +43,7 @@ def heroic_row(layout: Heroic) -> st.SearchStrategy[Selected]:
 
     def row(number: int, base: int, cells: list[tuple[str, bytes, bytes]], arrival_ms: int) -> Selected:
         series = SERIES[number]
-        key = layout.form.row_key(layout.form.series_key(series), base << 32)
+        key = form_of(layout).row_key(layout.series_key(series, {}), base << 32)
         return Selected(Row("metrics", key, in_order(cells, arrival_ms)), series)
 
     return st.builds(row, st.integers(0, 1), st.integers(0, 3), plain | mixed, st.integers(0, 9))
@@ -72,7 +78,7 @@ def in_order(cells: list[tuple[str, bytes, bytes]], arrival_ms: int) -> list[Cel
 def decoded_alone(layout: Heroic | KairosDb, row: Row, series: Series) -> DecodedRows:
     """What the reference of the layout reads."""
     if isinstance(layout, Heroic):
-        return heroic.decode_row(row, series, layout.form)
+        return heroic.decode_row(row, series, form_of(layout))
     return kairosdb.decode_row(layout.options.row_spec, row, series)
 
 
