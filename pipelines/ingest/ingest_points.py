@@ -46,7 +46,6 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.ingest.store_points import ONCE, PointsGraph, Steps
 from timebeam.pipelines.jobs.job import Flow
-from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters
@@ -130,7 +129,7 @@ class IngestGraph(PointsGraph):
         if letters:
             points = (points, opened[POINTS]) | "WithPointsOfRows" >> beam.Flatten()
             if not self.dry_run:
-                write = StoreRows(self.target, (), "direct", Packing.POINTS)
+                write = StoreRows(self.target, (), "direct")
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
         return refused + self.store(root, steps, flow, points)
 

@@ -128,7 +128,7 @@ class RecordsGraph:
             messages = opened["main"]
             refused.append(opened[REJECTED])
             if not self.dry_run:
-                write = StoreRows(self.target, (), "direct", Packing.POINTS)
+                write = StoreRows(self.target, (), "direct")
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
         if self.encoding is not None:
             read_records = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
@@ -144,7 +144,7 @@ class RecordsGraph:
         all_refused = [*refused, rows[REJECTED]]
         if not self.dry_run:
             names = [spec.name for spec in self.tables()]
-            write = StoreRows(self.target, names, self.writer, Packing.POINTS)
+            write = StoreRows(self.target, names, self.writer)
             all_refused.append(rows.main | "Write" >> write)
         return all_refused
 

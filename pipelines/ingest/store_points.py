@@ -130,7 +130,8 @@ class PointsGraph:
         refused += [encoded[REJECTED], packed[REJECTED]]
         if not self.dry_run:
             tables = data_tables(self.layout)
-            write = StoreRows(self.target, tables, self.writer, self.packing, self.hours_writer)
+            appends = self.layout.writing.append_qualifier if self.packing is Packing.APPEND else b""
+            write = StoreRows(self.target, tables, self.writer, self.hours_writer, appends)
             refused.append(packed.main | "Write" >> write)
             if self.track is not None:
                 packed.main | "Meta" >> beam.ParDo(self.track).with_output_types(Rejected)

@@ -20,7 +20,6 @@ from timebeam.pipelines.options.values import declaration_of, target_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
 from timebeam.schema.bits.times import bucket_starts
-from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, KeyRange
 from timebeam.schema.stores.declared.declaration import Declaration
@@ -103,7 +102,7 @@ class DeclaredRollups(DescribedRollup):
             plan = functools.partial(table_ranges, self.target, copy.source.table)
             ranges = spread_chunks(root, "Ranges", plan, KeyRange, f"[{name}]")
             rows = ranges | f"CopyDay[{name}]" >> rejecting(copy_day, EncodedRow, copy)
-            writer = StoreRows(self.target, [name], "direct", Packing.POINTS)
+            writer = StoreRows(self.target, [name], "direct")
             refused += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]
         for rollup in self.rollups:
             (name,) = rollup.tables

@@ -18,7 +18,7 @@ from timebeam.pipelines.ingest.store_points import PointsGraph, storing_graph
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import LAYOUT, UsageError
 from timebeam.pipelines.options.period import time_of
-from timebeam.pipelines.options.store_settings import NewSettings, settle_names
+from timebeam.pipelines.options.store_settings import ESCAPE, NewSettings, settle_names
 from timebeam.pipelines.options.values import (
     create_command,
     layout_named,
@@ -31,12 +31,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import ends_before
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.stores import find_opentsdb, missing
-from timebeam.schema.stores.opentsdb.encode import FAMILY
-from timebeam.schema.stores.opentsdb.keys import SPAN_S
-from timebeam.schema.stores.opentsdb.meta_documents import meta_table
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.copy.copied_points import Compared, ReadPoints, compare
 from timebeam.transforms.dead_letters.letter_files import count_letters, read_row_letters
@@ -50,12 +45,11 @@ from timebeam.transforms.opentsdb.copy_annotations import (
 from timebeam.transforms.opentsdb.copy_to_other_uids import (
     ComparedRows,
     CopyTranslated,
-    TableContent,
     TablePair,
     TranslateJob,
     compare_translated,
+    table_pairs,
 )
-from timebeam.transforms.opentsdb.trees.tree_table import tree_table
 from timebeam.transforms.read.find_series import why_nothing
 
 _SHOWN = 10  # series of which points are missing
@@ -121,7 +115,7 @@ class Copy(Job):
         rows = set[tuple[str, bytes]]()
         others = 0  # letters of rows that were not unreadable
         if self.translate is not None:
-            tables = {table for pair in self.translate.tables for table in (pair.source, pair.sink)}
+            tables = {table for pair in self.translate.tables for table in (pair.source.name, pair.sink.name)}
             for reason, row in read_row_letters(run.dead_letters):
                 if row.table in tables:
                     rows.add((row.table, row.key))
@@ -186,7 +180,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     create_source = create_command(argparse.Namespace(**values | {"layout": source.name, "meta": "off"}))
     check_tables(graph.target, source.tables(), create_source)
     pairs = _table_pairs(options, source, sink) if options.also else []
-    check_tables(graph.target, [spec for spec, _, _ in pairs], create_source)
+    check_tables(graph.target, [pair.source for pair in pairs], create_source)
     # The command that creates missing tables is then of those that are written.
     values.update(_sink_options(values), layout=sink.name, tables=None)
     values.update({content: True for content in ("meta", "trees") if content in options.also})
@@ -199,20 +193,17 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
         required_opentsdb(source, "UID tables"),
         required_opentsdb(sink, "UID tables"),
         graph.uids,
-        [pair for *_, pair in pairs],
+        pairs,
         start_ms,
         end_ms,
         graph.dry_run,
     )
-    return dataclasses.replace(
-        job, tables=[*job.tables, *(spec for _, spec, _ in pairs)], translate=translate
-    )
+    tables = [*job.tables, *(pair.sink for pair in pairs)]
+    return dataclasses.replace(job, tables=tables, translate=translate)
 
 
-def _table_pairs(
-    options: argparse.Namespace, source: ReadableStore, sink: Store
-) -> list[tuple[TableSpec, TableSpec, TablePair]]:
-    """(table to read, table to write, the two with their content) of what `--also` names.
+def _table_pairs(options: argparse.Namespace, source: ReadableStore, sink: Store) -> list[TablePair]:
+    """The tables that `--also` names.
 
     Raises:
       UsageError: the rollup configuration is missing or wrong, or a layout is not `opentsdb`.
@@ -220,32 +211,18 @@ def _table_pairs(
     unknown = set(options.also) - {"rollups", "meta", "trees"}
     if unknown:
         raise UsageError(f"--also {min(unknown)}: choose from rollups, meta, trees")
-    layouts = [required_opentsdb(layout, "UID tables") for layout in (source, sink)]
-    prefixes = [layout.options.table_prefix for layout in layouts]
-    pairs: list[tuple[TableSpec, TableSpec, TablePair]] = []
-
-    def add(content: TableContent, specs: Sequence[TableSpec], span_s: int = 0) -> None:
-        pairs.append((specs[0], specs[1], TablePair(content, specs[0].name, specs[1].name, span_s)))
-
+    with_uids, to_write = (required_opentsdb(layout, "UID tables") for layout in (source, sink))
+    config = None
     if "rollups" in options.also:
         if not options.rollup_config:
             raise UsageError("--also rollups needs --rollup_config, which names their tables")
-        if layouts[1].options.marked_since and not options.verify_only:
+        if to_write.options.marked_since and not options.verify_only:
             raise UsageError(
                 "--also rollups: the new tables have marked_since, so `rollup --follow` alone writes their "
                 "rollups; leave it out, or store marked_since when the rollups are copied"
             )
         config = read_config(options.rollup_config)
-        for interval in config.intervals:
-            for name in config.outputs(interval):
-                specs = [TableSpec(prefix + name, {FAMILY: 1}, holds_points=True) for prefix in prefixes]
-                add(TableContent.ROLLUPS, specs, max(SPAN_S, interval.row_span.nominal_s))
-    if "meta" in options.also:
-        add(TableContent.SERIES, [meta_table(prefix) for prefix in prefixes])
-        add(TableContent.NAMES, [layout.tables()[1] for layout in layouts])
-    if "trees" in options.also:
-        add(TableContent.TREES, [tree_table(prefix) for prefix in prefixes])
-    return pairs
+    return table_pairs(with_uids, to_write, options.also, config)
 
 
 def _settings(options: argparse.Namespace, source: ReadableStore) -> NewSettings:
@@ -253,7 +230,7 @@ def _settings(options: argparse.Namespace, source: ReadableStore) -> NewSettings
     values = vars(options) | {"layout": options.to}
     sink_options = argparse.Namespace(**values | _sink_options(vars(options)))
     uids = find_opentsdb(source)
-    settle_names(sink_options, escape=uids is not None and uids.options.names is Names.ESCAPE)
+    settle_names(sink_options, escape=uids is not None and uids.options.names == ESCAPE)
     options.to_names = sink_options.names
     return NewSettings(sink_options)
 

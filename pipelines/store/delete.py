@@ -33,10 +33,8 @@ from timebeam.schema.bits.times import utc_text
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.core.selection import Finding, Reader, Selection, UnknownNameError
 from timebeam.schema.query.question import NONE, Question, literals_of
-from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY
 from timebeam.transforms.bigtable.existing_tables import check_tables, table_exists
 from timebeam.transforms.care.delete_from_tables import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
 from timebeam.transforms.care.delete_log import interrupted_logs, used_s, write_done
@@ -46,7 +44,7 @@ from timebeam.transforms.care.delete_points import (
     DeleteTask,
 )
 from timebeam.transforms.care.range_leases import Leases
-from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, stale_rows
+from timebeam.transforms.opentsdb.delete_rows import StaleFigures, delete_rows, stale_rows
 from timebeam.transforms.opentsdb.stored_series import question_of_tsuids
 from timebeam.transforms.read.find_series import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
@@ -299,8 +297,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         series=options.series,
         dry_run=options.dry_run,
     )
-    rolled = sorted({task.rolled.name for task in tasks if task.rolled})
-    tables = [*layout.tables(), *(TableSpec(name, {FAMILY: 1}, holds_points=True) for name in rolled)]
+    rolled = sorted({task.rolled for task in tasks if task.rolled})
+    tables = [*layout.tables(), *(table.spec for table in rolled)]
     return Delete(target, tables, work, token._replace(options=digest))
 
 

@@ -12,8 +12,8 @@ from timebeam.schema.core.selection import Reader
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.series.retention_rules import parse_rules, rule_of
 from timebeam.schema.stores import find_opentsdb
-from timebeam.schema.stores.opentsdb.rollup_tables import POINT_BYTES, ROLLUP_BYTES
-from timebeam.transforms.care.delete_points import DeleteTask, RolledTable
+from timebeam.transforms.care.delete_points import DeleteTask
+from timebeam.transforms.opentsdb.delete_rows import RolledTable, rolled_tables
 
 
 def old_points(
@@ -68,13 +68,4 @@ def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
     """
     if not options.rollup_config:
         raise UsageError("--keep_days: the days of rollups need --rollup_config, which names their tables")
-    layout, config = rollups_of(options)
-    tables = []
-    for interval in config.intervals:
-        interval_ms = interval.seconds * 1000
-        step_ms, qualifier_bytes = (1000, POINT_BYTES) if interval.is_default else (interval_ms, ROLLUP_BYTES)
-        tables += [
-            RolledTable(layout.options.table_prefix + name, interval_ms, step_ms, qualifier_bytes)
-            for name in config.outputs(interval)
-        ]
-    return tables
+    return rolled_tables(*rollups_of(options))

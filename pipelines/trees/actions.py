@@ -25,7 +25,7 @@ from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
 from timebeam.schema.stores.opentsdb.trees.tree_cells import Content
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.opentsdb.stale_references import StaleFigures, delete_rows, misplaced
+from timebeam.transforms.opentsdb.delete_rows import StaleFigures, delete_rows, misplaced
 from timebeam.transforms.opentsdb.trees.tree_series import DescribedUids, find_series
 from timebeam.transforms.opentsdb.trees.tree_table import TreeTable, tree_table
 from timebeam.transforms.read.table_reader import TableReader, read_rows

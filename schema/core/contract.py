@@ -77,6 +77,7 @@ class WriteRules(NamedTuple):
       takes_resources: whether series may have resources.
       narrows_floats: whether floats are rounded to 4 bytes where these hold them; see `stored_floats`.
       marked_since_s: all writers mark the hours of points from this time on, in s; None if some may not.
+      append_qualifier: of the column to which packing `append` appends.
     """
 
     packings: Sequence[Packing] = (Packing.POINTS,)
@@ -85,6 +86,7 @@ class WriteRules(NamedTuple):
     takes_resources: bool = False
     narrows_floats: bool = False
     marked_since_s: int | None = None
+    append_qualifier: bytes = b""
 
     def stored_floats(self, floats: Floats) -> Floats:
         """float64[n]: floats as the store keeps them.

@@ -47,15 +47,6 @@ OF_OPENTSDB = {
 }
 """Modules and packages for what only OpenTSDB has: its API, trees, metadata, names and rollup tables."""
 
-STILL_OPENTSDB = {
-    "pipelines.store.copy",
-    "pipelines.store.delete",
-    "pipelines.store.retention",
-    "transforms.care.delete_points",
-    "transforms.ingest.write_packed_rows",
-}
-"""Modules for all stores that import some of OpenTSDB: these imports are to go, and none is to come."""
-
 _LIBRARIES = {
     "datasketches",
     "fastavro",
@@ -173,7 +164,7 @@ def test_no_module_outside_a_store_imports_it() -> None:
         for name in outside.pop("opentsdb") - {"schema.stores"}
         if not any(f"{name}.".startswith(f"{each}.") for each in OF_OPENTSDB)
     }
-    assert (others, dict(outside)) == (STILL_OPENTSDB, {})
+    assert (others, dict(outside)) == (set(), {})
 
 
 @pytest.mark.parametrize("package", ["pipelines", "pipelines.commands"])

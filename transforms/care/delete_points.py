@@ -20,18 +20,12 @@ from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.times import HOUR_S, hours_between
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, UnknownNameError
 from timebeam.schema.query.question import Question
-from timebeam.schema.stores import as_opentsdb, find_opentsdb
-from timebeam.schema.stores.opentsdb import keys as row_keys
-from timebeam.schema.stores.opentsdb import select
-from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_annotations
-from timebeam.schema.stores.opentsdb.rollup_tables import remove_rollups
-from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
+from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.read_ranges import common_range, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.care.delete_from_tables import (
@@ -44,31 +38,23 @@ from timebeam.transforms.care.delete_log import logged_rows, write_begun, write_
 from timebeam.transforms.care.range_leases import Leases, RangeLease
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write_packed_rows import data_tables
+from timebeam.transforms.opentsdb.delete_rows import (
+    RolledTable,
+    annotation_deletion,
+    metric_ranges,
+    metric_uids,
+    rollup_deletions,
+)
 from timebeam.transforms.read.chunks import spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
 if TYPE_CHECKING:
-    from timebeam.schema.stores import OpenTsdb
+    pass
 
 _SERIES = 100_000  # whose test of the filters is remembered
 _ROWS_AT_ONCE = 500
 _ARCHIVE_ROWS_AT_ONCE = 100  # a row can have megabytes
-
-
-class RolledTable(NamedTuple):
-    """A table of rollups or pre-aggregates.
-
-    Attributes:
-      interval_ms: the length of an interval.
-      step_ms: from one column to the next.
-      qualifier_bytes: see `remove_rollups`.
-    """
-
-    name: str
-    interval_ms: int
-    step_ms: int
-    qualifier_bytes: int
 
 
 class DeleteTask(NamedTuple):
@@ -178,18 +164,7 @@ def _chunks(job: DeleteJob) -> Iterator[DeleteChunk]:
 def _key_ranges(job: DeleteJob, question: Question) -> Sequence[KeyRange]:
     """The ranges of data rows that a selection can be in."""
     layout = find_opentsdb(job.layout)
-    if layout is None:
-        return (WHOLE_TABLE,)
-    period = question.start_ms, question.end_ms
-    uids = _metric_uids(job, layout, question)
-    return sorted(keys for uid in uids for keys in row_keys.ranges(layout.options, uid, *period))
-
-
-def _metric_uids(job: DeleteJob, layout: OpenTsdb, question: Question) -> list[bytes]:
-    """The UID of the metric of a selection; none if it has lost its name."""
-    name = Name("metrics", question.metric)
-    uids = look_up_shown(layout.options, [name], TableReader(job.target))
-    return [*uids.values()]
+    return (WHOLE_TABLE,) if layout is None else metric_ranges(job.target, layout, question)
 
 
 def _scan(chunk: DeleteChunk, job: DeleteJob) -> int:
@@ -271,20 +246,24 @@ def _lease(job: DeleteJob, question: Question) -> AbstractContextManager[RangeLe
         return job.leases.lease([question.metric.encode()], moved=job.moved)
     hours = hours_between(question.start_ms, question.end_ms + 1)
     hours_s = hours[0], hours[-1] + HOUR_S
-    return job.leases.lease(_metric_uids(job, layout, question), *hours_s, moved=job.moved)
+    return job.leases.lease(metric_uids(job.target, layout, question.metric), *hours_s, moved=job.moved)
 
 
 def _removals(job: DeleteJob, chunk: DeleteChunk) -> Iterator[tuple[RowDeletion, Series]]:
     """What is deleted from each row of a chunk; rows that cannot be read are logged and counted."""
     task = job.tasks[chunk.number]
-    if task.rolled is not None:
-        yield from _rollup_removals(job, task.question, task.rolled, chunk.keys)
-        return
-    question = task.question
+    question, skips = task.question, metrics.SkipLog(COUNTERS)
     deleted = DeleteRange(question.start_ms, question.end_ms, job.newest_ms)
+    if task.rolled is not None:
+        reader = within(TableReader(job.target), job.layout, chunk.keys)
+        for removed in rollup_deletions(job.layout, task.rolled, question.metric, deleted, reader):
+            if isinstance(removed, Finding):
+                _skip(skips, removed.table, removed.key, removed.text)
+            else:
+                yield removed
+        return
     selection = Selection(question.metric, question.tags, question.start_ms, question.end_ms)
     passes = functools.lru_cache(_SERIES)(question.passes)
-    skips = metrics.SkipLog(COUNTERS)
     cut: dict[bytes, Series] = {}  # archive rows that are read period by period
     for selected in _selected(job, selection, chunk.keys):
         if isinstance(selected, Finding):
@@ -336,12 +315,9 @@ def _row_removals(job: DeleteJob, selected: Selected, deleted: DeleteRange) -> I
     Raises:
       ValueError: the row cannot be read; its annotations may have been given before.
     """
-    row = selected.row
-    annotated = find_opentsdb(job.layout) if job.annotations else None
-    if annotated is not None and row.table == data_tables(job.layout)[0]:
-        notes = remove_annotations(annotated.options, row, deleted)
-        if notes is not None:
-            yield notes._replace(points=0)
+    notes = annotation_deletion(job.layout, selected.row, deleted) if job.annotations else None
+    if notes is not None:
+        yield notes
     if job.points:
         removal = job.layout.remove(selected, deleted)
         if removal is not None:
@@ -355,22 +331,3 @@ def _archive_deletions(job: DeleteJob, task: DeleteTask) -> ArchiveDeletions | N
         return None
     deleted = DeleteRange(task.question.start_ms, task.question.end_ms, job.newest_ms)
     return ArchiveDeletions(job.target, archive, deleted)
-
-
-def _rollup_removals(
-    job: DeleteJob, question: Question, table: RolledTable, keys: KeyRange
-) -> Iterator[tuple[RowDeletion, Series]]:
-    """What is deleted from each row of a table of rollups: the intervals that end in the range."""
-    layout = as_opentsdb(job.layout, "UID tables")
-    reader = within(TableReader(job.target), job.layout, keys)
-    selection = Selection(question.metric, {}, question.start_ms, question.end_ms)
-    deleted = DeleteRange(question.start_ms, question.end_ms - table.interval_ms + 1, job.newest_ms)
-    skips = metrics.SkipLog(COUNTERS)
-    for selected in select.select(layout, table.name, selection, reader):
-        if isinstance(selected, Finding):
-            _skip(skips, selected.table, selected.key, selected.text)
-            continue
-        base_ms = row_keys.base_s_of(layout.options, selected.row.key) * 1000
-        removal = remove_rollups(selected.row, base_ms, table.step_ms, table.qualifier_bytes, deleted)
-        if removal is not None:
-            yield removal, selected.series

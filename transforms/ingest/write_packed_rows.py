@@ -21,10 +21,8 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Cell, Deletion, EncodedRow, Row, RowMutation, TableSpec, stored_bytes_of
-from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.transforms import bigtable
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import encoded_row, plain_row
@@ -125,8 +123,8 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
     Args:
       tables: the names of all tables of the rows.
       writer: `beam` or `direct`.
-      packing: rows of packing `append` are appended, all others set.
       hours_writer: marks the hours of the rows; None for no marks.
+      appends: qualifier of the column to which cells are appended; empty if all cells are set.
     """
 
     def __init__(
@@ -134,16 +132,16 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
         target: Target,
         tables: Sequence[str],
         writer: str,
-        packing: Packing,
         hours_writer: HoursWriter | None = None,
+        appends: bytes = b"",
     ) -> None:
         super().__init__()
-        self._target, self._tables, self._writer, self._packing = target, tables, writer, packing
-        self._hours_writer = hours_writer
+        self._target, self._tables, self._writer = target, tables, writer
+        self._hours_writer, self._appends = hours_writer, appends
 
     def expand(self, rows: PCollection[EncodedRow]) -> PCollection[Rejected]:
-        if self._packing is Packing.APPEND:
-            append = beam.ParDo(_AppendCellsFn(self._target, self._hours_writer))
+        if self._appends:
+            append = beam.ParDo(_AppendCellsFn(self._target, self._hours_writer, self._appends))
             return rows | "Append" >> append.with_output_types(Rejected)
         around = functools.partial(hours_written, self._target, self._hours_writer)
         if self._writer == "direct":
@@ -197,11 +195,11 @@ class _AppendCellsFn(BufferedDoFn[EncodedRow]):
     """`EncodedRow` in, its cells appended to existing ones as by a TSD with enable_appends; rejected rows
     out.
 
-    Histograms are set: each has a column of its own.
+    Cells of other columns, as those of histograms, are set.
     """
 
-    def __init__(self, target: Target, hours_writer: HoursWriter | None) -> None:
-        self._target, self._hours_writer = target, hours_writer
+    def __init__(self, target: Target, hours_writer: HoursWriter | None, qualifier: bytes) -> None:
+        self._target, self._hours_writer, self._qualifier = target, hours_writer, qualifier
         self.most = 1 if hours_writer is None else 1000  # that are marked together
 
     def handle(self, rows: list[EncodedRow]) -> list[Rejected]:
@@ -209,10 +207,10 @@ class _AppendCellsFn(BufferedDoFn[EncodedRow]):
         rejected = list[Rejected]()
         with hours_written(self._target, self._hours_writer, rows):
             for row in map(plain_row, rows):
-                histograms = [cell for cell in row.cells if is_histogram(cell.qualifier)]
-                if histograms:
-                    rejected += write_batch(self._target, row.table, [row._replace(cells=histograms)])
-                    row = row._replace(cells=[cell for cell in row.cells if not is_histogram(cell.qualifier)])
+                others = [cell for cell in row.cells if cell.qualifier != self._qualifier]
+                if others:
+                    rejected += write_batch(self._target, row.table, [row._replace(cells=others)])
+                    row = row._replace(cells=[cell for cell in row.cells if cell not in others])
                 if not row.cells:
                     continue
                 try:

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import enum
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
@@ -20,14 +20,17 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import WHOLE_TABLE, Cell, KeyRange, Row
+from timebeam.schema.core.rows import WHOLE_TABLE, Cell, KeyRange, Row, TableSpec
 from timebeam.schema.core.selection import Scan
+from timebeam.schema.rollup.rollup_config import RollupConfig
+from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.schema.stores.opentsdb.keys import (
+    SPAN_S,
     is_of_series,
     row_key,
     tsuid_of_key,
 )
-from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, KINDS, TsMeta
+from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, KINDS, TsMeta, meta_table
 from timebeam.schema.stores.opentsdb.trees.tree_cells import (
     COLLISION,
     LEAF,
@@ -44,6 +47,7 @@ from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
 from timebeam.transforms.ingest.write_packed_rows import write_batch
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
+from timebeam.transforms.opentsdb.trees.tree_table import tree_table
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
 
 if TYPE_CHECKING:
@@ -70,9 +74,34 @@ class TablePair(NamedTuple):
     """
 
     content: TableContent
-    source: str
-    sink: str
+    source: TableSpec
+    sink: TableSpec
     span_s: int = 0
+
+
+def table_pairs(
+    source: OpenTsdb, sink: OpenTsdb, contents: Collection[str], config: RollupConfig | None
+) -> list[TablePair]:
+    """The tables of some contents: `meta`, `trees`, and those of a configuration of rollups."""
+    tables = zip(*(_tables_of(layout, contents, config) for layout in (source, sink)), strict=True)
+    return [TablePair(content, spec, other, span_s) for (content, spec, span_s), (_, other, _) in tables]
+
+
+def _tables_of(
+    layout: OpenTsdb, contents: Collection[str], config: RollupConfig | None
+) -> Iterator[tuple[TableContent, TableSpec, int]]:
+    """(content, table, seconds of a row of rollups) of the tables of a layout."""
+    prefix = layout.options.table_prefix
+    if config is not None:
+        for interval in config.intervals:
+            span_s = max(SPAN_S, interval.row_span.nominal_s)
+            for name in config.outputs(interval):
+                yield TableContent.ROLLUPS, TableSpec(prefix + name, {FAMILY: 1}, holds_points=True), span_s
+    if "meta" in contents:
+        yield TableContent.SERIES, meta_table(prefix), 0
+        yield TableContent.NAMES, layout.tables()[1], 0
+    if "trees" in contents:
+        yield TableContent.TREES, tree_table(prefix), 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,7 +142,7 @@ class CopyTranslated(beam.PTransform):  # type: ignore[type-arg]
 
 def _table_ranges(tables: TablePair, target: Target) -> Iterator[tuple[TablePair, KeyRange]]:
     """The tables with each key range of the source."""
-    for keys in ranges_between(split_keys(target, tables.source)):
+    for keys in ranges_between(split_keys(target, tables.source.name)):
         yield tables, keys
 
 
@@ -137,7 +166,7 @@ class _TranslateFn(beam.DoFn):
                 elif translated.cells:
                     rows.append(translated)
             if rows and not self._job.dry_run:
-                yield from write_batch(self._job.target, tables.sink, rows)
+                yield from write_batch(self._job.target, tables.sink.name, rows)
 
 
 class Translator:
@@ -158,7 +187,7 @@ class Translator:
         self, tables: TablePair, keys: KeyRange = WHOLE_TABLE
     ) -> Iterator[list[tuple[Row, Row | RejectedError]]]:
         """(row, the row in the sink or why there is none) of the rows of a key range, in lists."""
-        rows = scan_rows(self._job.target, Scan(tables.source, (keys,)))
+        rows = scan_rows(self._job.target, Scan(tables.source.name, (keys,)))
         translate = self._translate[tables.content]
         for batch in batched(rows, _ROWS_AT_ONCE):
             yield list(translate(self, tables, batch))
@@ -182,7 +211,9 @@ class Translator:
             key = series_keys[tsuid]
             yield (
                 row,
-                key if isinstance(key, RejectedError) else Row(tables.sink, row_key(key, base_s), row.cells),
+                key
+                if isinstance(key, RejectedError)
+                else Row(tables.sink.name, row_key(key, base_s), row.cells),
             )
 
     def _series(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RejectedError]]:
@@ -197,7 +228,7 @@ class Translator:
             except ValueError as error:
                 yield row, RejectedError(Reason.CORRUPT_FILE, str(error))
             else:
-                yield row, Row(tables.sink, tsuid, cells)
+                yield row, Row(tables.sink.name, tsuid, cells)
 
     def _metadata(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RejectedError]]:
         cells = [
@@ -211,14 +242,14 @@ class Translator:
         names = {pair: Name(pair[0], form.stored(text)) for pair, text in name_of.items()}
         uids, _ = self._uids.resolve(names.values()) if names else ({}, 0)
         for uid, cell, kind in cells:
-            row = Row(tables.source, uid, (cell,))
+            row = Row(tables.source.name, uid, (cell,))
             name = names.get((kind, uid))
             if name is None:
                 yield row, RejectedError(Reason.CORRUPT_FILE, why_nameless((kind, uid)))
             elif isinstance(sink_uid := uids[name], RejectedError):
                 yield row, sink_uid
             else:
-                yield row, Row(tables.sink, sink_uid, (cell,))
+                yield row, Row(tables.sink.name, sink_uid, (cell,))
 
     def _trees(self, tables: TablePair, rows: Sequence[Row]) -> Iterator[tuple[Row, Row | RejectedError]]:
         """Rows of trees: the TSUIDs of leaves, collisions, and series that no rule matches."""
@@ -235,7 +266,7 @@ class Translator:
                 row,
                 lost[0]
                 if lost
-                else Row(tables.sink, row.key, [_tree_cell(cell, known) for cell in row.cells]),
+                else Row(tables.sink.name, row.key, [_tree_cell(cell, known) for cell in row.cells]),
             )
 
     def _tsuids(self, tsuids: Sequence[bytes]) -> Mapping[bytes, bytes | RejectedError]:
@@ -331,15 +362,17 @@ def compare_translated(job: TranslateJob, rejected: Set[tuple[str, bytes]]) -> C
     for tables in job.tables:
         for pairs in translator.translated(tables):
             expected = [row for _, row in pairs if isinstance(row, Row)]
-            stored = read_rows(job.target, tables.sink, [row.key for row in expected]) if expected else {}
+            stored = (
+                read_rows(job.target, tables.sink.name, [row.key for row in expected]) if expected else {}
+            )
             for source, row in pairs:
                 compared = (
                     ComparedRows(0, 0, 0, len(source.cells), 0)
                     if isinstance(row, RejectedError)
                     else _compare_row(row, stored.get(row.key))
                 )
-                places = {(tables.source, source.key)}
-                places |= {(tables.sink, row.key)} if isinstance(row, Row) else set()
+                places = {(tables.source.name, source.key)}
+                places |= {(tables.sink.name, row.key)} if isinstance(row, Row) else set()
                 if places & rejected:
                     wrong = compared.missing + compared.different
                     compared = compared._replace(refused=wrong, missing=0, different=0)

@@ -25,7 +25,6 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import HOUR_S, ceil_to, floor_to
 from timebeam.schema.core.contract import ReadableStore
-from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import WHOLE_TABLE, EncodedRow, KeyRange, Row
@@ -222,7 +221,7 @@ def add_rollup(
         rows = {"Write": replaced.main}
     rejected.append(encoded[REJECTED])
     for step, mutations_ in rows.items() if write else ():
-        writer = StoreRows(encoder.target, encoder.tables, "direct", Packing.POINTS)
+        writer = StoreRows(encoder.target, encoder.tables, "direct")
         rejected.append(mutations_ | f"{step}{in_name}" >> writer)
     return rejected
 

@@ -83,6 +83,7 @@ class OpenTsdb(Archivable):
             (Packing.COMPACTED, Packing.POINTS, Packing.APPEND),
             narrows_floats=self.options.decimals is Decimals.FLOAT,
             marked_since_s=self.options.marked_since_s,
+            append_qualifier=encode.APPEND_QUALIFIER,
         )
         if not self.options.is_event_time:
             return rules

@@ -56,7 +56,8 @@ def write(
     target = Target(store.target.project, store.target.instance, profile)
 
     def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
-        sink = StoreRows(target, data_tables(store.layout), writer, packing)
+        appends = store.layout.writing.append_qualifier if packing is Packing.APPEND else b""
+        sink = StoreRows(target, data_tables(store.layout), writer, appends=appends)
         return {"refused": root | beam.Create([encoded_row(row) for row in rows], reshuffle=False) | sink}
 
     return eagerly(build)["refused"]

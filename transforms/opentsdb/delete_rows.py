@@ -1,13 +1,14 @@
-"""What refers to series without data rows: index rows, metadata, leaves of trees; and leaves of old rules.
+"""What a deletion deletes beside points: rollups, annotations, and what refers to series without data rows.
 
-Cells are deleted up to the timestamp that was read, as those of points.
+Series without data rows are in index rows, metadata and leaves of trees; other leaves are of old rules. Cells
+are deleted up to the timestamp that was read, as those of points.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from google.api_core.exceptions import NotFound
@@ -17,13 +18,17 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
-from timebeam.schema.core.row_deletion import deletions
-from timebeam.schema.core.rows import Cell, Row, stored_bytes
-from timebeam.schema.core.selection import Reader, Scan, Selection, prefix_range
+from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, deletions
+from timebeam.schema.core.rows import Cell, KeyRange, Row, TableSpec, stored_bytes
+from timebeam.schema.core.selection import Finding, Reader, Scan, Selection, prefix_range
 from timebeam.schema.query.question import Question
-from timebeam.schema.stores import find_opentsdb
-from timebeam.schema.stores.opentsdb.keys import tsuid_of_key
+from timebeam.schema.rollup.rollup_config import RollupConfig
+from timebeam.schema.stores import as_opentsdb, find_opentsdb
+from timebeam.schema.stores.opentsdb import select
+from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_annotations
+from timebeam.schema.stores.opentsdb.keys import base_s_of, ranges, tsuid_of_key
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
+from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, POINT_BYTES, ROLLUP_BYTES, remove_rollups
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
@@ -39,6 +44,77 @@ if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
 _ROWS_AT_ONCE = 1_000
+
+
+class RolledTable(NamedTuple):
+    """A table of rollups or pre-aggregates.
+
+    Attributes:
+      interval_ms: the length of an interval.
+      step_ms: from one column to the next.
+      qualifier_bytes: see `remove_rollups`.
+    """
+
+    name: str
+    interval_ms: int
+    step_ms: int
+    qualifier_bytes: int
+
+    @property
+    def spec(self) -> TableSpec:
+        return TableSpec(self.name, {FAMILY: 1}, holds_points=True)
+
+
+def rolled_tables(layout: OpenTsdb, config: RollupConfig) -> list[RolledTable]:
+    """The tables of rollups and pre-aggregates."""
+    tables = []
+    for interval in config.intervals:
+        interval_ms = interval.seconds * 1000
+        step_ms, qualifier_bytes = (1000, POINT_BYTES) if interval.is_default else (interval_ms, ROLLUP_BYTES)
+        tables += [
+            RolledTable(layout.options.table_prefix + name, interval_ms, step_ms, qualifier_bytes)
+            for name in config.outputs(interval)
+        ]
+    return tables
+
+
+def metric_uids(target: Target, layout: OpenTsdb, metric: str) -> list[bytes]:
+    """The UID of a metric; none if it has lost its name."""
+    names = [Name("metrics", metric)]
+    return [*look_up_shown(layout.options, names, TableReader(target)).values()]
+
+
+def metric_ranges(target: Target, layout: OpenTsdb, question: Question) -> Sequence[KeyRange]:
+    """The ranges of data rows that a selection can be in."""
+    period = question.start_ms, question.end_ms
+    uids = metric_uids(target, layout, question.metric)
+    return sorted(keys for uid in uids for keys in ranges(layout.options, uid, *period))
+
+
+def annotation_deletion(layout: ReadableStore, row: Row, deleted: DeleteRange) -> RowDeletion | None:
+    """The deletion of annotations of a data row; None if it has none of these."""
+    annotated = find_opentsdb(layout)
+    if annotated is None or row.table != annotated.data_table:
+        return None
+    notes = remove_annotations(annotated.options, row, deleted)
+    return None if notes is None else notes._replace(points=0)
+
+
+def rollup_deletions(
+    layout: ReadableStore, table: RolledTable, metric: str, deleted: DeleteRange, reader: Reader
+) -> Iterator[tuple[RowDeletion, Series] | Finding]:
+    """What is deleted from each row of a table of rollups: the intervals that end in the range."""
+    rolled_up = as_opentsdb(layout, "rollup tables")
+    selection = Selection(metric, {}, deleted.first_ms, deleted.last_ms)
+    deleted = deleted._replace(last_ms=deleted.last_ms - table.interval_ms + 1)
+    for selected in select.select(rolled_up, table.name, selection, reader):
+        if isinstance(selected, Finding):
+            yield selected
+            continue
+        base_ms = base_s_of(rolled_up.options, selected.row.key) * 1000
+        removal = remove_rollups(selected.row, base_ms, table.step_ms, table.qualifier_bytes, deleted)
+        if removal is not None:
+            yield removal, selected.series
 
 
 class StaleFigures(NamedTuple):
@@ -65,8 +141,7 @@ def stale_rows(target: Target, layout: ReadableStore, question: Question) -> Ite
 
 def _stale_metadata(target: Target, layout: OpenTsdb, question: Question, reader: Reader) -> Iterator[Row]:
     """The metadata, and the leaves of trees, of selected series without data rows."""
-    name = Name("metrics", question.metric)
-    uid = look_up_shown(layout.options, [name], reader).get(name)
+    uid = next(iter(metric_uids(target, layout, question.metric)), None)
     if uid is None:
         return
     living = set()
