@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Int32s, Int64s, Kind
+from timebeam.schema.bits.arrays import Bools, Int32s, Int64s, Kind, used_numbers
 from timebeam.schema.core.points import PointBatch, Series, Value, value_columns
 from timebeam.schema.core.rejections import Joined, Origins, Spans
 
@@ -26,6 +27,16 @@ def distinct(values: Int64s) -> Int64s:
 def run_starts(numbers: Int64s | Int32s) -> Int64s:
     """int64[r]: where each run of equal numbers begins, of at least one number."""
     return np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
+
+
+def selected(batch: PointBatch, chosen: Bools) -> PointBatch:
+    """The chosen points of a batch, without series that have none of them."""
+    batch = batch if chosen.all() else batch.take(np.flatnonzero(chosen))
+    used, index = used_numbers(batch.index)
+    if len(used) == len(batch.series):
+        return batch
+    series = tuple(batch.series[number] for number in used.tolist())
+    return dataclasses.replace(batch, series=series, index=index.astype(np.int32))
 
 
 def join(batches: Sequence[PointBatch], joined: Joined | None = None) -> PointBatch:

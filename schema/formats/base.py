@@ -176,12 +176,16 @@ class MessageFormat(abc.ABC):
                 return
         yield from read
 
+    def is_whole(self, text: bytes) -> bool:
+        """Whether a text is one record over several lines."""
+        return self.framing is Framing.JSON and is_document(text)
+
     def _halves(self, message: Message) -> list[Message]:
         """A message of several lines as two; none if its text is one record, or is not made of lines."""
         text = message.text
         if self.framing not in (Framing.LINES, Framing.JSON):
             return []
-        if self.framing is Framing.JSON and is_document(text):
+        if self.is_whole(text):
             return []
         first, last = len(text) - len(text.lstrip()), len(text.rstrip())
         cut = text.find(b"\n", max(first, (first + last) // 2), last) + 1

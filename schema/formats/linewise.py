@@ -14,20 +14,18 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from timebeam.schema.bits import text_columns
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, byte_view, used_numbers
-from timebeam.schema.bits.json_text import is_document
 from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import NoRoomError, charge_json
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.batches import join_pieces
+from timebeam.schema.core.batches import join_pieces, selected
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
-from timebeam.schema.core.rejections import Joined, Origins
+from timebeam.schema.core.rejections import Joined, Origins, Spans
 from timebeam.schema.formats.base import (
     Framing,
     Message,
@@ -64,68 +62,40 @@ class LineRecord:
         return cls(start, end, outcome)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PointColumns:
-    """n points that were read in columns; `names` are their series, `starts` and `ends` spans of lines."""
+NO_POINTS = PointBatch.of([], 0)
 
-    names: list[Series]
-    series: Int64s
-    times_ms: Int64s
-    in_ms: Bools
-    kinds: Bytes
-    bits: Int64s
-    starts: Int64s
-    ends: Int64s
 
-    @classmethod
-    def empty(cls) -> PointColumns:
-        """No points."""
-        none = np.empty(0, np.int64)
-        return cls([], none, none, none.astype(np.bool_), none.astype(np.uint8), none, none, none)
+def points_of_lines(
+    message: Message,
+    series: tuple[Sequence[Series], Int64s],
+    times: tuple[Int64s, Bools],
+    values: tuple[Bytes, Int64s],
+    spans: Spans,
+) -> PointBatch:
+    """n points that were read in columns, with the spans of their lines.
 
-    def take(self, points: Int64s) -> PointColumns:
-        """A selection of points, without unused series."""
-        used, series = used_numbers(self.series[points])
-        return PointColumns(
-            [self.names[number] for number in used.tolist()],
-            series,
-            self.times_ms[points],
-            self.in_ms[points],
-            self.kinds[points],
-            self.bits[points],
-            self.starts[points],
-            self.ends[points],
-        )
+    Args:
+      series: all, and the number of each point's.
+      times, values: (in ms, whether each was given in ms), (kinds, bits), as in `PointBatch`.
+    """
+    origins = Origins(message.text, *spans, message.source, message.offset)
+    arrivals_ms = np.full(len(series[1]), message.arrival_ms, np.int64)
+    index = series[1].astype(np.int32)
+    return PointBatch(tuple(series[0]), index, *times, *values, arrivals_ms, origins)
 
 
 class LinewiseFormat(MessageFormat):
-    """A format of lines; a subclass reads many lines in columns, and any single line.
+    """A format of lines; a subclass reads many lines in columns, and any single line."""
 
-    Attributes:
-      documents: whether a text may also be a JSON document over several lines (`is_whole`).
-    """
-
-    documents: ClassVar[bool] = False
-
-    def is_whole(self, text: bytes) -> bool:
-        """Whether a text is one record over several lines; asked if `documents`."""
-        return is_document(text)
-
-    def spans(self, text: bytes) -> tuple[Int64s, Int64s]:
-        """(starts, ends) int64[n] of the lines that are not blank, without newlines; or one of a document."""
-        if self.documents and self.is_whole(text):
-            return np.zeros(1, np.int64), np.full(1, len(text))
-        return text_columns.lines(text)
-
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+    def columnar(self, message: Message, starts: Int64s, ends: Int64s) -> tuple[PointBatch, Int64s]:
         """(points of the lines that can be read in columns, int64[k] the numbers of the other lines).
 
         Here no line is read in columns.
 
         Args:
-          starts, ends: int64[n], the lines from `spans`; at least one.
+          starts, ends: int64[n], spans of lines of the text; at least one.
         """
-        return PointColumns.empty(), np.arange(len(starts))
+        return NO_POINTS, np.arange(len(starts))
 
     @abc.abstractmethod
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
@@ -135,32 +105,30 @@ class LinewiseFormat(MessageFormat):
         """The spans of records in lines of several records each; other lines stay as they are.
 
         Args:
-          starts, ends: int64[n], the lines from `spans`.
+          starts, ends: int64[n], spans of lines.
         """
         return starts, ends
 
     def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`. Blank lines are skipped."""
-        return self._read_lines(message, *self.spans(message.text))
+        if self.is_whole(message.text):
+            return self._read_lines(message, np.zeros(1, np.int64), np.full(1, len(message.text)))
+        return self._read_lines(message, *text_columns.lines(message.text))
 
     def _parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; messages of lines are read as one text."""
-        lines = messages
-        documents: list[Message] = []
-        if self.documents:
-            lines = []
+        text = joined_message(messages)
+        if text.text.count(b"\n") >= len(messages):  # one has several lines
+            documents: list[Message] = []
+            lines: list[Message] = []
             for message in messages:
                 (documents if self.is_whole(message.text) else lines).append(message)
-        if documents:
-            yield from super()._parse_all(documents)
-        if lines:
-            yield self._parse_joined(lines)
-
-    def _parse_joined(self, messages: Sequence[Message]) -> Parsed:
-        """The records of messages whose lines are records."""
-        joined = joined_of(messages)
-        text = joined_message(messages)
-        return separated(self._read_lines(text, *text_columns.lines(text.text), joined), joined)
+            if documents:
+                yield from super()._parse_all(documents)
+                messages, text = lines, joined_message(lines)
+        if messages:
+            joined = joined_of(messages)
+            yield separated(self._read_lines(text, *text_columns.lines(text.text), joined), joined)
 
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
@@ -179,7 +147,7 @@ class LinewiseFormat(MessageFormat):
     ) -> PointBatch:
         """The points of some lines of a text; adds their rejections to `rejections`."""
         text = message.text
-        fast, slow = self.columnar(text, starts, ends)
+        fast, slow = self.columnar(message, starts, ends)
         points: list[Point] = []
         spans: list[tuple[int, int]] = []
         for line in slow:
@@ -197,33 +165,14 @@ class LinewiseFormat(MessageFormat):
                 del points[count:], spans[count:]
                 why = RejectedError(Reason.CORRUPT_MESSAGE, str(error))
                 rejections.add(int(starts[line]), int(ends[line]), why)
-        return _batch(message, fast, points, spans)
-
-
-def _batch(
-    message: Message, fast: PointColumns, points: list[Point], spans: list[tuple[int, int]]
-) -> PointBatch:
-    """The points of both paths as one batch, in the order of the input."""
-    origins = Origins(message.text, fast.starts, fast.ends, message.source, message.offset)
-    arrivals = np.full(len(fast.series), message.arrival_ms, np.int64)
-    batch = PointBatch(
-        tuple(fast.names),
-        fast.series.astype(np.int32),
-        fast.times_ms,
-        fast.in_ms,
-        fast.kinds,
-        fast.bits,
-        arrivals,
-        origins,
-    )
-    if not points:
-        return batch
-    where = np.array(spans, np.int64).reshape(-1, 2)
-    origins = Origins(message.text, where[:, 0], where[:, 1], message.source, message.offset)
-    slow = PointBatch.of(points, message.arrival_ms, origins)
-    joined = join_pieces([batch, slow], message.text, message.offset)
-    assert joined.origins is not None
-    return joined.take(np.argsort(joined.origins.starts, kind="stable"))
+        if not points:
+            return fast
+        where = np.array(spans, np.int64).reshape(-1, 2)
+        origins = Origins(text, where[:, 0], where[:, 1], message.source, message.offset)
+        others = PointBatch.of(points, message.arrival_ms, origins)
+        joined = join_pieces([fast, others], text, message.offset)
+        assert joined.origins is not None
+        return joined.take(np.argsort(joined.origins.starts, kind="stable"))
 
 
 Skeleton = tuple[bytes, bytes, bytes]
@@ -267,8 +216,9 @@ class LineFormat(LinewiseFormat):
           starts, ends: int64[n], spans of the lines, without newlines.
         """
 
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+    def columnar(self, message: Message, starts: Int64s, ends: Int64s) -> tuple[PointBatch, Int64s]:
         """See `LinewiseFormat.columnar`; one point per line."""
+        text = message.text
         padded = text_columns.padded(text)
         view = byte_view(padded)
         places = self.locate(padded, view, starts, ends)
@@ -281,7 +231,7 @@ class LineFormat(LinewiseFormat):
         good &= time_first == mostly_time_first  # lines with the rarer order of keys take the slow path
         lines = np.flatnonzero(good)
         if len(lines) == 0:
-            return PointColumns.empty(), np.arange(len(starts))
+            return NO_POINTS, np.arange(len(starts))
         cuts = [places.times, places.times + time_lengths, places.values, places.values + values.lengths]
         if not mostly_time_first:
             cuts = cuts[2:] + cuts[:2]
@@ -291,12 +241,12 @@ class LineFormat(LinewiseFormat):
         names, series = self._resolve(self._skeletons_of(text, padded, cuts), mostly_time_first)
         in_ms = times >= FIRST_MILLISECOND
         times_ms = np.where(in_ms, times, times * 1000)
-        points = PointColumns(
-            names, series, times_ms, in_ms, values.kinds[chosen], values.bits[chosen], cuts[0], cuts[5]
-        )
+        numbers = values.kinds[chosen], values.bits[chosen]
+        in_series, spans = (names, series), (cuts[0], cuts[5])
+        points = points_of_lines(message, in_series, (times_ms, in_ms), numbers, spans)
         is_plain = series >= 0
         good[lines] = is_plain
-        return points if is_plain.all() else points.take(np.flatnonzero(is_plain)), np.flatnonzero(~good)
+        return selected(points, is_plain), np.flatnonzero(~good)
 
     def _skeletons_of(
         self, text: bytes, padded: bytes, cuts: list[Int64s]

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from timebeam.schema.bits.arrays import Bytes, Int64s, Kind, number_columns, used_numbers
+from timebeam.schema.bits.arrays import Bytes, Int64s, Kind, number_columns
 from timebeam.schema.bits.json_text import line_spans
 from timebeam.schema.bits.lru_cache import LruCache
 from timebeam.schema.bits.memory_limit import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError, shown
+from timebeam.schema.core.batches import selected
 from timebeam.schema.core.declared_options import member
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series, add_tag
 from timebeam.schema.core.rejections import Origins, Rejected
@@ -117,7 +118,8 @@ class AvroGatherer:
         rejected = ~good & finite if self._skips_nan else ~good
         origins = Origins(message.text, starts, ends, message.source, message.offset)
         arrivals = np.full(len(raw), message.arrival_ms, np.int64)
-        batch = PointBatch((), series.astype(np.int32), times_ms, in_ms, kinds, bits, arrivals, origins)
+        index = series.astype(np.int32)
+        batch = PointBatch(tuple(self._series), index, times_ms, in_ms, kinds, bits, arrivals, origins)
         rejected_records: dict[tuple[int, int], RejectedPoints] = {}
         for point in np.flatnonzero(rejected).tolist():
             if has_time[point]:
@@ -131,12 +133,7 @@ class AvroGatherer:
             for why in points.of_record("the record's points"):
                 rejections.add(*span, why)
         skipped = {NOT_FINITE: int(np.count_nonzero(~finite))} if self._skips_nan else {}
-        batch = batch if good.all() else batch.take(np.flatnonzero(good))
-        used, index = used_numbers(batch.index)
-        all_series = list(self._series)
-        series_used = tuple(all_series[number] for number in used.tolist())
-        batch = dataclasses.replace(batch, series=series_used, index=index.astype(np.int32))
-        return Parsed(batch, rejections.rejected(), skipped=skipped)
+        return Parsed(selected(batch, good), rejections.rejected(), skipped=skipped)
 
     def _take(self) -> None:
         """Turns the points of the collected records into columns."""

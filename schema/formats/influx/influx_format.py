@@ -18,8 +18,9 @@ from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.core.batches import selected
 from timebeam.schema.core.declared_options import member
-from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series
+from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined
 from timebeam.schema.formats.base import Message, Parsed, Point
 from timebeam.schema.formats.influx.line import (
@@ -31,7 +32,7 @@ from timebeam.schema.formats.influx.line import (
     parse_time,
     parse_value,
 )
-from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat, PointColumns
+from timebeam.schema.formats.linewise import NO_POINTS, LineRecord, LinewiseFormat, points_of_lines
 from timebeam.schema.formats.options import METRIC, Booleans, NoTime, Precision
 from timebeam.schema.formats.record_rejections import RejectedPoints
 
@@ -170,36 +171,26 @@ class Influx(MeasurementFormat):
         for rejection in rejected.of_record("this line's fields"):
             yield LineRecord(start, end, rejection)
 
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
-        lines = PlainLines.of(text, starts, ends)
+    def columnar(self, message: Message, starts: Int64s, ends: Int64s) -> tuple[PointBatch, Int64s]:
+        lines = PlainLines.of(message.text, starts, ends)
         if len(lines.starts) == 0:
-            return PointColumns.empty(), np.arange(len(starts))
+            return NO_POINTS, np.arange(len(starts))
         fields = PlainFields.of(lines)
         bits, kinds, good = fields.values()
         resolved = self._resolve(lines, fields)
         if resolved is None:
-            return PointColumns.empty(), np.arange(len(starts))
-        names, series = resolved
+            return NO_POINTS, np.arange(len(starts))
         times_ms, in_ms, has_time = self._times_ms(lines)
-        good &= series >= 0
+        good &= resolved[1] >= 0
         is_plain = has_time
         is_plain[fields.line[~good]] = False
         plain = np.flatnonzero(lines.plain)
-        points = PointColumns(
-            names,
-            series,
-            times_ms[fields.line],
-            in_ms[fields.line],
-            kinds,
-            bits,
-            starts[plain][fields.line],
-            ends[plain][fields.line],
-        )
+        spans = starts[plain][fields.line], ends[plain][fields.line]
+        times = times_ms[fields.line], in_ms[fields.line]
+        points = points_of_lines(message, resolved, times, (kinds, bits), spans)
         slow = np.ones(len(starts), np.bool_)
         slow[plain[is_plain]] = False
-        return (
-            points if is_plain.all() else points.take(np.flatnonzero(is_plain[fields.line]))
-        ), np.flatnonzero(slow)
+        return selected(points, is_plain[fields.line]), np.flatnonzero(slow)
 
     def _times_ms(self, lines: PlainLines) -> tuple[Int64s, Bools, Bools]:
         """(times of lines in ms int64[n], bool[n] stored in ms, bool[n] whether the grammar accepts them)."""

@@ -39,7 +39,6 @@ class TelegrafJson(MeasurementFormat):
 
     name = "telegraf-json"
     escapes_names = True
-    documents = True
     example = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
 
     precision_option = ("telegraf_precision", Precision.SECONDS)

@@ -21,9 +21,9 @@ from timebeam.schema.bits.arrays import Bytes, Int64s, word, words
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.bits.text_columns import finite
 from timebeam.schema.core.declared_options import member
-from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import Point
-from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places, PointColumns, Skeleton
+from timebeam.schema.core.points import PointBatch, Series
+from timebeam.schema.formats.base import Message, Point
+from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places, Skeleton
 from timebeam.schema.formats.options import Ttl
 
 FIRST_MILLISECOND = 3_000_000_000
@@ -139,12 +139,12 @@ class KairosDbText(LineFormat):
         _, exponent = text_columns.decimals(window, text_columns.number_lengths(window))
         return Places(times, values, (values > times + 1) & (values < ends) & ~exponent)
 
-    def columnar(self, text: bytes, starts: Int64s, ends: Int64s) -> tuple[PointColumns, Int64s]:
+    def columnar(self, message: Message, starts: Int64s, ends: Int64s) -> tuple[PointBatch, Int64s]:
         """See `LineFormat.columnar`; converts times from OpenTSDB's rule to KairosDB's."""
-        read_columns, slow = super().columnar(text, starts, ends)
-        if len(read_columns.starts) == 0:
+        read_columns, slow = super().columnar(message, starts, ends)
+        if read_columns.origins is None or len(read_columns) == 0:
             return read_columns, slow
-        is_putm = (words(text, read_columns.starts) & _FIVE_BYTES) == _PUTM
+        is_putm = (words(message.text, read_columns.origins.starts) & _FIVE_BYTES) == _PUTM
         raw = read_columns.times_ms // 1000
         is_different = ~read_columns.in_ms & (is_putm | (raw >= FIRST_MILLISECOND))
         read_columns.times_ms[is_different] = raw[is_different]

@@ -55,7 +55,6 @@ class OpenTsdbHistogram(LinewiseFormat):
     name = "opentsdb-histogram"
     example = b"histogram sys.latency 1356998400 0,1.75=12:1.75,3.5=16:u=2:o=1 host=web01"
     framing = Framing.JSON
-    documents = True
 
     def __init__(self, histogram_id: int = HISTOGRAM_ID) -> None:
         """A format with the option `--histogram_id`."""

@@ -203,7 +203,6 @@ class OpenTsdbJson(LineFormat):
     name = "opentsdb-json"
     example = b'{"metric":"sys.cpu","timestamp":1356998400,"value":42.5,"tags":{"host":"web01"}}'
     framing = Framing.JSON
-    documents = True
 
     def good_points(self, text: bytes) -> int | None:
         """See `MessageFormat.good_points`: of an object or array of plain points.

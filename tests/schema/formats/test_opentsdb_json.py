@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from timebeam.schema.bits import text_columns
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, Parsed
@@ -215,7 +216,7 @@ def test_many_tiny_objects_are_no_spans() -> None:
     """Spans and elements of a text of `{},` would need a hundred times its bytes."""
     form = OpenTsdbJson()
     text = b"[" + b",".join([b"{}"] * 1000) + b"]"
-    starts, ends = form.spans(text)
+    starts, ends = text_columns.lines(text)
     assert len(form.split(text, starts, ends)[0]) == 1
     assert sum(refused.points for refused in form.parse(Message(text, 1)).rejected) == 1000
 

@@ -151,9 +151,9 @@ def test_messages_whose_content_tells_their_format_are_read_once(monkeypatch: py
     texts: list[bytes] = []
     read = Influx.columnar
 
-    def counted(form: Influx, text: bytes, *spans: Any) -> Any:
-        texts.append(text)
-        return read(form, text, *spans)
+    def counted(form: Influx, lines: Message, *spans: Any) -> Any:
+        texts.append(lines.text)
+        return read(form, lines, *spans)
 
     monkeypatch.setattr(Influx, "columnar", counted)
     fn = ParseMessagesFn(AUTO, {}, ["influx", "otlp"])
