@@ -18,13 +18,10 @@ from typing import Any, NamedTuple
 
 from timebeam.schema.bits.java_text import json_object, json_text
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.points import Series, source_checksum
+from timebeam.schema.core.points import FIRST_MILLISECOND, Series, source_checksum
 from timebeam.schema.core.rejections import Envelope, Rejected, Stage
 
 Pairs = tuple[tuple[str, str], ...]
-
-FIRST_MILLISECOND = 1 << 32
-"""Times are in ms from this one on, else in s."""
 
 
 class NotAnAnnotationError(ValueError):

@@ -287,12 +287,9 @@ class Cardinality:
 
 
 def _add(counts: dict, name: object, series: int, new: int) -> None:  # type: ignore[type-arg]
-    count = counts.get(name)
-    if count is None:
-        counts[name] = [series, new]
-    else:
-        count[0] += series
-        count[1] += new
+    count = counts.setdefault(name, [0, 0])
+    count[0] += series
+    count[1] += new
 
 
 def _top(ranks: list[Rank], most: int, *, by_new: bool) -> list[Rank]:

@@ -25,9 +25,9 @@ from timebeam.schema.stores.declared.filled_tables import (
     day_pattern,
     day_piece,
     is_of_day,
+    name_of,
     rollup_rows,
     start_of,
-    table_of,
     values_of,
 )
 from timebeam.transforms.bigtable.read_ranges import ranges_between, split_keys
@@ -61,7 +61,7 @@ class DayCopy:
     @property
     def table(self) -> str:
         """The name of the day's table."""
-        return table_of(self.tables, self.day)
+        return name_of(self.tables.table, self.day)
 
     @property
     def spec(self) -> TableSpec:

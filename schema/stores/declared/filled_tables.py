@@ -96,11 +96,6 @@ def _alike(shape: str, other_shape: str) -> bool:
     )
 
 
-def table_of(tables: DayTables, day: datetime.date) -> str:
-    """The name of a day's table."""
-    return name_of(tables.table, day)
-
-
 def name_of(table: str, day: datetime.date) -> str:
     """The name of a day's table, from one with `{day:...}` in it.
 
@@ -139,7 +134,7 @@ def day_of(tables: DayTables, name: str) -> datetime.date | None:
         day = datetime.datetime.strptime(name[len(head) : len(name) - len(tail)], form[1]).date()
     except ValueError:
         return None
-    return day if day.year >= 1970 and table_of(tables, day) == name else None
+    return day if day.year >= 1970 and name_of(tables.table, day) == name else None
 
 
 def tables_within(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -211,33 +212,28 @@ class DeclaredTables(ReadableStore):
             layouts = [layout for layout in layouts if layout.may_have(metric)]
             if not layouts:
                 message = f"no declared table is called {metric!r}, or has points of this metric"
-                raise UnknownNameError(message, metric, self._names())
+                raise UnknownNameError(message, metric, functools.partial(_beginning, self._names()))
         for tag in selection.tags:
             tagged = [layout for layout in layouts if tag in points_of_rows.points_of(layout).tags]
             if not tagged:
                 tags = sorted({name for layout in layouts for name in points_of_rows.points_of(layout).tags})
-                raise UnknownNameError(f"no table of these points has tag key {tag!r}", tag, _Beginning(tags))
+                message = f"no table of these points has tag key {tag!r}"
+                raise UnknownNameError(message, tag, functools.partial(_beginning, tags))
             layouts = tagged
         return [_table_selection(layout, selection) for layout in layouts]
 
-    def _names(self) -> _Beginning:
+    def _names(self) -> list[str]:
         """The metrics that the declaration names, how the others begin, and the tables."""
         metrics = [
             metric
             for layout in self._readable()
             for metric in layout.metrics or (points_of_rows.points_of(layout).metric,)
         ]
-        return _Beginning([*metrics, *(layout.table for layout in self.declaration.all_layouts)])
+        return [*metrics, *(layout.table for layout in self.declaration.all_layouts)]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Beginning:
-    """Names that begin with a string, for `UnknownNameError`."""
-
-    names: Sequence[str]
-
-    def __call__(self, start: str) -> list[str]:
-        return [name for name in self.names if name.startswith(start)]
+def _beginning(names: Sequence[str], start: str) -> list[str]:
+    return [name for name in names if name.startswith(start)]
 
 
 def _audit_day(layout: TableLayout, day: datetime.date, rows: Iterable[Row]) -> Iterator[Finding]:

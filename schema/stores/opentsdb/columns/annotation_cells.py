@@ -18,12 +18,12 @@ import numpy as np
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.annotations import (
-    FIRST_MILLISECOND,
     Annotation,
     NotAnAnnotationError,
     as_ms,
     parse_stored,
 )
+from timebeam.schema.core.points import FIRST_MILLISECOND
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import ColumnRange, Scan

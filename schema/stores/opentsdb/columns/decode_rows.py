@@ -12,7 +12,8 @@ That module is the reference for the content of a row.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,11 +111,12 @@ def read_rows(rows: Sequence[Row]) -> ManyRows:
     for form, numbers in uniform.items():
         is_float = form[2] & el.FLOAT_FLAG != 0
         read = _read_append if form[0] else _read_uniform
-        group, other_numbers = read(rows, numbers, *form[1:])
+        read_form = functools.partial(read, is_ms=form[1], flags=form[2])
+        group, other_numbers = _read_good(read_form, rows, numbers)
         uniform_groups[is_float].append(group)
         if not form[0]:
             mixed[is_float].extend(other_numbers)
-    mixed_group = _read_mixed(rows, sorted(mixed[False]) + sorted(mixed[True]))
+    mixed_group, _ = _read_good(_read, rows, sorted(mixed[False]) + sorted(mixed[True]))
     groups = [*uniform_groups[False], mixed_group, *uniform_groups[True]]
     groups = [group for group in groups if len(group.numbers)] or groups[:1]
     joined = groups[0]
@@ -146,16 +148,14 @@ def _nothing() -> ManyRows:
     return ManyRows(none, none, none, none.astype(np.bool_), none.astype(np.uint8), none, none)
 
 
-def _read_uniform(
-    rows: Sequence[Row], numbers: list[int], is_ms: bool, flags: int
-) -> tuple[ManyRows, list[int]]:
-    """(points of the rows whose qualifiers all have this form and these flags, numbers of the other rows).
+def _read_uniform(rows: Sequence[Row], numbers: list[int], is_ms: bool, flags: int) -> tuple[ManyRows, Bools]:
+    """(points of the rows, bool[m] whose qualifiers all have this form and these flags); or no points.
 
     Args:
       numbers: rows with columns whose first qualifier has this form and whose last one has these flags.
     """
     if flags not in _NUMBERS:
-        return _nothing(), numbers
+        return _nothing(), np.zeros(len(numbers), np.bool_)
     width, length = (4 if is_ms else 2), (flags & 0x7) + 1
     columns = _ManyColumns.of(rows, numbers)
     sizes = np.fromiter((len(cell.qualifier) for cell in columns.cells), np.int64, len(columns.cells))
@@ -169,21 +169,16 @@ def _read_uniform(
         offsets, good = _uniform_offsets(qualifiers, row_counts, is_ms, flags)
         good_rows = np.logical_and.reduceat(good, np.cumsum(row_counts) - row_counts)
     if not good_rows.all():
-        good_numbers, other_numbers = _partition(numbers, good_rows)
-        content, more_numbers = (
-            _read_uniform(rows, good_numbers, is_ms, flags) if good_numbers else (_nothing(), [])
-        )
-        return content, other_numbers + more_numbers
+        return _nothing(), good_rows
     raw = np.frombuffer(columns.values(surplus), _NUMBERS[flags])
-    return _uniform_rows(columns, row_counts, offsets, is_ms, flags, raw, columns.arrivals_ms(counts)), []
+    arrivals_ms = columns.arrivals_ms(counts)
+    return _uniform_rows(columns, row_counts, offsets, is_ms, flags, raw, arrivals_ms), good_rows
 
 
-def _read_append(
-    rows: Sequence[Row], numbers: list[int], is_ms: bool, flags: int
-) -> tuple[ManyRows, list[int]]:
+def _read_append(rows: Sequence[Row], numbers: list[int], is_ms: bool, flags: int) -> tuple[ManyRows, Bools]:
     """Like `_read_uniform`, for rows with one append column each."""
     if flags not in _NUMBERS:
-        return _nothing(), numbers
+        return _nothing(), np.zeros(len(numbers), np.bool_)
     width, length = (4 if is_ms else 2), (flags & 0x7) + 1
     columns = _ManyColumns.of(rows, numbers)
     sizes = _lengths(columns)
@@ -196,13 +191,10 @@ def _read_append(
         offsets, good = _uniform_offsets(qualifiers, counts, is_ms, flags)
         good_rows = np.logical_and.reduceat(good, np.cumsum(counts) - counts)
     if not good_rows.all():
-        good_numbers, other_numbers = _partition(numbers, good_rows)
-        content, more_numbers = (
-            _read_append(rows, good_numbers, is_ms, flags) if good_numbers else (_nothing(), [])
-        )
-        return content, other_numbers + more_numbers
+        return _nothing(), good_rows
     raw = np.ascontiguousarray(table[:, width:]).view(_NUMBERS[flags]).reshape(-1)
-    return _uniform_rows(columns, counts, offsets, is_ms, flags, raw, columns.arrivals_ms(counts)), []
+    arrivals_ms = columns.arrivals_ms(counts)
+    return _uniform_rows(columns, counts, offsets, is_ms, flags, raw, arrivals_ms), good_rows
 
 
 def _lengths(columns: _ManyColumns) -> Int64s:
@@ -273,14 +265,20 @@ def _is_later(offsets: Int64s, counts: Int64s) -> Bools:
     return later
 
 
-def _read_mixed(rows: Sequence[Row], numbers: list[int]) -> ManyRows:
-    """The points of the rows that are sound, whatever forms and lengths they mix."""
+def _read_good(
+    read: Callable[[Sequence[Row], list[int]], tuple[ManyRows, Bools]],
+    rows: Sequence[Row],
+    numbers: list[int],
+) -> tuple[ManyRows, list[int]]:
+    """(the points of the rows that can be read so, the numbers of the others, which are left out in turn)."""
+    left_out: list[int] = []
     while numbers:
-        content, good_rows = _read(rows, numbers)
+        content, good_rows = read(rows, numbers)
         if good_rows.all():
-            return content
-        numbers, _ = _partition(numbers, good_rows)
-    return _nothing()
+            return content, left_out
+        numbers, others = _partition(numbers, good_rows)
+        left_out += others
+    return _nothing(), left_out
 
 
 def _read(rows: Sequence[Row], numbers: list[int]) -> tuple[ManyRows, Bools]:

@@ -12,7 +12,7 @@ import pytest
 from timebeam.schema.core.rows import Row, TableSpec
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.declaration import Declaration, TableLayout
-from timebeam.schema.stores.declared.filled_tables import day_piece, is_expired, is_of_day, table_of
+from timebeam.schema.stores.declared.filled_tables import day_piece, is_expired, is_of_day, name_of
 from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.schema.stores.declared.records import read_json
 from timebeam.schema.stores.declared.write_records import rows
@@ -156,7 +156,7 @@ def test_day_tables() -> None:
     (copies,) = declaration.day_tables
     source: TableLayout = declaration.layout(copies.source)
     day = datetime.date(2015, 3, 16)
-    assert table_of(copies, day) == "SENSOR_20150316"
+    assert name_of(copies.table, day) == "SENSOR_20150316"
     piece = day_piece(source, day)
     assert piece == b"14264892"
     assert is_of_day(source, b"0000987654#14264892", piece)

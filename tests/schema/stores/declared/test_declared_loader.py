@@ -386,7 +386,7 @@ def test_names_that_hold_the_whole_date(form: str) -> None:
     (tables,) = load(BUCKETS + COPY.replace("%Y%m%d", form), "t").day_tables
     first = datetime.date(1999, 12, 1)
     every = [first + datetime.timedelta(n) for n in range(800)]
-    names = [filled_tables.table_of(tables, day) for day in every]
+    names = [filled_tables.name_of(tables.table, day) for day in every]
     assert len(set(names)) == len(every)
     assert [filled_tables.day_of(tables, name) for name in names] == every
 
