@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from timebeam.schema.bits.lru_cache import TimedCache
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import AmbiguousNameError, Reader
@@ -24,14 +26,16 @@ from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.answer_question import Evaluated
-from timebeam.transforms.query.budget import Meter, MeteredReader, metered
-from timebeam.transforms.query.read_cache import TimedCache, Transcript, UidCache
-from timebeam.transforms.read.table_reader import TableReader
+from timebeam.transforms.query.budget import Meter, MeteredReader, Transcript, metered
+from timebeam.transforms.read.table_reader import RememberingReader, TableReader
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
 
 MOST_UIDS, MOST_LISTS = 200_000, 1_000
+
+KEPT_SECONDS = 60.0
+"""How long rows of the UID table and lists are kept: a renamed UID is known to all after this time."""
 
 
 class _Answer(NamedTuple):
@@ -117,20 +121,23 @@ class Caches:
     """All that one process keeps.
 
     Attributes:
-      uids: None for a layout without UIDs.
+      remembers: makes a reader that has rows of the UID table; None for a layout without UIDs.
       lists: the answers to suggestions and lookups.
     """
 
     def __init__(self, layout: ReadableStore, most_bytes: int) -> None:
         self._with_uids = find_opentsdb(layout)
         self.forget_names()
-        self.lists = TimedCache[Any](MOST_LISTS)
+        self.lists = TimedCache[Any, Any](MOST_LISTS, KEPT_SECONDS)
         self.answers = AnswerCache(most_bytes)
 
     def forget_names(self) -> None:
         """Forgets the rows of the UID table, so that they are read again."""
         table = None if self._with_uids is None else self._with_uids.options.uid_table
-        self.uids = None if table is None else UidCache(table, TimedCache[Row](MOST_UIDS))
+        cache = TimedCache[tuple[str, bytes], Row](MOST_UIDS, KEPT_SECONDS)
+        self.remembers = (
+            None if table is None else functools.partial(RememberingReader, table=table, cache=cache)
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -184,11 +191,11 @@ class Api:
                 raise
             self.meter.read = read  # the same rows are about to be read again
             self.caches.forget_names()
-            self.meter.uids = self.caches.uids
+            self.meter.remembers = self.caches.remembers
             return evaluate()
 
     def for_request(self, meter: Meter) -> Api:
         """The same for one request."""
-        meter.uids = None if self.caches is None else self.caches.uids
+        meter.remembers = None if self.caches is None else self.caches.remembers
         target = dataclasses.replace(self.target, stop=meter)
         return dataclasses.replace(self, target=target, meter=meter, skipped=[])

@@ -179,7 +179,7 @@ def _listed(api: Api, query: SuggestQuery | LookupQuery, read: Callable[[], list
     if kept is None:
         kept = read()
         if not api.skipped and len(kept) <= _MOST_KEPT:
-            api.caches.lists.put(query, kept)
+            api.caches.lists[query] = kept
     return kept
 
 

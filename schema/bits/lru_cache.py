@@ -1,8 +1,9 @@
-"""Bounded memory: lists of a bounded size, and a mapping that drops its least recently used entries."""
+"""Bounded memory: lists of a bounded size; mappings that drop the least recently used, or old, entries."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
@@ -81,3 +82,21 @@ class LruCache(Generic[K, V]):
         self._entries.move_to_end(key)
         if len(self._entries) > self._size:
             self._entries.popitem(last=False)
+
+
+class TimedCache(Generic[K, V]):
+    """Values by key, each for some seconds; if there are more than `most`, all are dropped."""
+
+    def __init__(self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._seconds, self._clock = most, seconds, clock
+        self._values: dict[K, tuple[float, V]] = {}
+
+    def get(self, key: K) -> V | None:
+        """The value of a key; None if there is none, or only an old one."""
+        made = self._values.get(key)
+        return None if made is None or self._clock() - made[0] >= self._seconds else made[1]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self._values) >= self._most:
+            self._values = {}
+        self._values[key] = self._clock(), value

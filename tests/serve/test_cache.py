@@ -29,15 +29,15 @@ from tests.support.plain.rolled import (
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve import queries
-from timebeam.pipelines.serve.cache import AnswerCache, Api, Caches
+from timebeam.pipelines.serve.cache import KEPT_SECONDS, AnswerCache, Api, Caches
 from timebeam.pipelines.serve.route_requests import request_of, respond
+from timebeam.schema.bits.lru_cache import TimedCache
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.schema.core.selection import Scan
 from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.query.answer_question import Evaluated, evaluate
-from timebeam.transforms.query.budget import Budget, Meter, MeteredReader
-from timebeam.transforms.query.read_cache import KEPT_SECONDS, TimedCache, Transcript
+from timebeam.transforms.query.budget import Budget, Meter, MeteredReader, Transcript
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 from timebeam.transforms.rollup.changed_hours import changed_hours_table, hours_note, read_days
 from timebeam.transforms.rollup.row_leases import claim, release
@@ -268,16 +268,16 @@ def test_a_name_that_was_freed_by_a_rename_is_not_that_of_two_uids(
 
 def test_what_is_kept_by_time_is_dropped_by_time_and_number() -> None:
     now = 5.0
-    cache: TimedCache[int] = TimedCache(2, clock=lambda: now)
-    cache.put("a", 1)
+    cache = TimedCache[str, int](2, KEPT_SECONDS, clock=lambda: now)
+    cache["a"] = 1
     assert (cache.get("a"), cache.get("b")) == (1, None)
     now += KEPT_SECONDS - 0.1
     assert cache.get("a") == 1
     now += 0.1
     assert cache.get("a") is None
-    cache.put("a", 2)
-    cache.put("b", 2)
-    cache.put("c", 3)
+    cache["a"] = 2
+    cache["b"] = 2
+    cache["c"] = 3
     assert [cache.get(key) for key in "abc"] == [None, None, 3]
 
 

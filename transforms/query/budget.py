@@ -1,16 +1,20 @@
-"""What one request may read and how long it may take: over a budget its scans stop at once."""
+"""What one request reads: counted, within a budget over which its scans stop, and noted to be repeated."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-import functools
+import hashlib
+import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Reader, Scan
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
-from timebeam.transforms.query.read_cache import Transcript, UidCache
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,13 +54,13 @@ class Meter(Stop):
     `set` says that the client has gone.
 
     Attributes:
-      uids: rows of the UID table that were read before; they count as if they were read.
+      remembers: makes a reader that has rows of earlier requests, which count as if they were read.
       transcript: takes note of the reads; None for no note.
     """
 
-    def __init__(self, budget: Budget, uids: UidCache | None = None) -> None:
+    def __init__(self, budget: Budget, remembers: Callable[[Reader], Reader] | None = None) -> None:
         super().__init__(budget.seconds)
-        self.budget, self.uids = budget, uids
+        self.budget, self.remembers = budget, remembers
         self.transcript: Transcript | None = None
         self.rows = self.points = self.shown = self.size = 0
 
@@ -144,8 +148,8 @@ class MeteredReader:
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
         """See `Reader.rows`; raises as `Meter.check` does."""
         self.meter.check()
-        uids, transcript = self.meter.uids, self.meter.transcript
-        read = self._reader.rows if uids is None else functools.partial(uids.rows, self._reader)
+        transcript, remembers = self.meter.transcript, self.meter.remembers
+        read = (self._reader if remembers is None else remembers(self._reader)).rows
         rows = read(table, keys) if transcript is None else transcript.rows(read, table, keys)
         for row in rows.values():
             self.meter.add_row(row)
@@ -163,3 +167,81 @@ def metered_keys(keys: Iterable[bytes], meter: Meter | None) -> Iterator[bytes]:
         if meter is not None:
             meter.add_key(key)
         yield key
+
+
+class _Scanned(NamedTuple):
+    """A scan of which so many rows were taken; None for all."""
+
+    scan: Scan
+    most: int | None
+
+
+class _ByKeys(NamedTuple):
+    """A read of single rows."""
+
+    table: str
+    keys: Sequence[bytes]
+
+
+class Transcript:
+    """The reads of a request, each with a digest of its rows.
+
+    Who repeats the reads and gets the same digests can take the same answer.
+    """
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[_Scanned | _ByKeys, bytes]] = []
+        self._running = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no read has failed."""
+        return self._running == 0
+
+    def scan(self, scan: Scan, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows of a scan; those that are taken are noted."""
+        self._running += 1
+        digest, count = hashlib.sha256(), 0
+        try:
+            for row in rows:
+                digest.update(msgspec.msgpack.encode(row))
+                count += 1
+                yield row
+        except GeneratorExit:  # these rows are enough, and are so again
+            self._note(_Scanned(scan, count), digest.digest())
+            raise
+        self._note(_Scanned(scan, None), digest.digest())
+
+    def _note(self, read: _Scanned | _ByKeys, digest: bytes) -> None:
+        self.reads.append((read, digest))
+        self._running -= 1
+
+    def rows(
+        self, read: Callable[[str, Sequence[bytes]], Mapping[bytes, Row]], table: str, keys: Sequence[bytes]
+    ) -> Mapping[bytes, Row]:
+        """The rows with these keys, which `read` reads and which are noted."""
+        self._running += 1
+        rows = read(table, keys)
+        in_order = [rows[key] for key in sorted(rows)]
+        self._note(_ByKeys(table, keys), hashlib.sha256(msgspec.msgpack.encode(in_order)).digest())
+        return rows
+
+    def is_repeated(self, reader: Reader) -> bool:
+        """Whether a reader reads the same rows again."""
+        for read, digest in self.reads:
+            repeated = Transcript()
+            if isinstance(read, _Scanned):
+                rows = itertools.islice(reader.scan(read.scan), read.most)
+                collections.deque(repeated.scan(read.scan, rows), maxlen=0)
+            else:
+                repeated.rows(reader.rows, *read)
+            if repeated.reads[0][1] != digest:
+                return False
+        return True
+
+    @property
+    def key_count(self) -> int:
+        """How many keys and key ranges it has in memory."""
+        return sum(
+            len(read.scan.ranges if isinstance(read, _Scanned) else read.keys) for read, _ in self.reads
+        )

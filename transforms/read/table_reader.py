@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from timebeam.schema.bits.lru_cache import batched
+from timebeam.schema.bits.lru_cache import LruCache, TimedCache, batched
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
@@ -47,8 +47,9 @@ from timebeam.transforms.bigtable.target import Target
 
 _ROWS_AT_ONCE = 4000
 
+RowCache = LruCache[tuple[str, bytes], Row] | TimedCache[tuple[str, bytes], Row]
+
 MOST_REMEMBERED_ROWS = 200_000
-"""The largest number of rows that a `RememberingReader` has in memory; beyond it, all are forgotten."""
 
 
 def scan_rows(target: Target, scan: Scan) -> Iterator[Row]:
@@ -137,11 +138,12 @@ class RememberingReader:
 
     Args:
       table: the table whose rows are remembered; None for all tables.
+      cache: the rows by table and key; by default one of `MOST_REMEMBERED_ROWS`.
     """
 
-    def __init__(self, reader: Reader, table: str | None = None) -> None:
+    def __init__(self, reader: Reader, table: str | None = None, cache: RowCache | None = None) -> None:
         self._reader, self._table = reader, table
-        self._rows: dict[tuple[str, bytes], Row] = {}
+        self._cache: RowCache = LruCache(MOST_REMEMBERED_ROWS) if cache is None else cache
 
     def scan(self, scan: Scan) -> Iterable[Row]:
         return self._reader.scan(scan)
@@ -149,14 +151,10 @@ class RememberingReader:
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
         if self._table not in (None, table):
             return self._reader.rows(table, keys)
-        rows = {key: row for key in keys if (row := self._rows.get((table, key))) is not None}
+        rows = {key: row for key in keys if (row := self._cache.get((table, key))) is not None}
         missing = [key for key in keys if key not in rows]
-        if missing:
-            if len(self._rows) + len(missing) > MOST_REMEMBERED_ROWS:
-                self._rows = {}
-            new = self._reader.rows(table, missing)
-            self._rows.update({(table, key): row for key, row in new.items()})
-            rows.update(new)
+        for key, row in self._reader.rows(table, missing).items() if missing else ():
+            self._cache[table, key] = rows[key] = row
         return rows
 
 
