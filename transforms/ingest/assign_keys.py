@@ -131,7 +131,7 @@ class SeriesKeys:
     ) -> list[SeriesKey | RejectedError]:
         """The key of each series, or why it has none."""
         assert self._cache is not None
-        cached = self._cache.keys
+        cached, spec = self._cache.keys, self._layout.uids
         results: dict[Series, SeriesKey | RejectedError] = {}
         names_by_series: dict[Series, Sequence[Name]] = {}
         for series in batch_series:
@@ -142,8 +142,8 @@ class SeriesKeys:
             elif rejected is not None:
                 results[series] = rejected
             else:
-                names_by_series[series] = self._layout.uids.names(series) if self._layout.uids else ()
-                self._count_collisions(series)
+                names_by_series[series] = spec.names(series) if spec else ()
+                self._count_collisions(spec.replaced(series) if spec else ())
         if names_by_series and self._limiter is not None and batch is not None:
             results |= self._rejected_by_limits(names_by_series, batch)
             names_by_series = {
@@ -186,11 +186,10 @@ class SeriesKeys:
                 candidates[series] = self._layout.series_key(series, uids) if is_named else None  # type: ignore[arg-type]
         return self._limiter.rejections(self._cache.limits, candidates, batch)
 
-    def _count_collisions(self, series: Series) -> None:
-        """Counts the names that are stored as another name is."""
+    def _count_collisions(self, replaced: Iterable[tuple[Name, str]]) -> None:
+        """Counts the names that are stored as another name is; see `UidSpec`."""
         assert self._cache is not None
-        uids = self._layout.uids
-        for stored, name in uids.replaced(series) if uids else ():
+        for stored, name in replaced:
             first = self._cache.replaced.get(stored)
             if first is None:
                 self._cache.replaced[stored] = name
