@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,8 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import ColumnRange, Finding, Reader, Scan, Selected, Selection
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.decode import cell_times, kind_of
-from timebeam.schema.stores.kairosdb.keys import FAMILY
+from timebeam.schema.stores.kairosdb.keys import FAMILY, KairosDbOptions
 from timebeam.schema.stores.kairosdb.select import check_metric, indexed, metrics_from, selected_rows
-
-if TYPE_CHECKING:
-    from timebeam.schema.stores.kairosdb.layout import KairosDb
 
 _ROWS_AT_ONCE = 1000
 
@@ -57,10 +54,9 @@ class KairosDbArchive(ArchiveView[_OneMetric]):
 
     by_kind = True
 
-    def __init__(self, store: KairosDb) -> None:
-        options = store.options
-        super().__init__(options.table_prefix, store.data_table, options, is_used=options.archive)
-        self._options, self._tables, self._row_spec = options, store.table_names, options.row_spec
+    def __init__(self, options: KairosDbOptions) -> None:
+        super().__init__(options.table_prefix, options.tables.data, options, is_used=options.archive)
+        self._options, self._tables, self._row_spec = options, options.tables, options.row_spec
 
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         """The selected rows of both tables.
@@ -79,7 +75,7 @@ class KairosDbArchive(ArchiveView[_OneMetric]):
             metrics.add(selection.metric)
         else:
             yield from self.find_metrics(period, reader, lambda head: head[:-1].decode(), metrics)
-            yield from selected_rows(self._options, self._tables, selection, reader, metrics)
+            yield from selected_rows(self._options, selection, reader, metrics)
         for metric in sorted(metrics):
             source = _OneMetric(dataclasses.replace(selection, metric=metric), reader, {})
             yield from self.selected(source, period, source.series_of)
@@ -87,7 +83,7 @@ class KairosDbArchive(ArchiveView[_OneMetric]):
 
     def read_data(self, source: _OneMetric, start_ms: int, end_ms: int) -> Iterator[Row]:
         period = dataclasses.replace(source.selection, start_ms=start_ms, end_ms=end_ms)
-        for selected in selected_rows(self._options, self._tables, period, source.reader):
+        for selected in selected_rows(self._options, period, source.reader):
             if isinstance(selected, Finding):
                 source.findings[selected.table, selected.key] = selected
             elif len(self._options.families) == 1:

@@ -21,8 +21,7 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Finding, Severity
 from timebeam.schema.stores.kairosdb import keys, select
 from timebeam.schema.stores.kairosdb.encode import LONGEST_LONG
-from timebeam.schema.stores.kairosdb.keys import KairosDbRowKey, RowSpec, parse_key
-from timebeam.schema.stores.kairosdb.select import Tables
+from timebeam.schema.stores.kairosdb.keys import KairosDbRowKey, RowSpec, Tables, parse_key
 
 _FAMILIES = re.compile(r"d[0-9]*")
 _LAST_MS = (1 << 63) - 1

@@ -64,6 +64,14 @@ class RowSpec(enum.StrEnum):
         return columns >> 1 if self is RowSpec.LEGACY else columns * self.unit_ms
 
 
+class Tables(NamedTuple):
+    """Names of the layout's tables."""
+
+    data: str
+    row_keys: str
+    strings: str
+
+
 def parse_retention(text: str) -> tuple[int, ...]:
     """The retention classes in a text such as `7,90`; none in an empty one.
 
@@ -121,6 +129,12 @@ class KairosDbOptions(DeclaredOptions):
         if b"\0" not in key:
             raise ValueError(f"row key {key[:80].hex()} is not metric, 00 and more")
         return key.index(b"\0") + 1
+
+    @property
+    def tables(self) -> Tables:
+        """Names of the tables, with prefix."""
+        prefix = self.table_prefix
+        return Tables(prefix + "data_points", prefix + "row_keys", prefix + "string_index")
 
     @property
     def families(self) -> tuple[str, ...]:

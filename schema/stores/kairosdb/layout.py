@@ -40,7 +40,7 @@ from timebeam.schema.stores.kairosdb.keys import (
     RowSpec,
     parse_key,
 )
-from timebeam.schema.stores.kairosdb.select import KairosDbIndex, Tables
+from timebeam.schema.stores.kairosdb.select import KairosDbIndex
 
 SAVED_FROM = "saved_from"
 
@@ -87,26 +87,20 @@ class KairosDb(Archivable):
         return WriteRules()
 
     @property
-    def table_names(self) -> Tables:
-        """Names of the tables, with prefix."""
-        prefix = self.options.table_prefix
-        return Tables(prefix + "data_points", prefix + "row_keys", prefix + "string_index")
-
-    @property
     def data_table(self) -> str:
-        return self.table_names.data
+        return self.options.tables.data
 
     @property
     def archive_view(self) -> KairosDbArchive:
-        return KairosDbArchive(self)
+        return KairosDbArchive(self.options)
 
     @property
     def index(self) -> KairosDbIndex:
-        return KairosDbIndex(self.options, self.table_names)
+        return KairosDbIndex(self.options)
 
     def tables(self) -> Sequence[TableSpec]:
         """See `Store.tables`. The operator sets the maximum age of each retention class."""
-        data, row_keys, strings = self.table_names
+        data, row_keys, strings = self.options.tables
         return (
             TableSpec(
                 data,
@@ -136,14 +130,14 @@ class KairosDb(Archivable):
         """
         if self.writing.read_only:
             raise ValueError(self.writing.read_only)
-        return encode.encode(batch, keys, self.table_names.data, self.options.row_spec)
+        return encode.encode(batch, keys, self.data_table, self.options.row_spec)
 
     def cells(self, keys: Sequence[bytes], points: SlotPoints, packing: Packing) -> CellColumns:
         return encode.point_cells(points, self.options.family)
 
     def restore(self, row: Row, reader: Reader) -> Restored:
         """See `ReadableStore.restore`; points of any retention class go into the one of this run."""
-        data, row_keys, strings = self.table_names
+        data, row_keys, strings = self.options.tables
         if row.table in (row_keys, strings):
             self.index.check_row(row)
             return Restored(PointBatch.of([], 0), row)
@@ -159,7 +153,7 @@ class KairosDb(Archivable):
     def select(self, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
         if self.options.archive:
             return self.archive_view.select(selection, reader)
-        return select.select(self.options, self.table_names, selection, reader)
+        return select.select(self.options, selection, reader)
 
     def cut_at(self, key: bytes) -> bytes:
         """See `Store.cut_at`: rows of all types of a row time stay together; with an archive, a metric's."""
@@ -167,7 +161,7 @@ class KairosDb(Archivable):
 
     def several_rows(self, selection: Selection, reader: Reader) -> frozenset[Series]:
         """See `Store.several_rows`: the series with values of several types."""
-        return select.of_several_types(self.options, self.table_names, selection, reader)
+        return select.of_several_types(self.options, selection, reader)
 
     def hours(
         self, keys: Sequence[bytes], counts: Sequence[int], qualifiers: bytes
@@ -182,7 +176,7 @@ class KairosDb(Archivable):
         if self.options.archive:
             check = functools.partial(_archive_findings, archived_series)
             yield from archive_findings(self.options, read(self.archive_view.table), check)
-        yield from decode.findings(self.table_names, self.options.row_spec, read, archived_series)
+        yield from decode.findings(self.options.tables, self.options.row_spec, read, archived_series)
 
     def remove(self, selected: Selected, deleted: DeleteRange) -> RowDeletion | None:
         """See `Store.remove`; in all retention classes."""

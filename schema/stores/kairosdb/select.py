@@ -58,14 +58,6 @@ def _names(names: Iterable[str]) -> Sequence[Cell]:
     return [Cell(NAMES_FAMILY, name, _NAME_MS, b"\0") for name in sorted(text.encode() for text in names)]
 
 
-class Tables(NamedTuple):
-    """Names of the layout's tables."""
-
-    data: str
-    row_keys: str
-    strings: str
-
-
 class _IndexRun(NamedTuple):
     """Consecutive rows of the index that are all selected, with the same columns."""
 
@@ -74,16 +66,14 @@ class _IndexRun(NamedTuple):
     last: bytes
 
 
-def select(
-    options: KairosDbOptions, tables: Tables, selection: Selection, reader: Reader
-) -> Iterator[Selected | Finding]:
+def select(options: KairosDbOptions, selection: Selection, reader: Reader) -> Iterator[Selected | Finding]:
     """See `Store.select`. Rows before 1970 are not selected.
 
     Raises:
       UnknownNameError: the metric is not in `string_index`.
     """
-    check_metric(tables.strings, selection, reader)
-    yield from selected_rows(options, tables, selection, reader)
+    check_metric(options.tables.strings, selection, reader)
+    yield from selected_rows(options, selection, reader)
 
 
 def check_metric(strings: str, selection: Selection, reader: Reader) -> None:
@@ -102,7 +92,6 @@ def check_metric(strings: str, selection: Selection, reader: Reader) -> None:
 
 def selected_rows(
     options: KairosDbOptions,
-    tables: Tables,
     selection: Selection,
     reader: Reader,
     left_out: Container[str] = frozenset(),
@@ -112,7 +101,7 @@ def selected_rows(
     def takes(series: Series) -> bool:
         return selection.takes(series) and series.metric not in left_out
 
-    width = options.row_spec.width_ms
+    width, tables = options.row_spec.width_ms, options.tables
     first_ms = max(0, selection.start_ms) // width * width
     last_ms = min(selection.end_ms, keys.LAST_MS) // width * width
     if first_ms > last_ms:
@@ -137,15 +126,13 @@ def selected_rows(
     yield from _rows(tables.data, runs, takes, reader)
 
 
-def of_several_types(
-    options: KairosDbOptions, tables: Tables, selection: Selection, reader: Reader
-) -> frozenset[Series]:
+def of_several_types(options: KairosDbOptions, selection: Selection, reader: Reader) -> frozenset[Series]:
     """The series that have rows of several types for a selected row time, by the index."""
-    width = options.row_spec.width_ms
+    width, table = options.row_spec.width_ms, options.tables.row_keys
     several: set[Series] = set()
     seen: set[Series] = set()
     head = b""
-    for row in reader.scan(Scan(tables.row_keys, (_index_range(selection, width),), keys_only=True)):
+    for row in reader.scan(Scan(table, (_index_range(selection, width),), keys_only=True)):
         try:
             row_key = keys.parse_key(row.key)
         except ValueError:
@@ -218,7 +205,6 @@ class KairosDbIndex(SeriesIndex):
     """The tables `row_keys` and `string_index`; see `SeriesIndex`. Entries are row time plus type."""
 
     options: KairosDbOptions
-    tables: Tables
 
     @property
     def _spec(self) -> RowSpec:
@@ -244,10 +230,10 @@ class KairosDbIndex(SeriesIndex):
         row_ms = base_ms - kind
         key = keys.row_key(keys.series_key(series), row_ms, kind)
         return [
-            Row(self.tables.row_keys, key, [Cell(ROW_KEYS_FAMILY, b"", row_ms, b"")]),
-            Row(self.tables.strings, METRICS, _names([series.metric])),
-            Row(self.tables.strings, TAG_NAMES, _names(name for name, _ in series.tags)),
-            Row(self.tables.strings, TAG_VALUES, _names({value for _, value in series.tags})),
+            Row(self.options.tables.row_keys, key, [Cell(ROW_KEYS_FAMILY, b"", row_ms, b"")]),
+            Row(self.options.tables.strings, METRICS, _names([series.metric])),
+            Row(self.options.tables.strings, TAG_NAMES, _names(name for name, _ in series.tags)),
+            Row(self.options.tables.strings, TAG_VALUES, _names({value for _, value in series.tags})),
         ]
 
     def check_row(self, row: Row) -> None:
@@ -256,7 +242,7 @@ class KairosDbIndex(SeriesIndex):
         Raises:
           ValueError: it does not.
         """
-        if row.table == self.tables.strings:
+        if row.table == self.options.tables.strings:
             is_valid = row.key in (METRICS, TAG_NAMES, TAG_VALUES)
             is_valid &= list(row.cells) == _names(cell.qualifier.decode() for cell in row.cells)
             is_valid &= all(cell.qualifier for cell in row.cells)
@@ -287,17 +273,19 @@ class KairosDbIndex(SeriesIndex):
         row_ms, key = base_ms // self._spec.width_ms * self._spec.width_ms, keys.series_key(series)
         times_ms = (row_ms, row_ms - self._spec.width_ms) if row_ms else (row_ms,)
         found = [keys.row_key(key, time_ms, kind) for time_ms in times_ms for kind in range(KINDS)]
-        return self.tables.row_keys, found
+        return self.options.tables.row_keys, found
 
     def series(self, metric: str | None, reader: Reader) -> Iterator[tuple[Series, int]]:
-        return indexed(self.tables.row_keys, metric, reader)
+        return indexed(self.options.tables.row_keys, metric, reader)
 
     def stale(self, selection: Selection, reader: Reader) -> Iterator[Selected]:
         """See `SeriesIndex.stale`: entries of data rows that are gone; names stay."""
         width = self.options.row_spec.width_ms
-        rows = reader.scan(Scan(self.tables.row_keys, (_index_range(selection, width),), keys_only=True))
+        rows = reader.scan(
+            Scan(self.options.tables.row_keys, (_index_range(selection, width),), keys_only=True)
+        )
         for batch in batched(rows, _ROWS_AT_ONCE):
-            existing = reader.rows(self.tables.data, [row.key for row in batch])
+            existing = reader.rows(self.options.tables.data, [row.key for row in batch])
             for row in batch:
                 if row.key not in existing:
                     with contextlib.suppress(ValueError):  # `timebeam check` reports it
