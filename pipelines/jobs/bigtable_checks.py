@@ -13,7 +13,7 @@ from google.api_core import exceptions
 from google.cloud.bigtable import enums
 from google.cloud.bigtable.column_family import GarbageCollectionRule, MaxAgeGCRule
 
-from timebeam.schema.core.contract import UidSpec
+from timebeam.schema.core.point_fragments import UidSpec
 from timebeam.schema.core.rows import TableSpec
 from timebeam.transforms.bigtable.create_tables import (
     admin_instance,

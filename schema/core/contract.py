@@ -15,7 +15,6 @@ What only some stores have is an attribute: `index`, `rollup_names`, and the arc
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -23,7 +22,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RejectedError
-from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
+from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints, UidSpec
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import Row, TableSpec
@@ -48,23 +47,6 @@ class Restored(NamedTuple):
 
     points: PointBatch
     rest: Row
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class UidSpec:
-    """Where a layout keeps the UIDs of its names, in OpenTSDB's way.
-
-    Attributes:
-      table: name of the UID table, with prefix.
-      widths: bytes of a UID, by kind.
-      names: gives the names of a series that are stored as UIDs.
-      replaced: gives (stored name, name) of each, if different names are stored as one; else none.
-    """
-
-    table: str
-    widths: Mapping[str, int]
-    names: Callable[[Series], Sequence[Name]]
-    replaced: Callable[[Series], Sequence[tuple[Name, str]]]
 
 
 class WriteRules(NamedTuple):

@@ -31,13 +31,13 @@ import dataclasses
 import enum
 import itertools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int32s, Int64s
-from timebeam.schema.core.points import source_checksum
+from timebeam.schema.core.points import Series, source_checksum
 from timebeam.schema.core.rejections import Origins, Rejected
 from timebeam.schema.core.rows import Cell
 
@@ -55,6 +55,23 @@ class Name(NamedTuple):
 
     kind: str
     text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UidSpec:
+    """Where a layout keeps the UIDs of its names, in OpenTSDB's way.
+
+    Attributes:
+      table: name of the UID table, with prefix.
+      widths: bytes of a UID, by kind.
+      names: gives the names of a series that are stored as UIDs.
+      replaced: gives (stored name, name) of each, if different names are stored as one; else none.
+    """
+
+    table: str
+    widths: Mapping[str, int]
+    names: Callable[[Series], Sequence[Name]]
+    replaced: Callable[[Series], Sequence[tuple[Name, str]]]
 
 
 class RowFragment(NamedTuple):

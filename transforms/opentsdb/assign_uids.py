@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.contract import Store, UidSpec
-from timebeam.schema.core.point_fragments import Name
+from timebeam.schema.core.contract import Store
+from timebeam.schema.core.point_fragments import Name, UidSpec
 from timebeam.schema.core.rows import KEY_BYTES, Cell, Row
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.transforms.bigtable.compare_and_set import CellColumn, Replacement, create_cells, replace_cells

@@ -15,8 +15,8 @@ from timebeam.schema.archive.archive_rows import remove_points as remove_archive
 from timebeam.schema.archive.view import Archivable
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.batches import join
-from timebeam.schema.core.contract import Restored, UidSpec, WriteRules
-from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints
+from timebeam.schema.core.contract import Restored, WriteRules
+from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints, UidSpec
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import ARRIVAL, Row, TableSpec
