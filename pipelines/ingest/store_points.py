@@ -33,7 +33,7 @@ from timebeam.transforms.ingest.encode_group_pack import EncodeFn, GroupPerRow, 
 from timebeam.transforms.ingest.store_index import IndexFn
 from timebeam.transforms.ingest.write_packed_rows import HoursWriter, StoreRows, data_tables
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
-from timebeam.transforms.opentsdb.track_meta import TrackFn
+from timebeam.transforms.opentsdb.create_meta import TrackFn
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.series.series_patterns import SeriesQuery
 from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, listed, meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
+from timebeam.transforms.opentsdb.create_meta import COUNTERS, MetaSyncJob, SyncMeta
 from timebeam.transforms.opentsdb.delete_rows import delete_rows
 from timebeam.transforms.opentsdb.stored_series import orphans
-from timebeam.transforms.opentsdb.sync_meta import COUNTERS, MetaSyncJob, SyncMeta
 from timebeam.transforms.read.table_reader import TableReader
 
 _ROWS_AT_ONCE = 5_000
