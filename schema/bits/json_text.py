@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.bits.reasons import Reason, RejectedError, decoded
 
 _BLANKS = " \t\r\n"
 _FIRST, _FASTER = 4096, 8
@@ -68,10 +68,9 @@ def elements(text: bytes, start: int, end: int, *, trailing_comma: bool = False)
     """
     raw = text[start:end]
     try:
-        line = raw.decode()
-    except UnicodeDecodeError as error:
-        message = f"not UTF-8 at byte {error.start} of the record"
-        yield Element(start, end, RejectedError(Reason.BAD_ENCODING, message), in_array=False)
+        line = decoded(raw)
+    except RejectedError as error:
+        yield Element(start, end, error, in_array=False)
         return
     is_ascii = len(line) == len(raw)
     characters, position = 0, start  # the end of the last element, in characters and in bytes

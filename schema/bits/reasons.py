@@ -63,6 +63,19 @@ class RejectedError(ValueError):
         return RejectedError, (self.reason, self.message)
 
 
+def decoded(text: bytes, record: str = "record") -> str:
+    """The characters of a record, as messages call it.
+
+    Raises:
+      RejectedError: BAD_ENCODING; it is not UTF-8.
+    """
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        why = f"not UTF-8 at byte {error.start} of the {record}"
+        raise RejectedError(Reason.BAD_ENCODING, why) from error
+
+
 def short(text: str) -> str:
     """At most 40 characters of a string, for error messages."""
     return text if len(text) <= 40 else text[:37] + "..."

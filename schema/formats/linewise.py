@@ -22,7 +22,7 @@ from timebeam.schema.bits import text_columns
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, byte_view, used_numbers
 from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import NoRoomError, charge_json
-from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.bits.reasons import Reason, RejectedError, decoded
 from timebeam.schema.core.batches import join_pieces, selected
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined, Origins, Spans
@@ -32,11 +32,11 @@ from timebeam.schema.formats.base import (
     MessageFormat,
     Parsed,
     Point,
+    Rejections,
     joined_message,
     joined_of,
     separated,
 )
-from timebeam.schema.formats.record_rejections import Rejections
 
 _AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
 
@@ -54,9 +54,7 @@ class LineRecord:
         """The record of one line of UTF-8; `read` gives its point, or raises RejectedError."""
         outcome: Point | RejectedError
         try:
-            outcome = read(text[start:end].decode())
-        except UnicodeDecodeError as error:
-            outcome = RejectedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the line")
+            outcome = read(decoded(text[start:end], "line"))
         except RejectedError as error:
             outcome = error
         return cls(start, end, outcome)

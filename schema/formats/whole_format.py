@@ -26,12 +26,13 @@ from timebeam.schema.formats.base import (
     Message,
     MessageFormat,
     Parsed,
+    Rejections,
     joined_message,
     joined_of,
+    rejection,
     separated,
 )
 from timebeam.schema.formats.cached_series import Rejection, Samples, SeriesCache
-from timebeam.schema.formats.record_rejections import Rejections
 
 
 class WholeFormat(MessageFormat):
@@ -207,9 +208,7 @@ def _time_error(time_ms: int) -> RejectedError:
 
 def _rejected(message: Message, why: RejectedError) -> Rejected:
     """The rejection of a whole message."""
-    rejections = Rejections(message)
-    rejections.add(0, len(message.text), why)
-    (rejected,) = rejections.rejected()
+    rejected = rejection(message, 0, len(message.text), why.reason, why.message)
     return dataclasses.replace(rejected, records=message.records)
 
 

@@ -25,7 +25,7 @@ from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import ARRIVAL, Row
 from timebeam.schema.formats import Message
-from timebeam.schema.formats.record_rejections import Rejections
+from timebeam.schema.formats.base import Rejections
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import (
     LINE_BYTES,

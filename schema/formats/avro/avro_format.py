@@ -25,9 +25,17 @@ from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Poi
 from timebeam.schema.core.rejections import Origins, Rejected
 from timebeam.schema.formats.avro.container import EarlyEndError, read_records, too_long, unpack
 from timebeam.schema.formats.avro.schema import Schema, own_schema, read_binary, read_json
-from timebeam.schema.formats.base import NOT_FINITE, Framing, Message, MessageFormat, Parsed
+from timebeam.schema.formats.base import (
+    NOT_FINITE,
+    Framing,
+    Message,
+    MessageFormat,
+    Parsed,
+    RejectedPoints,
+    Rejections,
+    rejection,
+)
 from timebeam.schema.formats.options import OWN_SCHEMAS, AvroEncoding, RecordFields
-from timebeam.schema.formats.record_rejections import RejectedPoints, Rejections, rejection
 
 _POINT = RecordFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags", "avro_fields")
 _POINT_BATCH = RecordFields.of("metric=metric,timestamp=timestamps,value=values,tags=tags", "avro_fields")

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import fastavro
 
 from timebeam.schema.bits.json_text import DuplicateKeyError, distinct
-from timebeam.schema.bits.reasons import Reason, RejectedError, shown
+from timebeam.schema.bits.reasons import Reason, RejectedError, decoded, shown
 from timebeam.schema.bits.text_columns import integer
 
 DEEPEST = 32
@@ -253,10 +253,9 @@ def read_json(text: bytes, schema: Schema) -> Any:
     Raises:
       RejectedError: BAD_ENCODING, BAD_SYNTAX.
     """
+    plain = decoded(text)
     try:
-        value = json.loads(text.decode(), object_pairs_hook=distinct, parse_int=integer)
-    except UnicodeDecodeError as error:
-        raise RejectedError(Reason.BAD_ENCODING, f"not UTF-8 at byte {error.start} of the record") from error
+        value = json.loads(plain, object_pairs_hook=distinct, parse_int=integer)
     except DuplicateKeyError as error:
         raise RejectedError(Reason.BAD_SYNTAX, "not JSON: duplicate key") from error
     except (ValueError, RecursionError) as error:

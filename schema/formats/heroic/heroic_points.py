@@ -27,11 +27,11 @@ from timebeam.schema.formats.base import (
     Message,
     MessageFormat,
     Parsed,
+    Rejections,
     joined_message,
     joined_of,
     separated,
 )
-from timebeam.schema.formats.record_rejections import Rejections
 
 HeroicValue = int | float | bytes
 """A number, or the bytes of a distribution."""
@@ -169,15 +169,10 @@ class HeroicFormat(MessageFormat):
 
     def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`; offsets count in the decompressed text."""
-        try:
-            message = dataclasses.replace(message, text=self.plain(message.text))
-        except RejectedError as error:
-            points = HeroicGatherer(message)
-            points.reject(error, 0, len(message.text))
-        else:
-            self._charge(message.text)
-            points = HeroicGatherer(message, separator=self.separator)
-            self.read(message.text, 0, len(message.text), points)
+        message = dataclasses.replace(message, text=self.plain(message.text))
+        self._charge(message.text)
+        points = HeroicGatherer(message, separator=self.separator)
+        self.read(message.text, 0, len(message.text), points)
         return points.finish()
 
     def _parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
@@ -187,8 +182,8 @@ class HeroicFormat(MessageFormat):
         for message in messages:
             try:
                 plain.append(dataclasses.replace(message, text=self.plain(message.text)))
-            except RejectedError:
-                corrupt += self._parse(message).rejected
+            except RejectedError as error:
+                corrupt.append(self._failure(message, error))
         if not plain:
             yield Parsed(PointBatch.of([], 0), corrupt)
             return

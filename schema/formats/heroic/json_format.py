@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from timebeam.schema.bits.json_text import JsonPairs, check_string, has_strings, members_of, record_spans
-from timebeam.schema.bits.reasons import Reason, RejectedError, shown
+from timebeam.schema.bits.reasons import Reason, RejectedError, decoded, shown
 from timebeam.schema.bits.text_columns import integer
 from timebeam.schema.core.points import LAST_MILLISECOND, Series
-from timebeam.schema.formats.base import Framing
+from timebeam.schema.formats.base import Framing, RejectedPoints
 from timebeam.schema.formats.heroic.heroic_points import (
     HeroicFormat,
     HeroicGatherer,
@@ -36,7 +36,6 @@ from timebeam.schema.formats.heroic.heroic_points import (
     distribution,
     series_of,
 )
-from timebeam.schema.formats.record_rejections import RejectedPoints
 
 _Texts = dict[str, str] | None
 _Number = int | float
@@ -233,11 +232,9 @@ def read_document(raw: bytes) -> DocumentPoints:
     Raises:
       RejectedError: no point of it can be stored.
     """
+    text = decoded(raw)
     try:
-        document = _DECODER.decode(raw.decode())
-    except UnicodeDecodeError as error:
-        why = f"not UTF-8 at byte {error.start} of the record"
-        raise RejectedError(Reason.BAD_ENCODING, why) from error
+        document = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise RejectedError(Reason.BAD_SYNTAX, f"not JSON: {str(error)[:80]}") from error
     members = members_of(document, "a document")

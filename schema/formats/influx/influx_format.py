@@ -17,12 +17,12 @@ import pyarrow as pa
 from timebeam.schema.bits.arrays import Bools, Int64s
 from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
-from timebeam.schema.bits.reasons import Reason, RejectedError
+from timebeam.schema.bits.reasons import RejectedError, decoded
 from timebeam.schema.core.batches import selected
 from timebeam.schema.core.declared_options import member
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined
-from timebeam.schema.formats.base import Message, Parsed, Point
+from timebeam.schema.formats.base import Message, Parsed, Point, RejectedPoints
 from timebeam.schema.formats.influx.line import (
     PER_SECOND,
     PlainFields,
@@ -34,7 +34,6 @@ from timebeam.schema.formats.influx.line import (
 )
 from timebeam.schema.formats.linewise import NO_POINTS, LineRecord, LinewiseFormat, points_of_lines
 from timebeam.schema.formats.options import METRIC, Booleans, NoTime, Precision
-from timebeam.schema.formats.record_rejections import RejectedPoints
 
 _UNKNOWN_MS = -1
 """Stands for the time of a line without one, until the arrival of its message takes its place."""
@@ -146,14 +145,10 @@ class Influx(MeasurementFormat):
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """One point per good field of a line, then one rejection for each reason to reject other fields."""
         try:
-            line = parse_line(text[start:end].decode())
+            line = parse_line(decoded(text[start:end], "line"))
             if line is None:
                 return
             time_ms, in_ms = self._time_of(line.time)
-        except UnicodeDecodeError as error:
-            why = f"not UTF-8 at byte {error.start} of the line"
-            yield LineRecord(start, end, RejectedError(Reason.BAD_ENCODING, why))
-            return
         except RejectedError as error:
             yield LineRecord(start, end, error)
             return

@@ -19,12 +19,11 @@ from timebeam.schema.bits.json_text import is_document, line_spans
 from timebeam.schema.bits.memory_limit import charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError, short, shown
 from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import Point
+from timebeam.schema.formats.base import Point, RejectedPoints
 from timebeam.schema.formats.influx.influx_format import MeasurementFormat
 from timebeam.schema.formats.influx.line import parse_time
 from timebeam.schema.formats.linewise import LineRecord
 from timebeam.schema.formats.options import Booleans, Precision
-from timebeam.schema.formats.record_rejections import RejectedPoints
 
 
 class TelegrafJson(MeasurementFormat):

@@ -35,7 +35,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.bits.text_columns import integer
 from timebeam.schema.core.batches import PointBuilder
 from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, RejectedPoints, Rejections
 from timebeam.schema.formats.kairosdb.text_format import (
     check_ttl,
     checked_long,
@@ -44,7 +44,6 @@ from timebeam.schema.formats.kairosdb.text_format import (
     ttl_option,
 )
 from timebeam.schema.formats.options import Ttl
-from timebeam.schema.formats.record_rejections import RejectedPoints, Rejections
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Pair = tuple[Long, Long | float]

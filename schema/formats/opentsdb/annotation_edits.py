@@ -17,9 +17,8 @@ from timebeam.schema.bits.memory_limit import charge_json
 from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 from timebeam.schema.core.annotations import NO_CHANGES, AnnotationEdit, Method, Pairs, sorted_custom
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Rejections
 from timebeam.schema.formats.opentsdb.put_points import parse_time, tags_of, values
-from timebeam.schema.formats.record_rejections import Rejections
 
 _KEYS = frozenset(
     ("tsuid", "metric", "tags", "startTime", "endTime", "description", "notes", "custom", "method")

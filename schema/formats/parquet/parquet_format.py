@@ -20,7 +20,15 @@ from timebeam.schema.bits.compression import LARGEST
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Records, Rejected, Stage, grouped, is_listed, records_of
-from timebeam.schema.formats.base import NOT_FINITE, Framing, Message, MessageFormat, Parsed, joined_of
+from timebeam.schema.formats.base import (
+    NOT_FINITE,
+    Framing,
+    Message,
+    MessageFormat,
+    Parsed,
+    joined_of,
+    rejection,
+)
 from timebeam.schema.formats.options import FieldSource, RecordFields
 from timebeam.schema.formats.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
 from timebeam.schema.formats.parquet.parquet_columns import MAP, TAG, TIME, batch_bytes, row_bytes
@@ -33,7 +41,6 @@ from timebeam.schema.formats.parquet.read_columns import (
     values_of,
 )
 from timebeam.schema.formats.parquet.row_groups import RowGroups
-from timebeam.schema.formats.record_rejections import rejection
 
 MOST_ROWS = 1 << 21
 """Rows of a message."""

@@ -19,6 +19,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from timebeam.schema.bits.protobuf import encoded_varint
+
 FLAG, BYTE, I32, I64, BINARY, PLACE = 1, 3, 5, 6, 8, -1
 _STOP, _FALSE, _DOUBLE, _LIST, _SET, _MAP, _STRUCT = 0, 2, 7, 9, 10, 11, 12
 _INTEGERS = (4, I32, I64)
@@ -206,10 +208,10 @@ def _written_value(shape: Shape, value: Any) -> bytes:
         return written(shape, value)
     if isinstance(shape, list):
         size, kind = len(value), _kind(shape[0])
-        head = bytes([size << 4 | kind]) if size < 15 else bytes([0xF0 | kind]) + _varint(size)
+        head = bytes([size << 4 | kind]) if size < 15 else bytes([0xF0 | kind]) + encoded_varint(size)
         return head + b"".join(_written_value(shape[0], item) for item in value)
     if shape == BINARY:
-        return _varint(len(value)) + value
+        return encoded_varint(len(value)) + value
     return struct.pack("B", value) if shape in (FLAG, BYTE) else _zigzag(value)
 
 
@@ -218,13 +220,4 @@ def _kind(shape: Shape) -> int:
 
 
 def _zigzag(number: int) -> bytes:
-    return _varint(number << 1 ^ number >> 63)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return encoded_varint(number << 1 ^ number >> 63)

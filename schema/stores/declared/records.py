@@ -24,8 +24,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rejections import Joined, Origins, Rejected, Stage
 from timebeam.schema.formats.avro.container import read_records, unpack
 from timebeam.schema.formats.avro.schema import Schema
-from timebeam.schema.formats.base import Message
-from timebeam.schema.formats.record_rejections import Rejections
+from timebeam.schema.formats.base import Message, Rejections
 
 _WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 

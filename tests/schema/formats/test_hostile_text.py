@@ -10,7 +10,7 @@ import pytest
 from tests.support.budget import long_after, long_but_every
 from tests.support.inputs.confined import parsed
 from timebeam.schema.formats import FORMATS
-from timebeam.schema.formats.record_rejections import SINGLE
+from timebeam.schema.formats.base import SINGLE
 
 MEMORY = {4 << 20: 256 << 20, 1 << 20: 96 << 20}
 """Bytes of memory that a text may take, by its size in bytes; Pub/Sub takes 10 MB."""

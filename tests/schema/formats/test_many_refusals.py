@@ -13,9 +13,8 @@ from timebeam.schema.bits.protobuf import encoded_varint as varint
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import MOST_RECORDS, Rejected, Stage, records_of
-from timebeam.schema.formats import Message, message_format, record_rejections
-from timebeam.schema.formats.base import Parsed
-from timebeam.schema.formats.record_rejections import SINGLE
+from timebeam.schema.formats import Message, base, message_format
+from timebeam.schema.formats.base import SINGLE, Parsed
 
 T = 1_356_998_400
 MS = varint(15 << 3) + varint(T * 1000)
@@ -141,7 +140,7 @@ def test_no_record_is_missing_in_a_list_that_is_too_long() -> None:
 
 def test_refusals_beyond_a_number_share_one_for_each_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only adjacent ones did: two reasons by turns became a million."""
-    monkeypatch.setattr(record_rejections, "SINGLE", 4)
+    monkeypatch.setattr(base, "SINGLE", 4)
     lines = [b"{}", b"1", b'"', b'{"metric":"m","timestamp":1356998400,"value":1,"tags":{"h":"a"}}'] * 30
     parsed = parse("opentsdb-json", Message(b"\n".join(lines), 1))
     assert len(parsed.batch) == 30
@@ -160,7 +159,7 @@ def test_elements_of_a_document_that_share_a_refusal_are_read_again(
     monkeypatch: pytest.MonkeyPatch, between: bytes
 ) -> None:
     """A comma between two objects of one line made the second surplus text."""
-    monkeypatch.setattr(record_rejections, "SINGLE", 2)
+    monkeypatch.setattr(base, "SINGLE", 2)
     point = b'{"metric":\n"m","timestamp":1356998400,"value":"x","tags":{"h":"a"}}'
     parsed = parse("opentsdb-json", Message(b"[" + between.join([point] * 9) + b"]", 1))
     assert [each.points for each in parsed.rejected] == [1, 1, 7]
@@ -169,7 +168,7 @@ def test_elements_of_a_document_that_share_a_refusal_are_read_again(
 
 
 def test_series_of_remote_write_that_share_a_refusal_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_rejections, "SINGLE", 2)
+    monkeypatch.setattr(base, "SINGLE", 2)
     series = remote_write_1([BAD]) + remote_write_1([GOOD])
     parsed = parse("prometheus-remote-write", Message(series * 9, 1))
     assert [each.points for each in parsed.rejected] == [1, 1, 7]
@@ -177,7 +176,7 @@ def test_series_of_remote_write_that_share_a_refusal_are_read_again(monkeypatch:
 
 
 def test_resources_of_otlp_that_share_a_refusal_list_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_rejections, "SINGLE", 2)
+    monkeypatch.setattr(base, "SINGLE", 2)
     parsed = parse("otlp", Message(otlp([GOOD, BAD]) * 9, 1))
     assert [each.points for each in parsed.rejected] == [1, 1, 7]
     last = parsed.rejected[-1]
