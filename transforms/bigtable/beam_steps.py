@@ -69,7 +69,6 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
     splits: int = MOST_SPLITS
 
     def __post_init__(self) -> None:
-        super().__init__()
         if not ascend(self.ranges):
             raise ValueError(f"ranges of table {self.table} must ascend and not overlap: {self.ranges}")
 
@@ -143,9 +142,6 @@ class WriteRows(beam.PTransform):  # type: ignore[type-arg]
     requests: int = REQUESTS
     around: Callable[[Sequence[Any]], AbstractContextManager[object]] = nullcontext
     on_written: Callable[[Sequence[Any]], None] | None = None
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, rows: PCollection[Any]) -> PCollection[FailedRow]:
         return rows | "Write" >> beam.ParDo(_WriteFn(self)).with_output_types(FailedRow)

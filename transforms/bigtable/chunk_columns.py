@@ -69,10 +69,15 @@ def chunks_class() -> Any:
 
 
 class ColumnMerger(Merger[MergedRows]):
-    """Merges chunks into `MergedRows`, many rows at once; for rows of one family."""
+    """Merges chunks into `MergedRows`, many rows at once; for rows of one family, or for their keys.
 
-    def __init__(self) -> None:
+    Args:
+      most: so many chunks are merged the first time, then twice as many each time, up to `CHUNKS`.
+    """
+
+    def __init__(self, most: int = CHUNKS) -> None:
         super().__init__()
+        self._most = most
         self._chunks: list[bytes] = []
         self._complete: list[MergedRows] = []
 
@@ -86,8 +91,9 @@ class ColumnMerger(Merger[MergedRows]):
             self._merge()
             self._scanned(response.last_scanned_row_key)
         self._chunks += response.chunks
-        if len(self._chunks) >= CHUNKS:
+        if len(self._chunks) >= self._most:
             self._merge()
+            self._most = min(2 * self._most, CHUNKS)
         complete, self._complete = self._complete, []
         return complete
 
@@ -118,6 +124,7 @@ class ColumnMerger(Merger[MergedRows]):
                 if key <= before:
                     raise InvalidChunkError("row keys do not ascend")
             self.last = merged.keys[-1] if merged.keys else self.last
+            self.count += len(merged.keys)
             self._complete.append(merged)
         self._open = self._chunks or None
 
@@ -190,17 +197,18 @@ class _Table:
         first = chunks[0].tobytes()
         self.chunk = chunk = _parsed(first)
         qualifier = BytesValue.FromString(chunk.qualifier).value
-        is_cell = qualifier and chunk.timestamp_micros > 0 and (chunk.family_name or not chunk.row_key)
+        is_cell = qualifier and chunk.timestamp_micros >= 0 and (chunk.family_name or not chunk.row_key)
         is_other = chunk.value_size or chunk.labels or chunk.reset_row
         if not is_cell or is_other or chunk.SerializeToString() != first:
             raise _OtherChunksError
         value_end = len(first) - (len(_COMMIT) if chunk.commit_row else 0)
         value_start = value_end - len(chunk.value)
         time_end = value_start - (1 + _varint_size(len(chunk.value)) if chunk.HasField("value") else 0)
-        time_start = time_end - _varint_size(chunk.timestamp_micros)
+        has_time = chunk.HasField("timestamp_micros")  # a zero is not sent
+        time_start = time_end - (_varint_size(chunk.timestamp_micros) if has_time else 0)
         key_start = 1 + _varint_size(len(chunk.row_key)) if chunk.row_key else 0
         self._key = slice(key_start, key_start + len(chunk.row_key))
-        self._qualifier = slice(time_start - 1 - len(qualifier), time_start - 1)
+        self._qualifier = slice(time_start - has_time - len(qualifier), time_start - has_time)
         self._time, self._value = slice(time_start, time_end), slice(value_start, value_end)
         self._bytes = chunks
         fixed = np.full(len(first), 0xFF, np.uint8)
@@ -231,7 +239,10 @@ class _Table:
         if (keys[1:] != keys[:-1])[~is_new[1:]].any():
             raise InvalidChunkError("the row key changes within a row")
         firsts = np.flatnonzero(is_new)
-        return [(row, bytes(key)) for row, key in zip(rows[firsts].tolist(), keys[firsts], strict=True)]
+        content, size = keys[firsts].tobytes(), keys.shape[1]
+        starts = range(0, len(content), size)
+        numbered = zip(rows[firsts].tolist(), starts, strict=True)
+        return [(row, content[start : start + size]) for row, start in numbered]
 
 
 def _varint_size(number: int) -> int:

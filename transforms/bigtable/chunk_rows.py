@@ -77,10 +77,12 @@ class Merger(Generic[Merged]):
 
     Attributes:
       last: the key of the last complete row, or the last scanned row key; empty at the start.
+      count: of complete rows.
     """
 
     def __init__(self) -> None:
         self.last = b""
+        self.count = 0
         self._open: Any = None
         """The state within a row; None between rows."""
 
@@ -173,50 +175,9 @@ class RowMerger(Merger[Row]):
                 last = key
                 key, sent_family, family, qualifier, micros, labels, cells, fragments = _NO_ROW
         self.last = last
+        self.count += len(rows)
         state = (key, sent_family, family, qualifier, micros, labels, cells, fragments)
         self._open = None if key is None else state
-        return rows
-
-
-class QualifierMerger(Merger[tuple[bytes, list[bytes]]]):
-    """Merges chunks into row keys and the qualifiers of their cells; for rows of one family without values.
-
-    It reads as few fields as possible: a changed row key is noticed when the row is complete.
-    """
-
-    def take(self, response: Any) -> list[tuple[bytes, list[bytes]]]:
-        if response.last_scanned_row_key:
-            self._scanned(response.last_scanned_row_key)
-        key: Any = None
-        qualifiers: list[bytes] = []
-        if self._open is not None:
-            key, qualifiers = self._open
-        last, rows = self.last, []
-        for chunk in response.chunks:
-            if key is None:
-                key = _new_key(chunk.row_key, key, last)
-            wrapped = chunk.qualifier
-            if wrapped:
-                short = len(wrapped) < _ONE_BYTE_OF_LENGTH
-                qualifiers.append(wrapped[2:] if short else BytesValue.FromString(wrapped).value)
-            elif chunk.reset_row:
-                _check_reset(chunk, bool(qualifiers))
-                key, qualifiers = None, []
-                continue
-            elif chunk.HasField("qualifier"):
-                qualifiers.append(b"")
-            elif qualifiers:
-                qualifiers.append(qualifiers[-1])  # another version
-            else:
-                raise InvalidChunkError("the first cell of a row has no qualifier")
-            if chunk.commit_row:
-                if chunk.row_key and chunk.row_key != key:
-                    raise InvalidChunkError("a new row key before the row was complete")
-                rows.append((key, qualifiers))
-                last = key
-                key, qualifiers = None, []
-        self.last = last
-        self._open = None if key is None else (key, qualifiers)
         return rows
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import grpc
 
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
-from timebeam.transforms.bigtable.chunk_rows import Merged, Merger, QualifierMerger
+from timebeam.transforms.bigtable.chunk_columns import ColumnMerger
+from timebeam.transforms.bigtable.chunk_rows import Merged, Merger
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.read_stream import ReadRequest, read
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
@@ -224,8 +225,8 @@ def scan_keys(
     one_cell.chain.filters.add(cells_per_row_limit_filter=1)
     one_cell.chain.filters.add(strip_value_transformer=True)
     request = ReadRequest(table, one_cell, ranges=[(start, end)], limit=limit)
-    for key, _ in read(target, request, QualifierMerger()):
-        yield key
+    for rows in read(target, request, ColumnMerger(most=1)):
+        yield from rows.keys
 
 
 def _requests(ranges: Sequence[KeyRange]) -> Iterator[Sequence[KeyRange]]:

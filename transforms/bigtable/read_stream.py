@@ -73,27 +73,24 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
     """
     stop = target.stop or Stop(math.inf)
     read_rows = method("ReadRows", ON_ONE_THREAD)
-    row_count, seconds = 0, ATTEMPT_SECONDS
+    seconds = ATTEMPT_SECONDS
     backoff = Backoff(PROGRESS_SECONDS, _LONGEST_PAUSE)
-    while (request := _request(target, read_request, merger.last, row_count)) is not None:
+    while (request := _request(target, read_request, merger.last, merger.count)) is not None:
         stop.check()
         headers = _metadata(target, read_request.table, os.environ.get(EMULATOR_VARIABLE))
         timeout = min(seconds, backoff.seconds_left(), stop.seconds_left)
         call = read_rows(request, timeout=timeout, metadata=headers)
         try:
             with stop.running(call):
-                for response in _responses(call, merger.message):
-                    before = merger.last
-                    rows = merger.take(response)
-                    row_count += len(rows)
-                    if 0 < read_request.limit < row_count:
+                before = merger.last
+                for rows in _merged(call, merger):
+                    if 0 < read_request.limit < merger.count:
                         raise InvalidChunkError("more rows than the limit")
                     yield from rows
                     if merger.last != before:
                         backoff.progress()
-                        seconds = ATTEMPT_SECONDS
+                        before, seconds = merger.last, ATTEMPT_SECONDS
                     stop.check()
-            yield from merger.end()
             return
         except grpc.RpcError as error:
             failure: exceptions.GoogleAPICallError = exceptions.from_grpc_error(error)
@@ -116,6 +113,13 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
         if isinstance(failure, exceptions.DeadlineExceeded):
             seconds *= 2
     yield from merger.end()
+
+
+def _merged(call: Iterable[bytes], merger: Merger[Merged]) -> Iterator[list[Merged]]:
+    """The output of a merger for each response of a call, and for its end; raises as `_responses` does."""
+    for response in _responses(call, merger.message):
+        yield merger.take(response)
+    yield merger.end()
 
 
 def _responses(call: Iterable[bytes], message: Any) -> Iterator[Any]:

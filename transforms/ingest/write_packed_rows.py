@@ -11,6 +11,7 @@ dead letters.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -117,47 +118,37 @@ def hours_written(
         hours_writer.mark(target, hours, stored=True)
 
 
+@dataclasses.dataclass(eq=False)
 class StoreRows(beam.PTransform):  # type: ignore[type-arg]
     """Writes rows: `EncodedRow` in, `Rejected` rows out.
 
-    Args:
+    Attributes:
       tables: the names of all tables of the rows.
       writer: `beam` or `direct`.
       hours_writer: marks the hours of the rows; None for no marks.
       appends: qualifier of the column to which cells are appended; empty if all cells are set.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        tables: Sequence[str],
-        writer: str,
-        hours_writer: HoursWriter | None = None,
-        appends: bytes = b"",
-    ) -> None:
-        super().__init__()
-        self._target, self._tables, self._writer = target, tables, writer
-        self._hours_writer, self._appends = hours_writer, appends
+    target: Target
+    tables: Sequence[str]
+    writer: str
+    hours_writer: HoursWriter | None = None
+    appends: bytes = b""
 
     def expand(self, rows: PCollection[EncodedRow]) -> PCollection[Rejected]:
-        if self._appends:
-            append = beam.ParDo(_AppendCellsFn(self._target, self._hours_writer, self._appends))
+        if self.appends:
+            append = beam.ParDo(_AppendCellsFn(self.target, self.hours_writer, self.appends))
             return rows | "Append" >> append.with_output_types(Rejected)
-        around = functools.partial(hours_written, self._target, self._hours_writer)
-        if self._writer == "direct":
-            writer = bigtable.WriteRows(
-                self._target,
-                BUFFER_BYTES,
-                around=around,
-                on_written=_observe,
-            )
+        around = functools.partial(hours_written, self.target, self.hours_writer)
+        if self.writer == "direct":
+            writer = bigtable.WriteRows(self.target, BUFFER_BYTES, around=around, on_written=_observe)
             rejected = beam.MapTuple(refused_write).with_output_types(Rejected)
             return rows | "WriteDirect" >> writer | "RefusedRows" >> rejected
         from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
 
-        for table in self._tables:
-            write_with_beam(rows, self._target, table, around=None if self._hours_writer is None else around)
-        others = beam.FlatMap(_reject_others, frozenset(self._tables)).with_output_types(Rejected)
+        for table in self.tables:
+            write_with_beam(rows, self.target, table, around=None if self.hours_writer is None else around)
+        others = beam.FlatMap(_reject_others, frozenset(self.tables)).with_output_types(Rejected)
         return rows | "RowsOfOtherTables" >> others
 
 

@@ -134,7 +134,7 @@ class JsonCutter:
             yield from self._cut(is_all=False)
 
     def settle(self) -> Iterator[Message | Rejected]:
-        """The whole records of the pending bytes."""
+        """The whole records of the pending bytes, when what follows cannot be read."""
         if self._lines is None:
             yield from self._cut(is_all=True)
             if self._scan is not None and self._scan.comma:

@@ -39,9 +39,6 @@ class Cutter(Protocol):
 
     def add(self, data: bytes) -> Iterator[Message | Rejected]: ...
 
-    def settle(self) -> Iterator[Message | Rejected]:
-        """The whole records of `rest`, when what follows cannot be read."""
-
     def finish(self) -> Iterator[Message | Rejected]: ...
 
 
@@ -101,10 +98,6 @@ class LineCutter:
             self.offset += len(self.rest)
             self.rest = b""
             self._dropping = True
-
-    def settle(self) -> Iterator[Message | Rejected]:
-        """Nothing: `add` yields all whole lines."""
-        yield from ()
 
     def finish(self) -> Iterator[Message | Rejected]:
         """The last line, if it has no newline."""
@@ -217,10 +210,6 @@ class DelimitedCutter:
             yield dataclasses.replace(self._origin, text=text, offset=self._offset + first)
             position = first + size
         self._drop(position)
-
-    def settle(self) -> Iterator[Message | Rejected]:
-        """Nothing: `add` yields all whole messages."""
-        yield from ()
 
     def finish(self) -> Iterator[Message | Rejected]:
         """The last line of JSON, if it has no newline.

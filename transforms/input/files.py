@@ -57,10 +57,6 @@ class AvroCutter:
         """
         yield from self._messages(self._cutter.add(data))
 
-    def settle(self) -> Iterator[Message]:
-        """Nothing: `add` and `finish` yield all whole blocks."""
-        yield from ()
-
     def finish(self) -> Iterator[Message]:
         """The last message.
 
@@ -302,7 +298,8 @@ def _whole_file_blocks(span: FileSpan, file: BinaryIO, cutter: Cutter) -> Iterat
             yield from cutter.add(data)
         yield from cutter.finish()
     except (TruncatedError, CorruptDataError) as error:
-        yield from cutter.settle()
+        if isinstance(cutter, JsonCutter):
+            yield from cutter.settle()
         truncated = isinstance(error, TruncatedError)
         reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
         message = f"{error}: records before byte {cutter.offset} are stored; the rest is not"

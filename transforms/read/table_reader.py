@@ -33,7 +33,7 @@ from timebeam.schema.core.selection import (
     Selection,
 )
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows
-from timebeam.transforms.bigtable.chunk_rows import QualifierMerger, RowMerger
+from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.read_ranges import (
     ascend,
     common_range,
@@ -128,7 +128,8 @@ def read_rows(
 
 def existing_keys(target: Target, table: str, keys: Sequence[bytes]) -> set[bytes]:
     """Those of the keys that rows of a table with one family have."""
-    return {key for key, _ in read_keys(target, table, keys, QualifierMerger, row_filter(keys_only=True))}
+    merged = read_keys(target, table, keys, ColumnMerger, row_filter(keys_only=True))
+    return {key for rows in merged for key in rows.keys}
 
 
 class RememberingReader:

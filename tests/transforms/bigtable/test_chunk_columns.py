@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.support.inputs.row_chunks import CELL, WHOLE, responses_of, rows_of
 from tests.support.servers.rows_server import RESPONSE, chunk
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.transforms.bigtable import chunk_columns
-from timebeam.transforms.bigtable.chunk_columns import ColumnMerger, MergedRows, chunks_class
+from timebeam.transforms.bigtable.chunk_columns import CHUNKS, ColumnMerger, MergedRows, chunks_class
 from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError
 
 Content = dict[bytes, list[tuple[bytes, int, bytes]]]
@@ -39,8 +38,8 @@ def take(merger: ColumnMerger, response: Any) -> list[MergedRows]:
     return merger.take(chunks_class().FromString(response.SerializeToString()))
 
 
-def merged(responses: Sequence[Any]) -> list[MergedRows]:
-    merger = ColumnMerger()
+def merged(responses: Sequence[Any], most: int = CHUNKS) -> list[MergedRows]:
+    merger = ColumnMerger(most)
     complete = [rows for response in responses for rows in take(merger, response)]
     return complete + merger.end()
 
@@ -54,9 +53,15 @@ def test_any_rows(content: dict[bytes, list[Cell]], seed: int, most: int) -> Non
     rows = [
         Row("table", key, [cell._replace(family="t") for cell in content[key]]) for key in sorted(content)
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunk_columns, "CHUNKS", most)
-        assert content_of(merged(list(responses_of(random.Random(seed), rows)))) == expected(rows)
+    assert content_of(merged(list(responses_of(random.Random(seed), rows)), most)) == expected(rows)
+
+
+@given(rows_of, st.integers(0, 2**32), st.sampled_from([1, 4, 20_000]))
+def test_keys_alone(content: dict[bytes, list[Cell]], seed: int, most: int) -> None:
+    """Of rows of any families, whose values are not sent."""
+    rows = [Row("table", key, [cell._replace(value=b"") for cell in content[key]]) for key in sorted(content)]
+    responses = list(responses_of(random.Random(seed), rows))
+    assert [key for some in merged(responses, most) for key in some.keys] == sorted(content)
 
 
 def chunks_of(row: Row, *, repeats: bool) -> Iterator[Any]:
@@ -79,6 +84,14 @@ def test_rows_of_a_rollup_are_tables(seed: int, repeats: bool) -> None:
     keys = sorted({rng.randbytes(rng.choice((13, 19))) for _ in range(rng.randrange(1, 9))})
     rows = [Row("", key, list(itertools.islice(cells_of(rng), rng.choice((1, 2, 18))))) for key in keys]
     responses = [RESPONSE(chunks=list(chunks_of(row, repeats=repeats))) for row in rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(ColumnMerger, "_by_row")
+        assert content_of(merged(responses)) == expected(rows)
+
+
+def test_cells_without_a_time_are_tables() -> None:
+    rows = [Row("", b"key %d" % number, [Cell("t", b"q", 0, b"")]) for number in range(9)]
+    responses = [RESPONSE(chunks=list(chunks_of(row, repeats=True))) for row in rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(ColumnMerger, "_by_row")
         assert content_of(merged(responses)) == expected(rows)

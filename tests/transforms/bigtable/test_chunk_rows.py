@@ -19,7 +19,6 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.bigtable.chunk_rows import (
     InvalidChunkError,
     Merger,
-    QualifierMerger,
     RowMerger,
     response_class,
 )
@@ -61,18 +60,6 @@ def test_rows_cut_into_chunks_at_random(content: dict[bytes, list[Cell]], seed: 
     assert found == rows
     assert all(type(row) is Row and all(type(cell) is Cell for cell in row.cells) for row in found)
     assert merged_by_client([one for response in responses for one in response.chunks]) == rows
-
-
-@given(rows_of, st.integers(0, 2**32))
-def test_qualifiers_alone(content: dict[bytes, list[Cell]], seed: int) -> None:
-    stripped = {
-        key: [Cell("t", cell.qualifier, cell.timestamp_ms, b"") for cell in row]
-        for key, row in content.items()
-    }
-    rows = [Row("table", key, stripped[key]) for key in sorted(stripped)]
-    responses = list(responses_of(random.Random(seed), rows))
-    expected = [(row.key, [cell.qualifier for cell in row.cells]) for row in rows]
-    assert merged(QualifierMerger(), responses) == expected
 
 
 any_chunk = st.builds(
@@ -161,25 +148,8 @@ def test_labels_may_be_repeated_and_are_left_out() -> None:
     assert merged_by_client([PART, more, end]) == expected
 
 
-@pytest.mark.parametrize(
-    ("why", "chunks"),
-    [
-        ("the first chunk of a row has no key", [chunk(b"", "f", b"q", commit_row=True)]),
-        ("the first cell of a row has no qualifier", [chunk(b"k")]),
-        ("row keys do not ascend", [WHOLE, CELL]),
-        ("a new row key before the row was complete", [CELL, chunk(b"l", "f", b"q", commit_row=True)]),
-        ("a reset outside of a row", [chunk(b"k", reset_row=True)]),
-        ("a reset with data", [CELL, chunk(b"k", reset_row=True)]),
-        ("the read ended before the row was complete", [CELL]),
-    ],
-)
-def test_what_breaks_the_contract_of_qualifiers(why: str, chunks: list[Any]) -> None:
-    with pytest.raises(InvalidChunkError, match=why):
-        merged(QualifierMerger(), [RESPONSE(chunks=chunks)])
-
-
-@pytest.mark.parametrize("merger", [RowMerger("table"), QualifierMerger()])
-def test_the_row_scanned_last(merger: Merger[Any]) -> None:
+def test_the_row_scanned_last() -> None:
+    merger = RowMerger("table")
     take, message = merger.take, response_class()
     for behind in (b"a", b"c"):
         take(message.FromString(RESPONSE(last_scanned_row_key=behind).SerializeToString()))
