@@ -17,11 +17,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Floats, Int32s, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.rejections import (
-    Origins,
-    Rejected,
-    Stage,
-)
+from timebeam.schema.core.rejections import Origins, Rejected, Stage
 
 FIRST_MILLISECOND = 1 << 32
 """Timestamps are milliseconds from this one on, else seconds (core/Const.SECOND_MASK)."""

@@ -25,14 +25,7 @@ from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Pac
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import ARRIVAL, KEY_BYTES, Row, TableSpec
-from timebeam.schema.core.selection import (
-    DecodedRows,
-    Finding,
-    Reader,
-    Selected,
-    Selection,
-    Severity,
-)
+from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selected, Selection, Severity
 from timebeam.schema.stores.heroic import decode, encode, select, series_table
 from timebeam.schema.stores.heroic.archived import HeroicArchive
 from timebeam.schema.stores.heroic.decode import SeriesTable

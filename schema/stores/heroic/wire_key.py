@@ -18,14 +18,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.core.points import Series, SeriesKey
-from timebeam.schema.stores.heroic.keys import (
-    HeroicRowKey,
-    KeyForm,
-    Offsets,
-    Range,
-    check_base,
-    sorted_pairs,
-)
+from timebeam.schema.stores.heroic.keys import HeroicRowKey, KeyForm, Offsets, Range, check_base, sorted_pairs
 
 _SUFFIX = b"\x01\x00"  # one suffix, which is of type 0: resources
 _BASE_BYTES = 8

@@ -15,14 +15,7 @@ from timebeam.schema.bits.arrays import Bools, Int64s, Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core import point_fragments
 from timebeam.schema.core.batches import run_starts
-from timebeam.schema.core.point_fragments import (
-    HIGH,
-    CellColumns,
-    Encoded,
-    Packing,
-    SlotPoints,
-    Strings,
-)
+from timebeam.schema.core.point_fragments import HIGH, CellColumns, Encoded, Packing, SlotPoints, Strings
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import QUALIFIER_BYTES, Cell

@@ -20,26 +20,13 @@ from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Pac
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
 from timebeam.schema.core.rows import ARRIVAL, Row, TableSpec
-from timebeam.schema.core.selection import (
-    DecodedRows,
-    Finding,
-    Reader,
-    Selected,
-    Selection,
-)
+from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selected, Selection
 from timebeam.schema.stores.opentsdb import check_data_rows, encode, select
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.archived import OpenTsdbArchive
-from timebeam.schema.stores.opentsdb.columns import (
-    decode_row,
-    decode_rows,
-    rewrite_row,
-)
+from timebeam.schema.stores.opentsdb.columns import decode_row, decode_rows, rewrite_row
 from timebeam.schema.stores.opentsdb.columns.decode_row import winner_of
-from timebeam.schema.stores.opentsdb.keys import (
-    Decimals,
-    OpenTsdbOptions,
-)
+from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.select import LeadingTags
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidMaps

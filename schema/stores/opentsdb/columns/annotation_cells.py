@@ -17,12 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.annotations import (
-    Annotation,
-    NotAnAnnotationError,
-    as_ms,
-    parse_stored,
-)
+from timebeam.schema.core.annotations import Annotation, NotAnAnnotationError, as_ms, parse_stored
 from timebeam.schema.core.points import FIRST_MILLISECOND
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import Cell, Row

@@ -28,9 +28,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import KEY_BYTES
-from timebeam.schema.core.selection import (
-    Reader,
-)
+from timebeam.schema.core.selection import Reader
 
 _PLAIN = re.compile(r"[a-zA-Z0-9\-_./]+")
 _ILLEGAL = re.compile(rb"[^a-zA-Z0-9\-./]")
