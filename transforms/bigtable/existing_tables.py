@@ -18,7 +18,7 @@ from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 
 from timebeam.transforms.bigtable.protobuf_classes import message_classes
-from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
+from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, retried
 from timebeam.transforms.bigtable.target import (
     EMULATOR_VARIABLE,
     NO_MESSAGE_LIMIT,
@@ -161,12 +161,7 @@ def _call(method: str, response: str, **fields: Any) -> Any:
     request = _messages()[f"{method}Request"](**fields)
     routing = next((name, fields[name]) for name in ("name", "parent") if name in fields)
     headers = (("x-goog-request-params", "=".join(routing)), caller())
-    backoff = Backoff(_SECONDS)
-    while True:
-        try:
-            return stub(request, timeout=ATTEMPT_SECONDS, metadata=headers)
-        except grpc.RpcError as error:
-            backoff.wait_if_passing(error)
+    return retried(lambda: stub(request, timeout=ATTEMPT_SECONDS, metadata=headers), _SECONDS)
 
 
 @functools.lru_cache(maxsize=4)

@@ -12,14 +12,12 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import grpc
-
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
 from timebeam.transforms.bigtable.chunk_columns import ColumnMerger
 from timebeam.transforms.bigtable.chunk_rows import Merged, Merger
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.read_stream import ReadRequest, read
-from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff
+from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, retried
 from timebeam.transforms.bigtable.target import Target, call_headers, method
 
 MOST_SPLITS = 64
@@ -31,13 +29,8 @@ def sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
         table_name=target.table_name(table), app_profile_id=target.app_profile or ""
     )
     call = method("SampleRowKeys")
-    backoff = Backoff()
-    while True:
-        try:
-            answers = list(call(request, timeout=ATTEMPT_SECONDS, metadata=call_headers(target, table)))
-            break
-        except grpc.RpcError as error:
-            backoff.wait_if_passing(error)
+    headers = call_headers(target, table)
+    answers = retried(lambda: list(call(request, timeout=ATTEMPT_SECONDS, metadata=headers)))
     offsets = [0, *(answer.offset_bytes for answer in answers)]
     return [
         (answer.row_key, offset - before)

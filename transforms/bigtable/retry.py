@@ -7,10 +7,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from google.api_core import exceptions
+
+Result = TypeVar("Result")
 
 RETRYABLE = (
     exceptions.ServiceUnavailable,
@@ -78,16 +80,26 @@ class Backoff:
         (sleep or time.sleep)(pause)
         self._pause = min(self._longest, self._pause * 2)
 
-    def wait_if_passing(self, error: grpc.RpcError) -> None:
-        """Waits before the next attempt of a call.
 
-        Raises:
-          GoogleAPICallError: the error is none of `RETRYABLE`, or there is no time left.
-        """
-        failure: exceptions.GoogleAPICallError = exceptions.from_grpc_error(error)
-        if not isinstance(failure, RETRYABLE):
-            raise failure from error
-        self.wait(failure)
+def retried(attempt: Callable[[], Result], seconds: float | None = None) -> Result:
+    """The result of a call, repeated after errors that may pass.
+
+    Args:
+      attempt: makes the call once.
+      seconds: see `Backoff`.
+
+    Raises:
+      GoogleAPICallError: the error is none of `RETRYABLE`, or there is no time left.
+    """
+    backoff = Backoff(seconds)
+    while True:
+        try:
+            return attempt()
+        except grpc.RpcError as error:
+            failure: exceptions.GoogleAPICallError = exceptions.from_grpc_error(error)
+            if not isinstance(failure, RETRYABLE):
+                raise failure from error
+            backoff.wait(failure)
 
 
 def breaks_stream(error: exceptions.GoogleAPICallError) -> bool:

@@ -16,7 +16,7 @@ from google.api_core import exceptions
 from timebeam.schema.core.rows import MUTATIONS, EncodedRow, Row, RowMutation
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
-from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff
+from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, REFUSALS, RETRYABLE, Backoff, retried
 from timebeam.transforms.bigtable.target import Target, call_headers, method
 
 _ROWS_A_REQUEST = 10_000
@@ -205,9 +205,5 @@ def _read_modify_write(target: Target, table: str, key: bytes, rules: Sequence[A
         rules=rules,
     )
     call = method("ReadModifyWriteRow")
-    backoff = Backoff()
-    while True:
-        try:
-            return call(request, timeout=ATTEMPT_SECONDS, metadata=call_headers(target, table)).row
-        except grpc.RpcError as error:
-            backoff.wait_if_passing(error)
+    headers = call_headers(target, table)
+    return retried(lambda: call(request, timeout=ATTEMPT_SECONDS, metadata=headers).row)
