@@ -201,7 +201,9 @@ class _AppendCellsFn(BufferedDoFn[EncodedRow]):
                 others = [cell for cell in row.cells if cell.qualifier != self._qualifier]
                 if others:
                     rejected += write_batch(self._target, row.table, [row._replace(cells=others)])
-                    row = row._replace(cells=[cell for cell in row.cells if cell not in others])
+                    row = row._replace(
+                        cells=[cell for cell in row.cells if cell.qualifier == self._qualifier]
+                    )
                 if not row.cells:
                     continue
                 try:
