@@ -33,7 +33,7 @@ from benchmarks.bench import TARGET, BenchmarkError, log, open_table
 from benchmarks.generate import Load
 from benchmarks.ingest import input_file
 from timebeam.pipelines import cli
-from timebeam.pipelines.options.parameters import LAYOUT
+from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
@@ -65,7 +65,7 @@ class Case:
 
     def make(self) -> Store:
         """The layout, with tables of this case's own."""
-        defaults = {parameter.name: parameter.default for parameter in LAYOUT}
+        defaults = {parameter.name: parameter.default for parameter in layout_parameters()}
         return layout_named(self.layout, {**defaults, **self.options, "table_prefix": f"{self.name}-"})
 
     @property

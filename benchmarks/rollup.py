@@ -47,7 +47,7 @@ from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 from benchmarks import bench
 from benchmarks.bench import TARGET, open_table, run_child
 from benchmarks.generate import write
-from timebeam.pipelines.commands.upkeep import ROLLUP_COMMAND
+from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.jobs import runners
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
@@ -199,7 +199,7 @@ def stored(arguments: list[str]) -> None:
 
 
 def _job(arguments: list[str]) -> tuple[argparse.Namespace, RollupJob]:
-    options = ROLLUP_COMMAND.parse(arguments)[0]
+    options = find_command("rollup").parse(arguments)[0]
     return options, opentsdb_rollup(options, period_of(options, int(time.time() * 1000))).work
 
 

@@ -14,13 +14,8 @@ from collections.abc import Iterable, Iterator
 import shtab
 
 from timebeam.pipelines.commands import COMMANDS, find_command
-from timebeam.pipelines.options.command_line import (
-    CONFIG,
-    DEFAULT,
-    PROFILE,
-    given_settings,
-    setting_parameters,
-)
+from timebeam.pipelines.options.catalogue import setting_parameters
+from timebeam.pipelines.options.command_line import DEFAULT, given_settings
 from timebeam.pipelines.options.parameters import TemplateType, UsageError
 from timebeam.pipelines.options.parsing import did_you_mean
 from timebeam.pipelines.options.profiles import FILE, VARIABLES, setting_text
@@ -121,7 +116,7 @@ def _text(value: object) -> str | None:
 
 def _misspelt(names: Iterable[str]) -> Iterator[str]:
     """A line for each environment variable that is almost the name of a setting."""
-    endings = {name.upper() for name in (*names, CONFIG.name, PROFILE.name)}
+    endings = {name.upper() for name in (*names, "config", "profile")}
     for variable in sorted(os.environ):
         ending = variable.removeprefix(VARIABLES)
         hint = "" if ending in {variable, *endings} else did_you_mean(ending, endings)

@@ -1,223 +1,50 @@
-"""The commands that keep stored series up: rollups, compaction, index tables, metadata, trees."""
+"""The commands that keep stored series up: names, rollups, compaction, metadata, deletion, archive."""
 
 from __future__ import annotations
 
 from timebeam.pipelines.options.command_line import Argument, Command
-from timebeam.pipelines.options.parameters import (
-    BIGTABLE,
-    CENTURY_DAYS,
-    LAYOUT,
-    LETTERS,
-    MAX_REFUSED,
-    PREFLIGHT,
-    ROLLUP_CONFIG,
-    SUMMARY,
-    TABLES,
-    Parameter,
-    boolean,
-    not_negative,
-    positive,
-    whole,
-)
-from timebeam.pipelines.options.period import ZONE, range_parameters
-from timebeam.schema.core.point_fragments import Packing
 
-_A_PROCESS = "a process follows, not a job on Dataflow"
-
-ROLLUP_COMMAND = Command(
-    "rollup",
-    "Makes the rollups and pre-aggregates of a day or range.",
-    job="timebeam.pipelines.rollup.jobs:job_of",
-    takes_archive=True,
-    parameters=(
-        ROLLUP_CONFIG,
-        *range_parameters(
-            "Rollup",
-            "day to roll up, such as 2026-11-20; by default the last complete day",
-            "end of the range, exclusive",
-            "1h-ago",
-        ),
-        ZONE,
-        Parameter(
-            "delay_hours",
-            "hours after the end of a day until it is complete",
-            "Rollup",
-            not_negative,
-            0.0,
-            most=24 * CENTURY_DAYS,
-            setting=True,
-        ),
-        Parameter(
-            "allow_incomplete",
-            "accept a day or range that is not over yet; run it again when it is",
-            "Rollup",
-            boolean,
-            False,
-        ),
-        Parameter(
-            "touched",
-            "only hours and metrics that are marked since their last rollup (ingest --mark_touched)",
-            "Rollup",
-            boolean,
-            False,
-            local="the program clears the marks when it has seen the job end",
-        ),
-        Parameter(
-            "follow",
-            "run until it is stopped, in rounds that roll up marked hours (needs --marked_since)",
-            "Follow",
-            boolean,
-            False,
-            local=_A_PROCESS,
-        ),
-        Parameter(
-            "every_seconds",
-            "follow: seconds from the end of a round to the next one, unless hours wait",
-            "Follow",
-            not_negative,
-            60.0,
-            most=86_400,
-            local=_A_PROCESS,
-            setting=True,
-        ),
-        Parameter(
-            "rounds",
-            "follow: end after so many rounds; by default never",
-            "Follow",
-            positive,
-            local=_A_PROCESS,
-        ),
-        Parameter(
-            "quiet_seconds",
-            "follow: seconds that an hour waits after its end and after its last mark",
-            "Follow",
-            not_negative,
-            60.0,
-            most=86_400,
-            local=_A_PROCESS,
-            setting=True,
-        ),
-        Parameter(
-            "lease_seconds",
-            "follow: seconds until another process may take over a round's hours; more than a round takes",
-            "Follow",
-            not_negative,
-            600.0,
-            most=86_400,
-            local=_A_PROCESS,
-            setting=True,
-        ),
-        Parameter(
-            "most_hours",
-            "follow: hours in a round at most, of all metrics together; the others wait for the next one",
-            "Follow",
-            positive,
-            10_000,
-            local=_A_PROCESS,
-            setting=True,
-        ),
-        Parameter(
-            "lookback_days",
-            "also redo this many days before it, for late points",
-            "Rollup",
-            whole,
-            0,
-            most=CENTURY_DAYS,
-            setting=True,
-        ),
-        Parameter(
-            "dead_letters",
-            "destination of rows that cannot be rolled up: files PREFIX-TIME-*.jsonl, or a topic",
-            "Rollup",
-            default="dead-letters",
-            regex=LETTERS,
-            example="gs://my-bucket/dead-letters/rollup",
-            setting=True,
-        ),
-        *LAYOUT,
-        TABLES,
-        *BIGTABLE,
-        Parameter(
-            "dry_run",
-            "print what would be read and written; do nothing",
-            "Run",
-            boolean,
-            False,
-            local="it starts no job",
-        ),
-        PREFLIGHT,
-        SUMMARY,
-        MAX_REFUSED,
+NAMES_COMMAND = Command(
+    "names",
+    "Lists, renames, merges, frees and fixes the names in OpenTSDB's UID table.",
+    runs="timebeam.pipelines.store.edit_names:run",
+    arguments=(
+        Argument("action", choices=["list", "rename", "merge", "free", "fix"], help="what to do"),
+        Argument("argument", nargs="*", help="list: KIND PREFIX, or nothing; rename, merge: KIND OLD NEW"),
     ),
+    options="""
+        Names: use wait_hours yes |
+        Rollup: rollup_config |
+        Names: output |
+        Layout: layout table_prefix *layout |
+        Bigtable: project instance app_profile
+    """,
     examples="""\
-  timebeam tables create --layout opentsdb --rollup_config rollups.json
-  timebeam rollup --layout opentsdb --rollup_config rollups.json
-  timebeam rollup --layout opentsdb --rollup_config rollups.json --day 2026-11-20 --lookback_days 2
-  timebeam rollup --layout opentsdb --rollup_config rollups.json --start 6h-ago --end 1h-ago
-  timebeam rollup --layout opentsdb --rollup_config rollups.json --touched
-  timebeam rollup --layout opentsdb --rollup_config rollups.json --follow --quiet_seconds 120
+  timebeam names list --layout opentsdb
+  timebeam names list metrics sys. --layout opentsdb --use
+  timebeam names rename metrics sys.cpu system.cpu --layout opentsdb --yes
+  timebeam names merge metrics sys.load1 sys.load --layout opentsdb --yes
+  timebeam names free --layout opentsdb            # prints; with --yes too: frees
+  timebeam names fix --layout opentsdb --yes
 
-a repeated run gives the same result; Beam's own options can be given too""",
+KIND is metrics, tagk or tagv; OLD of merge may be a UID in hex
+TSDs and other writers keep names in memory: see docs/how-to/store/names.md""",
 )
 
-COMPACT_COMMAND = Command(
-    "compact",
-    "Merges the cells of each row of closed hours into one.",
-    job="timebeam.pipelines.store.compact:job_of",
-    takes_archive=True,
-    parameters=(
-        *range_parameters(
-            "Compact",
-            "day in UTC, such as 2026-11-20; by default the last closed day",
-            "end of the range, exclusive; only whole hours are compacted",
-            "1d-ago",
-        ),
-        Parameter(
-            "closed_hours",
-            "hours after the end of an hour until it is closed",
-            "Compact",
-            not_negative,
-            1.0,
-            most=24 * CENTURY_DAYS,
-        ),
-        Parameter(
-            "form",
-            "write compacted columns, or the append column (for tables that a TSD appends to)",
-            "Compact",
-            default=Packing.COMPACTED.value,
-            choices=(Packing.COMPACTED.value, Packing.APPEND.value),
-        ),
-        *LAYOUT,
-        *BIGTABLE,
-        Parameter("dry_run", "count what would change; write nothing", "Run", boolean, False),
-        SUMMARY,
-    ),
+CARDINALITY_COMMAND = Command(
+    "cardinality",
+    "Shows which metrics, tag keys and tag values have the most series, and the most new ones.",
+    runs="timebeam.pipelines.store.cardinality:run",
+    options="""
+        Series: metric top by since source refused output |
+        Layout: layout table_prefix *layout tables |
+        Bigtable: project instance app_profile
+    """,
     examples="""\
-  timebeam compact --layout opentsdb --dry_run
-  timebeam compact --layout opentsdb --day 2026-11-20
-  timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt_width 1
-
-queries return the same before and after; cell timestamps change their meaning:
-see docs/how-to/store/compact.md
-
-Beam's own options can be given too""",
-)
-
-REINDEX_COMMAND = Command(
-    "reindex",
-    "Rebuilds the index tables; safe to repeat.",
-    job="timebeam.pipelines.store.reindex:job_of",
-    parameters=(
-        *LAYOUT,
-        *BIGTABLE,
-        Parameter("dry_run", "read and count; write nothing", "Run", boolean, False),
-        SUMMARY,
-    ),
-    examples="""\
-  timebeam reindex --layout heroic --project my-project --instance my-instance
-  timebeam reindex --layout kairosdb --row_spec milliseconds --dry_run
-
-all of Beam's options can be given too""",
+  timebeam cardinality --layout opentsdb
+  timebeam cardinality --layout opentsdb --by growth --since 1h-ago --top 5
+  timebeam cardinality --layout opentsdb --metric 'app.*' --output app.png
+  timebeam cardinality --layout opentsdb --refused 'dead-letters-*.jsonl' --output json""",
 )
 
 META_COMMAND = Command(
@@ -227,21 +54,12 @@ META_COMMAND = Command(
     arguments=(
         Argument("action", choices=["sync"], help="create missing metadata, as `tsdb uid metasync` does"),
     ),
-    parameters=(
-        Parameter(
-            "count",
-            "count the points of each series into ts_ctr; reads all points",
-            "Meta",
-            boolean,
-            False,
-        ),
-        Parameter("purge", "afterwards list the metadata of series without points", "Meta", boolean, False),
-        Parameter("yes", "with --purge: delete the listed metadata", "Meta", boolean, False),
-        *LAYOUT,
-        *BIGTABLE,
-        Parameter("dry_run", "count what would be written; write nothing", "Run", boolean, False),
-        SUMMARY,
-    ),
+    options="""
+        Meta: count purge yes |
+        Layout: layout table_prefix *layout |
+        Bigtable: project instance app_profile |
+        Run: dry_run summary
+    """,
     examples="""\
   timebeam meta sync --layout opentsdb --dry_run
   timebeam meta sync --layout opentsdb --salt_width 1 --project my-project --instance my-instance
@@ -251,19 +69,6 @@ META_COMMAND = Command(
 
 existing metadata is not changed, except ts_ctr with --count; Beam's own options can be given too""",
 )
-
-_LAYOUT_OPTIONS = (
-    "table_prefix",
-    "salt_width",
-    "salt_buckets",
-    "uid_width_metric",
-    "uid_width_tagk",
-    "uid_width_tagv",
-    "max_tags",
-    "names",
-)
-
-TREE_OUTPUTS = "text, json, html, FILE.txt, FILE.json, FILE.html"
 
 TREES_COMMAND = Command(
     "trees",
@@ -281,50 +86,13 @@ TREES_COMMAND = Command(
             help="create: the file with the tree; test: the series, as metric tag=value ..., or a TSUID",
         ),
     ),
-    parameters=(
-        Parameter(
-            "tree",
-            "show, test, sync, purge: id or name of one tree; by default all, for sync all enabled ones",
-            "Trees",
-        ),
-        Parameter("yes", "purge: delete what it counts", "Trees", boolean, False),
-        Parameter(
-            "exact", "create: also delete stored rules that are not in the file", "Trees", boolean, False
-        ),
-        Parameter(
-            "output", f"show: one of {TREE_OUTPUTS}; create, test, purge: text, json", "Trees", default="text"
-        ),
-        Parameter("depth", "show as text: number of branch levels", "Trees", positive),
-        Parameter("definition", "test: use the trees in this file, not the stored ones", "Trees"),
-        Parameter(
-            "series",
-            "sync: read series from the meta table or from the keys of the data table; by default "
-            "from the meta table unless it is missing or empty",
-            "Trees",
-            choices=("meta", "data"),
-        ),
-        Parameter(
-            "dead_letters",
-            "sync: destination of series that cannot be placed: files PREFIX-TIME-*.jsonl, or a "
-            "topic projects/P/topics/T",
-            "Trees",
-            default="dead-letters",
-            setting=True,
-        ),
-        Parameter(
-            "layout",
-            "layout with trees",
-            "Layout",
-            default="opentsdb",
-            choices=("opentsdb",),
-            setting=True,
-        ),
-        *(parameter for parameter in LAYOUT if parameter.name in _LAYOUT_OPTIONS),
-        *BIGTABLE,
-        Parameter("dry_run", "create, sync: print what would be done; write nothing", "Run", boolean, False),
-        SUMMARY,
-        MAX_REFUSED,
-    ),
+    options="""
+        Trees: tree yes exact output depth definition series dead_letters |
+        Layout: layout table_prefix salt_width salt_buckets uid_width_metric uid_width_tagk
+            uid_width_tagv names max_tags |
+        Bigtable: project instance app_profile |
+        Run: dry_run summary max_refused
+    """,
     examples="""\
   timebeam tables create --layout opentsdb --meta --trees
   timebeam trees test --definition tree.json sys.cpu.0 host=web01 dc=lga
@@ -339,4 +107,113 @@ TREES_COMMAND = Command(
 
 a tree file has the fields of /api/tree, and in `rules` those of /api/tree/rule: see docs/how-to/trees.md;
 sync also takes Beam's own options""",
+)
+
+DELETE_COMMAND = Command(
+    "delete",
+    "Deletes points, after a dry run that shows what would be deleted.",
+    job="timebeam.pipelines.store.delete:job_of",
+    takes_archive=True,
+    arguments=(Argument("metric", nargs="?", metavar="METRIC", help="name of the metric; not with --tsuid"),),
+    options="""
+        Delete: start end tag explicit_tags tsuid full_scan |
+        Retention: keep_days rollup_config unattended |
+        Delete: token log series annotations keep_rollups |
+        Layout: layout table_prefix *layout tables |
+        Bigtable: project instance app_profile |
+        Run: dry_run summary
+    """,
+    examples="""\
+  timebeam delete sys.load --layout opentsdb --start 2026-11-01 --end 2026-11-02
+  timebeam delete sys.load --layout opentsdb --start 2026-11-01 --end 2026-11-02 --token TOKEN
+  timebeam delete sys.load --layout opentsdb --start 30d-ago --end 1d-ago --tag 'host=web*' dc=lga
+  timebeam delete --layout opentsdb --keep_days 'debug.*=7' 400 --keep_rollups
+
+both ends of the time range are inclusive; a repeated run with the same token and log completes one that was
+interrupted; Beam's own options can be given too""",
+)
+
+REINDEX_COMMAND = Command(
+    "reindex",
+    "Rebuilds the index tables; safe to repeat.",
+    job="timebeam.pipelines.store.reindex:job_of",
+    options="""
+        Layout: layout table_prefix *layout |
+        Bigtable: project instance app_profile |
+        Run: dry_run summary
+    """,
+    examples="""\
+  timebeam reindex --layout heroic --project my-project --instance my-instance
+  timebeam reindex --layout kairosdb --row_spec milliseconds --dry_run
+
+all of Beam's options can be given too""",
+)
+
+ROLLUP_COMMAND = Command(
+    "rollup",
+    "Makes the rollups and pre-aggregates of a day or range.",
+    job="timebeam.pipelines.rollup.jobs:job_of",
+    takes_archive=True,
+    options="""
+        Rollup: rollup_config day start end zone delay_hours allow_incomplete touched |
+        Follow: follow every_seconds rounds quiet_seconds lease_seconds most_hours |
+        Rollup: lookback_days dead_letters |
+        Layout: layout table_prefix *layout tables |
+        Bigtable: project instance app_profile |
+        Run: dry_run preflight summary max_refused
+    """,
+    examples="""\
+  timebeam tables create --layout opentsdb --rollup_config rollups.json
+  timebeam rollup --layout opentsdb --rollup_config rollups.json
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --day 2026-11-20 --lookback_days 2
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --start 6h-ago --end 1h-ago
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --touched
+  timebeam rollup --layout opentsdb --rollup_config rollups.json --follow --quiet_seconds 120
+
+a repeated run gives the same result; Beam's own options can be given too""",
+)
+
+COMPACT_COMMAND = Command(
+    "compact",
+    "Merges the cells of each row of closed hours into one.",
+    job="timebeam.pipelines.store.compact:job_of",
+    takes_archive=True,
+    options="""
+        Compact: day start end closed_hours form |
+        Layout: layout table_prefix *layout |
+        Bigtable: project instance app_profile |
+        Run: dry_run summary
+    """,
+    examples="""\
+  timebeam compact --layout opentsdb --dry_run
+  timebeam compact --layout opentsdb --day 2026-11-20
+  timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt_width 1
+
+queries return the same before and after; cell timestamps change their meaning:
+see docs/how-to/store/compact.md
+
+Beam's own options can be given too""",
+)
+
+SEAL_COMMAND = Command(
+    "seal",
+    "Moves closed hours into the archive, in compressed columns; safe to repeat.",
+    job="timebeam.pipelines.store.seal:job_of",
+    takes_archive=True,
+    options="""
+        Seal: older_than start quiet_hours delete_source reader_hours |
+        Layout: layout table_prefix *layout |
+        Bigtable: project instance app_profile |
+        Run: dry_run summary
+    """,
+    examples="""\
+  timebeam tables create --layout opentsdb --archive true
+  timebeam seal --layout opentsdb --dry_run
+  timebeam seal --layout opentsdb --older_than 30d
+  timebeam seal --layout opentsdb --older_than 30d --delete_source
+
+with --delete_source run it daily: each run deletes what an earlier one has sealed;
+see docs/how-to/store/archive.md
+
+Beam's own options can be given too""",
 )

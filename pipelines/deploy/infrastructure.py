@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from timebeam.pipelines.deploy.templates import template_parameters, write_or_check
-from timebeam.pipelines.options.parameters import DECLARED, LAYOUT
+from timebeam.pipelines.options.catalogue import layout_parameters
+from timebeam.pipelines.options.parameters import DECLARED
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.stores import STORES, find_opentsdb, make_store
@@ -148,7 +149,7 @@ _BODY_PARAMETERS = {
 }
 
 
-def layout_parameters() -> list[str]:
+def shared_parameters() -> list[str]:
     """The names of the parameters that both jobs share since they say what the tables are."""
     of_rollup = {parameter["name"] for parameter in template_parameters("rollup")}
     return [
@@ -160,7 +161,7 @@ def layout_parameters() -> list[str]:
 
 def variables() -> str:
     """variables_jobs.tf."""
-    shared = layout_parameters()
+    shared = shared_parameters()
     jobs = {
         job: [parameter for parameter in template_parameters(job) if parameter["name"] not in OWNED]
         for job in ("ingest", "rollup", "delete", "seal")
@@ -255,7 +256,7 @@ def layouts() -> dict[str, dict[str, Any]]:
 
 
 def _layout(name: str, **options: object) -> Store:
-    defaults = {parameter.name: parameter.default for parameter in LAYOUT}
+    defaults = {parameter.name: parameter.default for parameter in layout_parameters()}
     return make_store(name, {**defaults, **options})
 
 

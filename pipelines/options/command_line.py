@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
-import importlib
 import importlib.util
 import os
 import pathlib
@@ -17,7 +15,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from timebeam.pipelines.options.parameters import BUCKET_PATH, Parameter, TemplateType, boolean
+from timebeam.pipelines.options.catalogue import chosen, setting_parameters
+from timebeam.pipelines.options.parameters import Parameter, boolean
 from timebeam.pipelines.options.parsing import Parser, detail
 from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, variables
 
@@ -25,18 +24,6 @@ DEFAULT = "default"
 """The origin of a value that nothing gives."""
 
 _BEAM_OPTION = re.compile(r"argument\(\s*((?:[\"']--[-\w]+[\"'],?\s*)+)")
-
-CONFIG = Parameter(
-    "config",
-    f"settings file, local or gs://; without it {FILE} of this folder, if there is one",
-    "Settings",
-    template=TemplateType.READ_FILE,
-    regex=BUCKET_PATH,
-    example=f"gs://my-bucket/{FILE}",
-)
-PROFILE = Parameter(
-    "profile", "profile of the settings file", "Settings", regex=r"[-_.a-zA-Z0-9]+", example="prod"
-)
 
 
 class CommandParser(Parser):
@@ -92,7 +79,7 @@ class CommandParser(Parser):
         if not self._settings:
             return {}
         finder = Parser(prog=self.prog, add_help=False)
-        add_parameters(finder, (CONFIG, PROFILE))
+        add_parameters(finder, _profiles())
         chosen = finder.parse_known_args(words)[0]
         settings = given_settings(chosen.config, chosen.profile, os.environ)
         return {name: setting for name, setting in settings.items() if name in self._settings}
@@ -100,9 +87,11 @@ class CommandParser(Parser):
 
 def with_profiles(parameters: Sequence[Parameter]) -> Sequence[Parameter]:
     """The parameters of a command with `--config` and `--profile`, if some of them are settings."""
-    return (
-        (*parameters, CONFIG, PROFILE) if any(parameter.setting for parameter in parameters) else parameters
-    )
+    return (*parameters, *_profiles()) if any(parameter.setting for parameter in parameters) else parameters
+
+
+def _profiles() -> list[Parameter]:
+    return chosen("", "Settings: config profile")
 
 
 def given_settings(
@@ -124,18 +113,6 @@ def given_settings(
     if any(name.startswith("TIMEBEAM_") for name in environment):
         by_variable = variables(environment, setting_parameters().values())
     return by_file | by_variable
-
-
-@functools.cache
-def setting_parameters() -> dict[str, Parameter]:
-    """The parameters of all commands that a settings file may give, by name."""
-    commands = importlib.import_module("timebeam.pipelines.commands")  # by name: it imports this module
-    settings: dict[str, Parameter] = {}
-    for command in sorted(commands.COMMANDS):
-        for parameter in commands.find_command(command).parameters:
-            if parameter.setting:
-                settings.setdefault(parameter.name, parameter)
-    return settings
 
 
 def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter]) -> None:
@@ -181,6 +158,7 @@ class Command:
 
     Attributes:
       description: what it does, in a sentence.
+      options: as `timebeam.pipelines.options.catalogue.chosen` takes them.
       runs: MODULE:FUNCTION: takes the options and returns the exit code; empty if it always starts a job.
       job: MODULE:FUNCTION: takes the options and the time in ms since 1970, and makes the job. The command
         then takes Beam's own options too.
@@ -192,8 +170,8 @@ class Command:
 
     name: str
     description: str
-    parameters: Sequence[Parameter]
     examples: str
+    options: str = ""
     runs: str = ""
     job: str = ""
     job_action: str = ""
@@ -201,10 +179,15 @@ class Command:
     layouts: Sequence[tuple[str, str]] | None = None
     takes_archive: bool = False
 
+    @property
+    def parameters(self) -> list[Parameter]:
+        """Its options."""
+        return chosen(self.name, self.options)
+
     def parser(self) -> CommandParser:
         """The parser of its options, with examples at the end of its help."""
         parser = CommandParser(
-            tuple(self.parameters),
+            self.parameters,
             prog=f"timebeam {self.name}",
             description=self.description,
             epilog=f"examples:\n{self.examples}",

@@ -1,4 +1,4 @@
-"""The parameters of message formats, and what they mean."""
+"""What the options of message formats mean."""
 
 from __future__ import annotations
 
@@ -6,44 +6,13 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from timebeam.pipelines.options.parameters import (
-    DECLARED,
-    Parameter,
-    UsageError,
-    declared_parameters,
-    names,
-)
+from timebeam.pipelines.options.catalogue import format_parameters
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.schema.formats import AUTO, FORMATS, Framing, MessageFormat, message_format
-from timebeam.schema.formats.options import DECLARED_OPTIONS, RecordEncoding
 from timebeam.schema.stores import STORES, make_store
 
 RECORDS = "records"
 """The format of records of named fields, which no `MessageFormat` reads."""
-
-FORMAT = (
-    *declared_parameters("Format", "format", {name: DECLARED_OPTIONS.get(name, ()) for name in FORMATS}),
-    Parameter(
-        "records_encoding",
-        "records: JSON lines, CSV with a header, or Avro object containers",
-        "Format",
-        default=RecordEncoding.JSON.value,
-        choices=names(RecordEncoding),
-        shown_for=("format", ("records",)),
-        setting=True,
-    ),
-)
-
-FORMATS_OF_MESSAGES = Parameter(
-    "formats",
-    "messages: more formats that a message may name in its `format` attribute, also as a,b, or that "
-    "--format auto chooses from; messages with other names become dead letters",
-    "Format",
-    default=[],
-    many=True,
-    regex=r"[-a-z]+(,[-a-z]+)*",
-    example="influx,opentsdb-text",
-    setting=True,
-)
 
 
 def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
@@ -52,7 +21,7 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     Raises:
       UsageError: an option makes no sense.
     """
-    format_options = {parameter.name: getattr(options, parameter.name) for parameter in FORMAT}
+    format_options = {parameter.name: getattr(options, parameter.name) for parameter in format_parameters()}
     store = make_store(options.layout, {}) if options.layout in STORES else None
     format_options["resources"] = store is not None and store.writing.takes_resources
     if options.format == RECORDS:

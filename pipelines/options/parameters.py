@@ -11,13 +11,10 @@ import re
 import zoneinfo
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from timebeam.schema.core.declared_options import Option, OptionKind
-from timebeam.schema.stores import STORES, declared_options
-
-if TYPE_CHECKING:
-    pass
+from timebeam.schema.series.retention_rules import parse_rules
 
 
 class UsageError(ValueError):
@@ -99,6 +96,7 @@ class Parameter:
         return value
 
 
+MAX_PORT = 65_535
 CENTURY_DAYS = 36_500
 """The greatest number of days that an option takes: further back there are no points."""
 
@@ -150,6 +148,45 @@ def time_zone(text: str) -> str:
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
         raise argparse.ArgumentTypeError(f"{_cut(text)} is no time zone: give one as Europe/Berlin") from None
     return text
+
+
+def limit_text(text: str, most: int | None = None) -> str:
+    """Limits of series, as `--max_series` takes them; none is more than `most`."""
+    from timebeam.schema.series.series_limits import parse_limits  # imports numpy
+
+    try:
+        limits = parse_limits([text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if most is not None and any(limit.number > most for limit in limits):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is more than {most:,}")
+    return text
+
+
+def values_limit_text(text: str) -> str:
+    """The same, of the values of a tag key."""
+    from timebeam.schema.series.series_limits import MOST_VALUES  # imports numpy
+
+    return limit_text(text, MOST_VALUES)
+
+
+def rules_text(text: str) -> str:
+    """Rules of retention, as `--keep_days` takes them."""
+    try:
+        parse_rules([text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def duration(text: str) -> int:
+    """A duration in ms."""
+    from timebeam.schema.bits.times import parse_duration  # imports numpy
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -214,7 +251,7 @@ def file_content(text: str, names: Collection[str] = ()) -> str:
         raise argparse.ArgumentTypeError(f"cannot read the schema {text!r}: {reason_of(error)}") from None
 
 
-def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) -> Parameter:
+def _parameter(option: Option, owner: str, owners: tuple[str, ...]) -> Parameter:
     """The parameter of an option.
 
     Args:
@@ -229,7 +266,7 @@ def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) 
     return Parameter(
         option.name,
         option.help,
-        group,
+        "",
         functools.partial(file_content, names=option.choices) if is_file else kinds[option.kind],
         option.default,
         choices=() if is_file else option.choices,
@@ -241,130 +278,61 @@ def _parameter(option: Option, group: str, owner: str, owners: tuple[str, ...]) 
     )
 
 
-def declared_parameters(group: str, owner: str, declared: Mapping[str, Sequence[Option]]) -> list[Parameter]:
+def declared_parameters(owner: str, declared: Mapping[str, Sequence[Option]]) -> dict[str, Parameter]:
     """The parameters of the options that layouts, or formats, declare by their names; each once."""
     options = {option.name: option for each in declared.values() for option in each}
-    return [
-        _parameter(
-            option,
-            group,
-            owner,
-            tuple(name for name, each in declared.items() if option in each),
-        )
-        for option in options.values()
-    ]
+    return {
+        name: _parameter(option, owner, tuple(name for name, each in declared.items() if option in each))
+        for name, option in options.items()
+    }
 
 
 DECLARED = "table"
 """The layout of tables that a user declares: no `Store`, since records have no series."""
 
-TABLES = Parameter(
-    "tables",
-    "table: file that declares the tables",
-    "Layout",
-    template=TemplateType.READ_FILE,
-    regex=BUCKET_PATH,
-    example="gs://my-bucket/tables.toml",
-    shown_for=("layout", ("table",)),
-    setting=True,
-)
-
-LAYOUT = (
-    Parameter(
-        "layout",
-        "how points are stored; table: in declared tables, see --tables",
-        "Layout",
-        choices=(*STORES, DECLARED),
-        required=True,
-        setting=True,
-        stored=True,
-    ),
-    Parameter(
-        "table_prefix",
-        "prefix of all table names",
-        "Layout",
-        default="",
-        regex=r"[-_.a-zA-Z0-9]*",
-        example="prod-",
-        setting=True,
-    ),
-    *declared_parameters("Layout", "layout", {name: declared_options(name) for name in STORES}),
-)
-
-BIGTABLE = (
-    Parameter(
-        "project",
-        "Google Cloud project; `local` with an emulator",
-        "Bigtable",
-        local="the launcher sets it to the project in which the job runs",
-        setting=True,
-    ),
-    Parameter(
-        "instance",
-        "Bigtable instance; `local` with an emulator",
-        "Bigtable",
-        label="Bigtable instance",
-        regex=r"[a-z][-a-z0-9]*[a-z0-9]",
-        example="my-instance",
-        setting=True,
-    ),
-    Parameter(
-        "app_profile",
-        "app profile of the instance; needs single-cluster routing",
-        "Bigtable",
-        label="Bigtable app profile",
-        regex=r"[_a-zA-Z0-9][-_.a-zA-Z0-9]*",
-        example="ingest",
-        setting=True,
-    ),
-)
-
-SUMMARY = Parameter(
-    "summary",
-    "form of the summary",
-    "Run",
-    default="text",
-    choices=("text", "json"),
-    local="a job on Dataflow prints none",
-)
+TEXT: Mapping[str, Any] = {}
+TRUE: Mapping[str, Any] = {"kind": boolean, "default": True}
+FLAG: Mapping[str, Any] = {"kind": boolean, "default": False}
+SEVERAL: Mapping[str, Any] = {"default": [], "many": True}
 
 
-MAX_REFUSED = Parameter(
-    "max_refused",
-    "exit code 1 if more is refused: a number (100), or a share of what was read (0.5%)",
-    "Run",
-    Limit.parse,
-    example="0.5%",
-    local="a job on Dataflow outlives the program",
-)
+def text(default: str) -> Mapping[str, Any]:
+    """The attributes of an option that is a text with a default; those of one without are `TEXT`."""
+    return {"default": default}
 
 
-PREFLIGHT = Parameter(
-    "preflight",
-    "check prerequisites, print how to fix what is missing, and exit",
-    "Run",
-    boolean,
-    False,
-    local="it starts no job",
-)
+def choice(names: str, default: str | None = None) -> Mapping[str, Any]:
+    """The attributes of an option that is one of some words, as `text|json`."""
+    return {"choices": tuple(names.split("|")), "default": default}
 
-ROLLUP_CONFIG = Parameter(
-    "rollup_config",
-    "OpenTSDB's rollup configuration, a JSON file (docs/how-to/rollups.md); declared tables use --tables",
-    "Rollup",
-    template=TemplateType.READ_FILE,
-    regex=BUCKET_PATH,
-    example="gs://my-bucket/rollups.json",
-    setting=True,
-)
 
-OUTPUTS = "table, table-all, json, json-ms, csv, annotations, FILE.png, FILE.html"
-"""What `timebeam.pipelines.output.write_results.render` accepts, for help and messages."""
+def several(kind: Callable[[str], Any], most: float | None = None) -> Mapping[str, Any]:
+    """The attributes of an option of several values that are no plain texts; else `SEVERAL`."""
+    return {**SEVERAL, "kind": kind, "most": most}
 
-CSV_GUARD = Parameter(
-    "csv_guard",
-    "csv: put ' before cells that a spreadsheet would take for formulas: those that begin with =, +, - or @",
-    "Query",
-    boolean,
-    False,
-)
+
+def number(
+    default: float | None = None, most: float | None = None, kind: Callable[[str], Any] = not_negative
+) -> Mapping[str, Any]:
+    """The attributes of an option that is a number of at least 0, or one of another kind."""
+    return {"kind": kind, "default": default, "most": most}
+
+
+whole_number = functools.partial(number, kind=whole)
+positive_number = functools.partial(number, kind=positive)
+
+
+def file(example: str, *, many: bool = False) -> Mapping[str, Any]:
+    """The attributes of an option that is a file, or several; on Dataflow it is in a bucket."""
+    of_bucket = {"template": TemplateType.READ_FILE, "regex": BUCKET_PATH, "example": example}
+    return {**of_bucket, **(SEVERAL if many else TEXT)}
+
+
+def option(key: str, text: str, value: Mapping[str, Any] = TEXT, **more: Any) -> tuple[str, Parameter]:
+    """(key, option) of the catalogue: the key is its name, or COMMAND.NAME for what one command means by it.
+
+    Args:
+      text: its help.
+      value, more: its attributes, by the names of those of `Parameter`.
+    """
+    return key, Parameter(key.rpartition(".")[2], text, "", **{**value, **more})

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from timebeam.pipelines.options.parameters import DAY, TIME, Parameter, UsageError
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.schema.bits.times import (
     HOUR_MS,
     ceil_to,
@@ -23,36 +23,6 @@ from timebeam.schema.rollup.rollup_config import RollupConfig
 
 SETTLED_MS = 60_000
 """More than the clocks of Bigtable and this machine differ."""
-
-ZONE = Parameter(
-    "zone",
-    "time zone in which days are counted, such as Europe/Berlin",
-    "Rollup",
-    default="UTC",
-    regex=r"[A-Za-z][-+_/A-Za-z0-9]*",
-    example="Europe/Berlin",
-    setting=True,
-    stored=True,
-)
-
-
-def range_parameters(group: str, day: str, end: str, end_example: str) -> tuple[Parameter, ...]:
-    """The options `--day`, `--start` and `--end`.
-
-    Args:
-      day, end: what their help says.
-    """
-    return (
-        Parameter("day", day, group, regex=DAY, example="2026-11-20"),
-        Parameter(
-            "start",
-            "start of a range, instead of a day: 2026-11-20T08:00:00Z, 2d-ago",
-            group,
-            regex=TIME,
-            example="2026-11-20T08:00:00Z",
-        ),
-        Parameter("end", end, group, regex=TIME, example=end_example),
-    )
 
 
 def time_of(text: str, now_ms: int, zone: str = "UTC") -> int:

@@ -14,13 +14,13 @@ from typing import Any
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.parsing import note
-from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.use_settings import (
     FAMILY,
     TABLE,
     VERSION,
     VERSION_COLUMN,
+    ZONE,
     StoredRows,
     agrees,
     parsed,
@@ -64,8 +64,8 @@ def settings_of(options: argparse.Namespace, stored: Mapping[str, str] | None = 
         text, name = declaration_text(options)
         return {TABLE + layout.table: text for layout in declared_layouts(text, name)}
     names = settable(options.layout)
-    if getattr(options, "rollup_config", None) or ZONE.name in (stored or {}):
-        names.append(ZONE.name)
+    if getattr(options, "rollup_config", None) or ZONE in (stored or {}):
+        names.append(ZONE)
     values = {name: vars(options).get(name) for name in names}
     return {name: setting_text(value) for name, value in values.items() if value not in (None, "")}
 
@@ -204,7 +204,7 @@ def store_again(options: argparse.Namespace) -> str:
     if stored:
         refuse_newer(stored, spec.name)
     texts = settings_of(options, stored)
-    stale = () if options.layout == DECLARED else {*settable(options.layout), ZONE.name} - texts.keys()
+    stale = () if options.layout == DECLARED else {*settable(options.layout), ZONE} - texts.keys()
     _replace(target, spec.name, options.layout, texts, stale)
     _confirm(options, target, texts, stored)
     return f"stored {_shown(options.layout, texts)}"

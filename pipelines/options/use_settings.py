@@ -23,10 +23,10 @@ from typing import Any
 
 from google.api_core import exceptions
 
+from timebeam.pipelines.options.catalogue import OPTIONS, layout_parameters
 from timebeam.pipelines.options.command_line import DEFAULT
-from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.parsing import detail
-from timebeam.pipelines.options.period import ZONE
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, declared_layouts, layout_named, target_of
 from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
@@ -45,9 +45,13 @@ FAMILY = "settings"
 VERSION_COLUMN = "version"
 TABLE = "table "
 """How the columns of declared tables begin."""
-_STORED = {parameter.name: parameter for parameter in (*LAYOUT[1:], ZONE) if parameter.stored}
+ZONE = "zone"
+"""The setting that is stored if there are rollups; the others are options of layouts."""
+_STORED = {
+    parameter.name: parameter for parameter in (*layout_parameters()[1:], OPTIONS[ZONE]) if parameter.stored
+}
 
-UNPROVED = ("row_spec", "names", "cell_time", "use_max_value", "retention", "marked_since", ZONE.name)
+UNPROVED = ("row_spec", "names", "cell_time", "use_max_value", "retention", "marked_since", ZONE)
 """Settings that rows can contradict, but do not prove."""
 
 StoredRows = Mapping[str, Mapping[str, str]]

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.parameters import (
     DECLARED,
-    LAYOUT,
-    TABLES,
     UsageError,
     read_text,
     reason_of,
@@ -365,10 +364,11 @@ def create_command(options: argparse.Namespace, action: str = "create") -> str:
       action: another one of `timebeam tables`.
     """
     command = f"timebeam tables {action} --layout {options.layout}"
-    for parameter in (*LAYOUT[1:], TABLES):
-        value = getattr(options, parameter.name, parameter.default)
-        if value != parameter.default:
-            command += f" --{parameter.name} {shlex.quote(setting_text(value))}"
+    defaults = {each.name: each.default for each in layout_parameters()[1:]} | {"tables": None}
+    for name, default in defaults.items():
+        value = getattr(options, name, default)
+        if value != default:
+            command += f" --{name} {shlex.quote(setting_text(value))}"
     if getattr(options, "rollup_config", None):
         command += f" --rollup_config {shlex.quote(options.rollup_config)}"
     elif getattr(options, "mark_touched", False) or getattr(options, "marked_since", ""):

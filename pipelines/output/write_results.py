@@ -13,7 +13,7 @@ import pathlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
-from timebeam.pipelines.options.parameters import OUTPUTS
+from timebeam.pipelines.options.reading_options import OUTPUTS
 from timebeam.pipelines.output.chart import Chart, need_plots, table, value_text
 from timebeam.pipelines.output.html_page import chart_page
 from timebeam.pipelines.output.picture import chart_picture

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from timebeam.pipelines.commands.query import SELECTION
+from timebeam.pipelines.commands.points import SELECTION
+from timebeam.pipelines.options.catalogue import chosen
 from timebeam.pipelines.options.command_line import CommandParser
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.profiles import setting_text
@@ -74,7 +75,7 @@ def read_frame(
     words = [f"--{name}={_text(value)}" for name, value in given.items() if value is not None]
     words += [f"--tag={key}={_values(values)}" for key, values in (tags or {}).items()]
     words += [f"--group_by={key}" for key in ((group_by,) if isinstance(group_by, str) else group_by)]
-    parsed = _Arguments(SELECTION).parse_args(words)
+    parsed = _Arguments(chosen("query", SELECTION)).parse_args(words)
     parsed.metric = metric
     use_stored(parsed)
     layout = readable_of(parsed)

@@ -13,7 +13,8 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.local.pubsub import check_topic
-from timebeam.pipelines.options.formats import FORMAT, check_formats
+from timebeam.pipelines.options.catalogue import format_parameters
+from timebeam.pipelines.options.formats import check_formats
 from timebeam.pipelines.options.parameters import TOPIC, UsageError
 from timebeam.pipelines.options.values import (
     create_command,
@@ -167,7 +168,7 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
         telnet = TelnetAddress(options.bind, options.telnet_port, shared=options.workers > 1)
     format_options = {
         parameter.name: value
-        for parameter in FORMAT
+        for parameter in format_parameters()
         if (value := getattr(options, parameter.name, None)) is not None
     }
     check_formats(FORMATS, format_options)

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.commands.ingest import TO
 from timebeam.pipelines.ingest.store_points import PointsGraph, storing_graph
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.options.parameters import LAYOUT, UsageError
+from timebeam.pipelines.options.catalogue import TO, layout_parameters
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.store_settings import ESCAPE, NewSettings, settle_names
 from timebeam.pipelines.options.values import (
@@ -237,7 +237,7 @@ def _settings(options: argparse.Namespace, source: ReadableStore) -> NewSettings
 
 def _sink_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the layout to write, by their names without `to_`."""
-    return {parameter.name: values[TO + parameter.name] for parameter in LAYOUT[1:]}
+    return {parameter.name: values[TO + parameter.name] for parameter in layout_parameters()[1:]}
 
 
 def _print_compared(compared: Compared, refused: int, unread: int) -> int:

@@ -19,7 +19,8 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run, check_place
-from timebeam.pipelines.options.parameters import BIGTABLE, LAYOUT, TABLES, UsageError
+from timebeam.pipelines.options.catalogue import layout_parameters
+from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
 from timebeam.pipelines.options.use_settings import settings_table
@@ -357,6 +358,6 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
 
 def _digest(options: argparse.Namespace, selecting: Sequence[str]) -> int:
     """A digest of options that select, and of the tables that they select from."""
-    names = [*selecting, *(parameter.name for parameter in (*LAYOUT, TABLES, *BIGTABLE))]
-    values = repr([(name, vars(options)[name]) for name in names if name != "app_profile"])
+    names = [*selecting, *(each.name for each in layout_parameters()), "tables", "project", "instance"]
+    values = repr([(name, vars(options)[name]) for name in names])
     return int.from_bytes(hashlib.blake2b(values.encode(), digest_size=4).digest(), "big")

@@ -8,8 +8,8 @@ import json
 import math
 from typing import Any
 
-from timebeam.pipelines.commands.tables import RETENTION_CLASSES
-from timebeam.pipelines.options.parameters import DECLARED, LAYOUT, UsageError
+from timebeam.pipelines.options.catalogue import layout_parameters
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.values import layout_named
 from timebeam.pipelines.sizing.estimate import HEADROOM, NODES, Sizes, SizingPlan, plan
 from timebeam.pipelines.sizing.measure import SizingLoad, Values
@@ -17,6 +17,8 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.contract import Store
 
 _MONTH_HOURS = 730
+_RETENTION_CLASSES = ("retention", "retention_class")
+"""Options of kairosdb: nothing is larger or smaller by them, and `retention` is a time here."""
 
 
 def load_of(options: argparse.Namespace) -> SizingLoad:
@@ -51,9 +53,7 @@ def _layout_of(options: argparse.Namespace) -> Store:
             f"layout {DECLARED}: `timebeam layout check FILE` estimates the sizes of declared tables, "
             "from the `estimate` in the file"
         )
-    defaults = {
-        parameter.name: parameter.default for parameter in LAYOUT if parameter.name in RETENTION_CLASSES
-    }
+    defaults = {each.name: each.default for each in layout_parameters() if each.name in _RETENTION_CLASSES}
     layout = layout_named(options.layout, {**vars(options), **defaults})
     if layout.writing.read_only:
         raise UsageError(f"layout {layout.name}: {layout.writing.read_only}")

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from timebeam.pipelines.commands.upkeep import TREE_OUTPUTS
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.reading_options import TREE_OUTPUTS
 from timebeam.pipelines.options.values import create_command, opentsdb_of, parsed_file, target_of
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
 from timebeam.pipelines.trees.tree_page import trees_page

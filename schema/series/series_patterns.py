@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from timebeam.schema.core.points import Series
+if TYPE_CHECKING:  # numpy
+    from timebeam.schema.core.points import Series
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.declared_options import DeclaredOptions, Option
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy, and a store
+    from timebeam.schema.core.contract import ReadableStore, Store
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb as OpenTsdb
 
 _CLASSES = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tests.schema.stores.plain_opentsdb import Number, number
 from tests.support.model import Content, SeriesName
 from tests.support.stored import store_archive
-from timebeam.pipelines.options.parameters import LAYOUT
+from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Selected, Selection
@@ -63,7 +63,7 @@ class AnyStore:
         """
         name, given = VARIANTS[variant]
         options = {"table_prefix": prefix, **given, **more}
-        defaults = {parameter.name: parameter.default for parameter in LAYOUT}
+        defaults = {parameter.name: parameter.default for parameter in layout_parameters()}
         store = cls(Target(*bigtable), make_store(name, {**defaults, **options}), options)
         for _ in create_tables(store.target, store.layout.tables(), dry_run=False):
             pass

@@ -25,7 +25,7 @@ from tests.support.stored import Store
 from tests.system.files import CODEC
 from tests.system.model import PLAIN_GROUPS, STAT_IDS, STAT_OF_ID, RollupKey, hour_of, interval_text
 from tests.system.steps import HOUR_S, SERIES, START_S, Delete, Point, Setup
-from timebeam.pipelines.options.parameters import LAYOUT
+from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.schema.core.points import Series
 from timebeam.schema.stores import make_store
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
@@ -230,8 +230,8 @@ class Tables:
 def _store(place: tuple[str, str], prefix: str, layout: str, options: Mapping[str, str]) -> AnyStore:
     """The store of a layout's tables; makes nothing."""
     texts = {"table_prefix": prefix, **options}
-    values = {parameter.name: parameter.default for parameter in LAYOUT}
-    kinds = {parameter.name: parameter.kind for parameter in LAYOUT}
+    values = {parameter.name: parameter.default for parameter in layout_parameters()}
+    kinds = {parameter.name: parameter.kind for parameter in layout_parameters()}
     values |= {name: kinds[name](text) for name, text in texts.items()}
     return AnyStore(Target(*place), make_store(layout, values), texts)
 

@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.commands import timebeam
 from timebeam.pipelines.commands import COMMANDS, find_command
-from timebeam.pipelines.commands.setup import SHELLS
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def test_bash_completes_choices(script: Path) -> None:
     assert completed(script, "timebeam", "query", "m", "--layout", "kai") == {"kairosdb"}
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_no_script_starts_python(shell: str) -> None:
     ran = timebeam("completion", shell)
     assert (ran.code, ran.err) == (0, "")

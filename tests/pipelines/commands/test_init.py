@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import timebeam
-from timebeam.pipelines.options.command_line import setting_parameters
+from timebeam.pipelines.options.catalogue import setting_parameters
 from timebeam.pipelines.options.profiles import FILE, Profiles
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from tests.support.commands import timebeam
 from tests.support.house.terraform import ROOT, TERRAFORM, parsed, terraform, variables
-from timebeam.pipelines.deploy.infrastructure import OWNED, layout_parameters, scheduler_body
+from timebeam.pipelines.deploy.infrastructure import OWNED, scheduler_body, shared_parameters
 from timebeam.pipelines.deploy.templates import template_parameters
+from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.command_line import given_settings
-from timebeam.pipelines.options.parameters import LAYOUT
 from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.core.rows import TableSpec
@@ -132,7 +132,7 @@ def test_variables_are_the_parameters_of_the_templates(job: str) -> None:
     of_declared = {"tables"} if job == "seal" else set()  # an archive is of layout opentsdb
     assert own | shared | (set(OWNED) & declared) == declared | of_declared
     assert not own & shared
-    assert shared == set(layout_parameters())
+    assert shared == set(shared_parameters())
 
 
 @pytest.mark.parametrize("job", ["ingest", "rollup", "delete", "seal"])
@@ -280,7 +280,7 @@ def test_tables_are_those_that_the_program_creates(
         given["retention_days"] = [int(one) for one in given.pop("retention").split(",")]
     found = made_by_terraform(tmp_path, given | ({"rollup_config": config} if config else {}))
 
-    defaults = {parameter.name: parameter.default for parameter in LAYOUT}
+    defaults = {parameter.name: parameter.default for parameter in layout_parameters()}
     layout = layout_named(options["layout"], {**defaults, **options})
     prefix = options.get("table_prefix", "")
     specs = [*layout.tables()]

@@ -17,8 +17,9 @@ import pytest
 from tests.support.commands import Ran, timebeam
 from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
-from timebeam.pipelines.options.command_line import Command
-from timebeam.pipelines.options.parameters import LAYOUT, Parameter, boolean, not_negative, positive, whole
+from timebeam.pipelines.options.catalogue import layout_parameters
+from timebeam.pipelines.options.command_line import CommandParser
+from timebeam.pipelines.options.parameters import Parameter, boolean, not_negative, positive, whole
 
 NOWHERE = "localhost:1"
 START = ("--start", "2026-11-20")
@@ -165,7 +166,7 @@ def test_repeated(command: str) -> None:
             ran = run(command, option, values[0], option, values[1])
             assert ran.code == 2, option
             assert f"{option} is given twice" in ran.err
-        parser = Command(command, "", [dataclasses.replace(parameter, required=False)], "").parser()
+        parser = CommandParser([dataclasses.replace(parameter, required=False)])
         for value in values:
             once, twice = (parser.parse_args([option, value] * times) for times in (1, 2))
             assert parameter.many or once == twice, option
@@ -188,7 +189,7 @@ def test_lists_add_up(command: str) -> None:
         if not parameter.many:
             continue
         option = f"--{parameter.name}"
-        parser = Command(command, "", [parameter], "").parser()
+        parser = CommandParser([parameter])
         for _ in range(2):  # the default is not what is added to
             options = parser.parse_args([option, "1", "2", option, "3"])
             assert getattr(options, parameter.name) == [parameter.value_of(text) for text in "123"]
@@ -203,7 +204,9 @@ def test_at_its_ends(command: str, most: int) -> None:
         wrong, odd = ends_of(parameter)
         for value in turned(wrong, number)[:most]:
             assert run(command, f"{option}={value}").code == 2, (option, value)
-        if option in BASE[command] or (command == "plan" and parameter in LAYOUT):  # plan is slow
+        if option in BASE[command] or (
+            command == "plan" and parameter in layout_parameters()
+        ):  # plan is slow
             continue
         for value in turned(odd, number)[:most]:
             run(command, f"{option}={value}")

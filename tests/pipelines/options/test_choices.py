@@ -1,23 +1,56 @@
-"""Choices that the commands name as words are those that OpenTSDB's modules know."""
+"""Choices that the catalogue of options names as words are those that the modules they stand for know."""
 
 from __future__ import annotations
 
-from timebeam.pipelines.commands.ingest import WRITING
-from timebeam.pipelines.commands.query import SUGGEST_COMMAND
+import pytest
+
+from timebeam.pipelines.commands import find_command
+from timebeam.pipelines.local import generator
+from timebeam.pipelines.options.catalogue import OPTIONS, format_parameters
+from timebeam.pipelines.options.formats import RECORDS
 from timebeam.pipelines.options.store_settings import ESCAPE
+from timebeam.pipelines.serve import writes
+from timebeam.pipelines.sizing.estimate import NODES
+from timebeam.pipelines.sizing.measure import Values
+from timebeam.schema.core.point_fragments import Packing
+from timebeam.schema.formats import AUTO, FORMATS
+from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
 from timebeam.schema.stores.opentsdb.uids.uid_table import KINDS, Names
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("format", (*FORMATS, RECORDS, AUTO)),
+        ("generate.format", tuple(generator.FORMATS)),
+        ("packing", tuple(Packing)),
+        ("form", (Packing.COMPACTED, Packing.APPEND)),
+        ("records_encoding", tuple(RecordEncoding)),
+        ("storage", tuple(NODES)),
+        ("values", tuple(Values)),
+    ],
+)
+def test_words(key: str, words: tuple[str, ...]) -> None:
+    assert OPTIONS[key].choices == words
+
+
 def test_modes_of_metadata() -> None:
-    (meta,) = (parameter for parameter in WRITING if parameter.name == "meta")
+    meta = OPTIONS["meta"]
     assert (meta.choices, meta.default) == (tuple(MetaMode), MetaMode.OFF)
 
 
 def test_kinds_of_names() -> None:
-    kind, _ = SUGGEST_COMMAND.arguments
+    kind, _ = find_command("suggest").arguments
     assert kind.choices == KINDS
 
 
 def test_escaped_names() -> None:
     assert ESCAPE == Names.ESCAPE
+
+
+def test_formats_that_a_server_takes() -> None:
+    taken = {
+        each.name for each in format_parameters() if set(writes.FORMATS) & {*(each.shown_for or ("", ()))[1]}
+    }
+    assert taken == {each.name for each in find_command("serve").parameters if each.group == "Format"}

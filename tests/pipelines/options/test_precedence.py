@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Bigtable
 from tests.support.commands import timebeam
 from timebeam.pipelines.commands import COMMANDS, find_command
-from timebeam.pipelines.options.command_line import setting_parameters
+from timebeam.pipelines.options.catalogue import setting_parameters
 from timebeam.pipelines.options.profiles import FILE
 
 LINE = ("--layout", "opentsdb", "--format", "influx", "--input", "points")

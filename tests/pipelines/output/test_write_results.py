@@ -8,7 +8,8 @@ import re
 import pytest
 
 from tests.support.plain.results import NAN, SPAN_MS, result
-from timebeam.pipelines.options.parameters import OUTPUTS, UsageError
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.reading_options import OUTPUTS
 from timebeam.pipelines.output import write_results as rendering
 from timebeam.pipelines.output.chart import label
 

@@ -1,0 +1,207 @@
+"""The commands that store points, copy them, and read them."""
+
+from __future__ import annotations
+
+from timebeam.pipelines.options.command_line import Argument, Command
+
+_WRITING = """
+        Layout: packing |
+        UIDs: auto_create_metrics auto_create_tagks auto_create_tagvs random_metrics
+            uid_cache_size uid_snapshot_size uid_negative_seconds |
+        Bigtable: project instance app_profile bigtable_writer mark_touched meta |
+        Run: dry_run summary max_refused"""
+"""How points are stored; the same for all inputs."""
+
+_STORING = f"""
+        Input: format dead_letters flush_seconds stop_when_idle |
+        Format: *format records_encoding |
+        Layout: layout table_prefix *layout overflow_tag drop_tags keep_tags tables |
+        {_WRITING} |
+        Series: max_new_series max_series max_tag_values max_all_series |
+        Format: formats"""
+
+SELECTION = """
+        Query: start end timezone tag explicit_tags tsuid aggregator rate downsample group_by
+            rollup_config max_seconds no_rollup full_scan |
+        Layout: layout table_prefix *layout tables |
+        Bigtable: project instance app_profile"""
+"""The options that say which points a query reads, and how it aggregates them."""
+
+INGEST_COMMAND = Command(
+    "ingest",
+    "Stores the points of files, or of Pub/Sub messages, in Bigtable.",
+    job="timebeam.pipelines.ingest.ingest_jobs:ingest_job",
+    takes_archive=True,
+    options=f"Input: input input_subscription input_topic | {_STORING} | Run: preflight",
+    examples="""\
+  timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
+      --auto_create_metrics --project my-project --instance my-instance
+  timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry_run
+  timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto_create_metrics
+  timebeam ingest --layout opentsdb --format opentsdb-annotations --input annotations.json
+  timebeam ingest --layout table --tables market.toml --format records --input 'market-*.jsonl.gz'
+  timebeam ingest --layout opentsdb --format opentsdb-json \\
+      --input_subscription projects/my-project/subscriptions/points
+  timebeam ingest ... --preflight
+  timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
+
+Beam's own options can be given too""",
+)
+
+REPLAY_COMMAND = Command(
+    "replay",
+    "Ingests the payloads of dead letters.",
+    job="timebeam.pipelines.ingest.ingest_jobs:replay_job",
+    takes_archive=True,
+    arguments=(Argument("source", metavar="SOURCE", help="files, a pattern, or projects/P/subscriptions/S"),),
+    options=_STORING,
+    examples="""\
+  timebeam replay 'dead-letters-*.jsonl' --layout opentsdb --format opentsdb-json --auto_create_metrics
+  timebeam replay projects/my-project/subscriptions/dead --layout opentsdb --format influx \\
+      --dead_letters projects/my-project/topics/dead-again --stop_when_idle 10
+  timebeam replay 'dead-letters-*.jsonl' --layout table --tables market.toml --format records
+
+takes the options of `timebeam ingest`; give the same --layout options as there""",
+)
+
+COPY_COMMAND = Command(
+    "copy",
+    "Copies the points of a time range, then verifies the copy.",
+    job="timebeam.pipelines.store.copy:job_of",
+    layouts=(("from", ""), ("to", "to_")),
+    takes_archive=True,
+    options=f"""
+        From: from table_prefix *layout tables |
+        To: to *to_layout |
+        Points: start end also rollup_config |
+        Input: dead_letters |
+        {_WRITING} verify_only
+    """,
+    examples="""\
+  timebeam copy --from opentsdb --to heroic --start 2026-11-01 --end 2026-11-21
+  timebeam copy --from kairosdb --row_spec milliseconds --to opentsdb --to_salt_width 1 \\
+      --to_table_prefix new- --auto_create_metrics --start 2020-01-01
+  timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify_only
+  timebeam copy --from table --tables market.toml --to opentsdb --auto_create_metrics --start 2026-11-01
+  timebeam copy --from opentsdb --to opentsdb --to_table_prefix wide- --to_uid_width_metric 4 --start 0 \\
+      --auto_create_metrics --also rollups meta trees --rollup_config rollups.json
+
+Beam's own options can be given too""",
+)
+
+EXPORT_COMMAND = Command(
+    "export",
+    "Writes the points of whole days as Parquet files; safe to repeat.",
+    job="timebeam.pipelines.store.export:job_of",
+    takes_archive=True,
+    options="""
+        Export: output day start end by_metric tags rollup_config interval verify dead_letters |
+        Layout: layout table_prefix *layout tables |
+        Bigtable: project instance app_profile |
+        Run: dry_run summary max_refused
+    """,
+    examples="""\
+  timebeam export --layout opentsdb --output points --day 2026-11-20
+  timebeam export --layout opentsdb --output gs://my-bucket/points --start 30d-ago --end now --by_metric
+  timebeam export --layout table --tables market.toml --output points --day 2026-11-20 --tags map
+  timebeam export --layout opentsdb --output points --day 2026-11-20 --verify
+  timebeam export --layout opentsdb --output rollups --rollup_config rollups.json --interval 1h
+
+a repeated run replaces the files of its days; Beam's own options can be given too""",
+)
+
+QUERY_COMMAND = Command(
+    "query",
+    "Reads and aggregates points.",
+    runs="timebeam.pipelines.query.query_points:run",
+    arguments=(
+        Argument(
+            "metric",
+            nargs="?",
+            metavar="METRIC",
+            help="name of the metric; or of a declared table, whose records are read; not with --tsuid",
+        ),
+    ),
+    takes_archive=True,
+    options=f"""{SELECTION} |
+        Query: where output csv_guard no_annotations global_annotations histogram percentiles explain
+    """,
+    examples="""\
+  timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group_by core
+  timebeam query sys.load --layout opentsdb --start 2026-11-21 --downsample 1m-avg --output load.png
+  timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
+  timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json
+  timebeam query sys.load --layout opentsdb --start 2026-11-01 --downsample 1dc-max --timezone Europe/Berlin
+  timebeam query sys.load --layout opentsdb --start 1d-ago --global_annotations --output load.html
+  timebeam query web.latency --layout opentsdb --start 1h-ago --group_by host --percentiles 50 99
+  timebeam query QUOTE --layout table --tables market.toml --where EXCHANGE=NYSE SYMBOL=F --start 1h-ago""",
+)
+
+SERVE_COMMAND = Command(
+    "serve",
+    "Serves OpenTSDB's read API, and takes points for Pub/Sub.",
+    runs="timebeam.pipelines.serve.server:run",
+    takes_archive=True,
+    options="""
+        Server: bind allowed_host port workers rollup_config ignored_labels cache_bytes |
+        Budgets: max_rows max_points max_shown max_bytes max_seconds max_queries max_waiting
+            max_body |
+        Writes: topic write_only telnet_port token_file max_held |
+        Format: histogram_id influx_metric influx_precision influx_no_time influx_booleans nan
+            kairosdb_ttl otlp_resource otlp_scope otlp_delta otlp_histogram |
+        Layout: layout table_prefix *layout tables |
+        Bigtable: project instance app_profile
+    """,
+    examples="""\
+  timebeam serve --layout opentsdb
+  timebeam serve --layout opentsdb --rollup_config rollups.json --port 4242 --workers 2
+  timebeam serve --layout heroic --max_seconds 20 --max_points 10000000
+  timebeam serve --write_only --topic projects/my-project/topics/points --telnet_port 4243""",
+)
+
+SERIES_COMMAND = Command(
+    "series",
+    "Lists series.",
+    runs="timebeam.pipelines.query.series:list_series",
+    arguments=(Argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'"),),
+    takes_archive=True,
+    options="""
+        Series: tag source output csv_guard |
+        Layout: layout table_prefix *layout tables |
+        Bigtable: project instance app_profile
+    """,
+    examples="""\
+  timebeam series 'sys.cpu.*' --layout opentsdb
+  timebeam series 'sys.*' --layout opentsdb --tag 'host=web*' 'dc=lga|sjc' --output csv
+  timebeam series sys.load --layout opentsdb --source data
+  timebeam series '*' --layout kairosdb --row_spec milliseconds --output json
+  timebeam series '*' --layout table --tables market.toml
+
+* in a pattern matches any text, including none; quote patterns to protect them from the shell""",
+)
+
+SUGGEST_COMMAND = Command(
+    "suggest",
+    "Lists names that begin with a prefix.",
+    runs="timebeam.pipelines.query.series:list_names",
+    arguments=(
+        Argument("kind", choices=("metrics", "tagk", "tagv"), help="kind of names"),
+        Argument(
+            "prefix",
+            nargs="?",
+            default="",
+            metavar="PREFIX",
+            help="beginning of the names; by default all names",
+        ),
+    ),
+    takes_archive=True,
+    options="""
+        Names: max output |
+        Layout: layout table_prefix *layout |
+        Bigtable: project instance app_profile
+    """,
+    examples="""\
+  timebeam suggest metrics sys. --layout opentsdb
+  timebeam suggest tagv web --layout opentsdb --max 1000 --output json
+  timebeam suggest tagk --layout opentsdb""",
+)

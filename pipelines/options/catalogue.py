@@ -1,0 +1,126 @@
+"""The catalogue of all options: each is declared once, and commands choose by name.
+
+What an option does, its values and its default stand in `writing_options` and `reading_options`; those of
+layouts and message formats are declared beside them in schema/. Here is which options are settings, and which
+are no parameters of templates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+from timebeam.pipelines.options import reading_options, writing_options
+from timebeam.pipelines.options.parameters import Parameter, declared_parameters
+
+OPTIONS: Mapping[str, Parameter] = dict(writing_options.OPTIONS + reading_options.OPTIONS)
+"""By name, or by COMMAND.NAME for what one command alone means by it."""
+
+SETTINGS = """
+    layout table_prefix *layout tables project instance app_profile rollup_config dead_letters packing
+    auto_create_metrics auto_create_tagks auto_create_tagvs random_metrics uid_cache_size uid_snapshot_size
+    uid_negative_seconds bigtable_writer mark_touched keep_days log format flush_seconds *format
+    records_encoding overflow_tag drop_tags keep_tags max_new_series max_series max_tag_values max_all_series
+    formats timezone zone delay_hours every_seconds quiet_seconds lease_seconds most_hours lookback_days topic
+"""
+"""What a settings file and a variable may give too, in the order of `timebeam config`."""
+
+_WITHOUT_SETTINGS = ("generate", "init", "layout", "plan")
+"""Commands whose own options are none, also if they have the name of one."""
+
+_LOCAL = {
+    "the launcher sets it to the project in which the job runs": "project",
+    "its temporary subscription ends with the job, and messages between two jobs are lost": "input_topic",
+    "local runners only": "stop_when_idle",
+    "a job on Dataflow prints none": "summary",
+    "a job on Dataflow outlives the program": "max_refused",
+    "it starts no job": "preflight rollup.dry_run",
+    "the program compares by itself and starts no job": "verify_only verify",
+    "the program deletes by itself what refers to the series": "delete.series",
+    "the program clears the marks when it has seen the job end": "touched",
+    "a process follows, not a job on Dataflow": "follow rounds every_seconds quiet_seconds lease_seconds "
+    "most_hours",
+}
+"""Why an option is that of the command alone and not a parameter of templates; and which."""
+
+TO = "to_"
+"""How the options of the layout that `copy` writes begin."""
+
+
+def chosen(command: str, text: str) -> list[Parameter]:
+    """The options that a command has, in their order.
+
+    >>> [f"{each.group}: {each.name}" for each in chosen("compact", "Bigtable: project | Run: dry_run")]
+    ['Bigtable: project', 'Run: dry_run']
+
+    Args:
+      text: `GROUP: NAME NAME ... | GROUP: ...`. `*layout` stands for what layouts declare, `*format` for what
+        message formats do, `*to_layout` for the options of the layout that `copy` writes; `-NAME` leaves out
+        one of these.
+
+    Raises:
+      KeyError: there is no such option.
+    """
+    return [
+        dataclasses.replace(_find(command, name), group=group)
+        for group, _, names in (part.strip().partition(":") for part in text.split("|"))
+        for name in _expanded(names)
+    ]
+
+
+def setting_parameters() -> dict[str, Parameter]:
+    """The options that a settings file may give, by name."""
+    return {name: _find("", name) for name in _expanded(SETTINGS)}
+
+
+def layout_parameters() -> list[Parameter]:
+    """The options of layouts: `layout`, `table_prefix`, and what layouts declare."""
+    return chosen("", "Layout: layout table_prefix *layout")
+
+
+def format_parameters() -> list[Parameter]:
+    """The options of message formats, and that of records."""
+    return chosen("", "Format: *format records_encoding")
+
+
+@functools.cache
+def _declared() -> dict[str, dict[str, Parameter]]:
+    """The options that layouts and message formats declare, by name: late, as they import numpy."""
+    from timebeam.schema.formats.options import DECLARED_OPTIONS
+    from timebeam.schema.stores import STORES, declared_options
+
+    layout = declared_parameters("layout", {name: declared_options(name) for name in STORES})
+    to_layout = {
+        TO + name: dataclasses.replace(
+            each, name=TO + name, help=f"--{name} of the layout to write", shown_for=None, setting=False
+        )
+        for name, each in {"table_prefix": OPTIONS["table_prefix"], **layout}.items()
+    }
+    return {
+        "*layout": layout,
+        "*to_layout": to_layout,
+        "*format": declared_parameters("format", DECLARED_OPTIONS),
+    }
+
+
+def _expanded(text: str) -> Sequence[str]:
+    """The names in a text, those of layouts and formats too."""
+    names: list[str] = []
+    for word in text.split():
+        if word.startswith("-"):
+            names.remove(word[1:])
+        else:
+            names += _declared()[word] if word.startswith("*") else [word]
+    return names
+
+
+def _find(command: str, name: str) -> Parameter:
+    """The option of a command, with what the lists above say of it; raises KeyError."""
+    own = f"{command}.{name}"
+    key = own if own in OPTIONS else name
+    local = next((reason for reason, names in _LOCAL.items() if key in names.split()), "")
+    if key in OPTIONS:
+        is_setting = name in SETTINGS.split() and not (key == own and command in _WITHOUT_SETTINGS)
+        return dataclasses.replace(OPTIONS[key], setting=is_setting, local=local)
+    return next(each[name] for each in _declared().values() if name in each)
