@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from timebeam.pipelines.commands.points import SELECTION
+from timebeam.pipelines.commands.ingest_and_query import SELECTION
 from timebeam.pipelines.options.catalogue import chosen
 from timebeam.pipelines.options.command_line import CommandParser
 from timebeam.pipelines.options.parameters import UsageError

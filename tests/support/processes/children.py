@@ -25,7 +25,7 @@ CONTEXT.set_forkserver_preload(
         "timebeam.pipelines.cli",
         "timebeam.pipelines.jobs.run",
         "timebeam.pipelines.jobs.stream",
-        "timebeam.pipelines.commands.points",
+        "timebeam.pipelines.commands.ingest_and_query",
         "timebeam.pipelines.store.compact",
         "timebeam.transforms.bigtable.create_tables",
         "google.cloud.bigtable.data",
