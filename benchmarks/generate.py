@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from timebeam.pipelines.local.generator import FORMATS as ALL_FORMATS
-from timebeam.pipelines.local.generator import Generator, Load
+from timebeam.pipelines.local.generate import FORMATS as ALL_FORMATS
+from timebeam.pipelines.local.generate import Generator, Load
 
 FORMATS = tuple(ALL_FORMATS)
 

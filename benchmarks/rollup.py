@@ -52,7 +52,7 @@ from timebeam.pipelines.jobs import runners
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import CachedOptions
-from timebeam.pipelines.local.generator import Load
+from timebeam.pipelines.local.generate import Load
 from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.summary import PointsSummary
 from timebeam.pipelines.rollup.jobs import opentsdb_rollup

@@ -46,8 +46,7 @@ from benchmarks.checkouts import Commands, Streams
 from timebeam.pipelines.ingest.ingest_points import IngestGraph, IngestSteps
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.pipelines.local import pubsub
-from timebeam.pipelines.local.generate import publish
-from timebeam.pipelines.local.generator import Generator, Load
+from timebeam.pipelines.local.generate import Generator, Load, publish
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
 from timebeam.pipelines.local.pubsub import publisher, subscriber
 from timebeam.pipelines.local.subscription import Subscription

@@ -1,8 +1,8 @@
-"""The program of each flex template, for the launcher; see `timebeam.pipelines.deploy.deployed_jobs`."""
+"""The program of each flex template, for the launcher; see `timebeam.pipelines.deploy.templates`."""
 
 import sys
 
-from timebeam.pipelines.deploy.deployed_jobs import main
+from timebeam.pipelines.deploy.templates import launch
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(launch())

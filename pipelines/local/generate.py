@@ -1,26 +1,266 @@
-"`timebeam generate`: random points of a seed into a file, or into a Pub/Sub topic at a rate."
+"""`timebeam generate`: points of a seed, as programs send them, into a file or a Pub/Sub topic at a rate.
+
+They come in ticks, with all that goes wrong on the way. The same `Load` gives the same ticks on every
+machine. What a perfect pipeline stores is `Expected`: of every instant of a series the value sent last.
+"""
 
 from __future__ import annotations
 
 import argparse
+import collections
 import concurrent.futures
 import contextlib
+import dataclasses
 import gzip
 import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, NamedTuple, TypeAlias
 
 import grpc
+import numpy as np
 from google.api_core import exceptions
 
-from timebeam.pipelines.local.generator import Expected, Generator, Load
 from timebeam.pipelines.local.pubsub import SubscriptionError, publish_request, publisher
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.schema.bits.times import parse_time
+
+Tags: TypeAlias = "dict[str, str]"
+
+_METRICS = 10
+_DATACENTRES = ("lga", "fra", "nrt")
+_CORES = 4
+_MOST = 1_000_000
+_HUNDREDTHS = [f"{n // 100}.{n % 100:02d}" for n in range(10_001)]
+_LATEST_AGAIN = 10  # ticks until a duplicate or a correction follows
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What to send.
+
+    Two series in three hold decimals from 0.00 to 100.00, the third integers from 0 to 1,000,000, all
+    of them random, which is the worst case for anything that compresses.
+
+    Attributes:
+      points: how many different points; duplicates, corrections and poison come on top.
+      series: how many series; each tick has one point of each, the last one may be cut short.
+      format: one of FORMATS.
+      step: seconds from one tick to the next.
+      start: time of the first tick, in seconds since 1970.
+      jitter_ms: a point's time is up to so many ms after its tick; 0 for whole seconds. Below step.
+      late, late_ticks: share of the points that are sent later, up to so many ticks.
+      duplicates: share of the points that are sent again.
+      corrections: share of the points that are sent again with another value.
+      poison: records that nothing can store, as a share of the points.
+      seed: of all that is random.
+    """
+
+    points: int
+    series: int = 400
+    format: str = "opentsdb-json"
+    step: int = 1
+    start: int = 1_356_998_400
+    jitter_ms: int = 0
+    late: float = 0.0
+    late_ticks: int = 60
+    duplicates: float = 0.0
+    corrections: float = 0.0
+    poison: float = 0.0
+    seed: int = 1
+
+
+class Frame(NamedTuple):
+    """The text of a series' lines before the time, between time and value, and after the value."""
+
+    head: str
+    middle: str
+    tail: str
+    time_first: bool = True
+
+    def line(self, time: str, value: str) -> str:
+        """A line with its newline."""
+        first, second = (time, value) if self.time_first else (value, time)
+        return f"{self.head}{first}{self.middle}{second}{self.tail}"
+
+
+def tags_of(series: int) -> tuple[str, Tags]:
+    """The metric and the tags of the n-th series: ten metrics of each host."""
+    host, metric = divmod(series, _METRICS)
+    return f"sys.cpu.user{metric}", {
+        "host": f"web{host:03d}",
+        "dc": _DATACENTRES[host % len(_DATACENTRES)],
+        "cpu": str(host % _CORES),
+    }
+
+
+def _json(metric: str, tags: Tags) -> Frame:
+    pairs = ",".join(f'"{key}":"{value}"' for key, value in tags.items())
+    return Frame(f'{{"metric":"{metric}","timestamp":', ',"value":', f',"tags":{{{pairs}}}}}\n')
+
+
+def _text(metric: str, tags: Tags) -> Frame:
+    pairs = " ".join(f"{key}={value}" for key, value in tags.items())
+    return Frame(f"put {metric} ", " ", f" {pairs}\n")
+
+
+def _influx(metric: str, tags: Tags) -> Frame:
+    measurement, _, field = metric.rpartition(".")
+    pairs = ",".join(f"{key}={value}" for key, value in sorted(tags.items()))
+    return Frame(f"{measurement},{pairs} {field}=", " ", "\n", time_first=False)
+
+
+FORMATS: dict[str, Callable[[str, Tags], Frame]] = {
+    "opentsdb-json": _json,
+    "opentsdb-text": _text,
+    "influx": _influx,
+}
+
+_POISON = {
+    "opentsdb-json": (
+        '{"metric":"sys.cpu.user0","timestamp":1356998400,"value":"NaN","tags":{"host":"web000"}}\n',
+        '{"metric":"sys.cpu.user0","timestamp":1356998400,"value":1,"tags":{}}\n',
+        '{"metric":"sys.cpu.user0","timestamp":\n',
+    ),
+    "opentsdb-text": (
+        "put sys.cpu.user0 1356998400 1,5 host=web000\n",
+        "put sys.cpu.user0 1356998400 1 host\n",
+        "put sys.cpu.user0\n",
+    ),
+    "influx": ("cpu,host=web000 user=\n", 'cpu,host=web000 user="idle" 1356998400000000000\n', "cpu\n"),
+}
+
+
+class Expected:
+    """What a perfect pipeline stores of the lines that were sent."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[int, int], str] = {}
+        """Text of the value by (number of the series, time in ms)."""
+        self.refused = 0
+
+    def lines(self) -> Iterator[str]:
+        """CSV as of `timebeam query`: metric,tags,timestamp_ms,value, sorted by series and time."""
+        yield "metric,tags,timestamp_ms,value\n"
+        named = [(*tags_of(series), time_ms, value) for (series, time_ms), value in self.values.items()]
+        for metric, tags, time_ms, value in sorted(
+            named, key=lambda point: (point[0], sorted(point[1].items()), point[2])
+        ):
+            pairs = " ".join(f"{key}={tag}" for key, tag in sorted(tags.items()))
+            yield f"{metric},{pairs},{time_ms},{_read_back(value)}\n"
+
+
+def _read_back(value: str) -> str:
+    """The text of a number as `timebeam query` prints it."""
+    return repr(float(value)) if "." in value else value.removesuffix("i")
+
+
+class _Sent(NamedTuple):
+    series: int
+    time_ms: int
+    value: str
+
+
+class Generator:
+    """Ticks of lines of one load."""
+
+    def __init__(self, load: Load, expected: Expected | None = None) -> None:
+        """Fills `expected`, if there is one, as the ticks are taken; it costs memory for every point.
+
+        Raises:
+          ValueError: something of the load makes no sense.
+        """
+        if load.format not in FORMATS:
+            raise ValueError(f"unknown format {load.format!r}; one of {', '.join(FORMATS)}")
+        if not 0 <= load.jitter_ms < load.step * 1000:
+            raise ValueError("the jitter must be below the step, or points of two ticks could be one")
+        self._load, self._expected = load, expected
+        self._frames = [FORMATS[load.format](*tags_of(number)) for number in range(load.series)]
+        # RandomState and not default_rng: only its stream is the same in every version of numpy.
+        self._random = np.random.RandomState(load.seed)
+        self._repeats: dict[int, list[_Sent]] = collections.defaultdict(list)
+
+    def ticks(self) -> Iterator[list[str]]:
+        """The lines of one tick after the other, each with its newline."""
+        load = self._load
+        written = tick = 0
+        while written < load.points or self._repeats:
+            size = min(load.series, load.points - written)
+            lines = self._first_time(tick, size) if size else []
+            written += size
+            if not size:
+                tick = min(self._repeats)
+            for sent in self._repeats.pop(tick, []):
+                lines.append(self._line(sent))
+            lines += self._poison(size)
+            yield lines
+            tick += 1
+
+    def _first_time(self, tick: int, size: int) -> list[str]:
+        """The lines of the points of a tick, but those that are sent later."""
+        load, random = self._load, self._random
+        at_s = load.start + tick * load.step
+        values = self._values(size)
+        times_ms = [at_s * 1000] * size
+        if load.jitter_ms:
+            times_ms = (at_s * 1000 + random.randint(0, load.jitter_ms + 1, size, np.int64)).tolist()
+        later = self._chosen(load.late, size)
+        for number in self._chosen(load.duplicates, size):
+            self._plan(tick, _LATEST_AGAIN, _Sent(number, times_ms[number], values[number]))
+        corrected = self._chosen(load.corrections, size)
+        corrected_values = self._values(size) if corrected else []
+        for number in corrected:
+            self._plan(tick, _LATEST_AGAIN, _Sent(number, times_ms[number], corrected_values[number]))
+        for number in later:
+            self._plan(tick, load.late_ticks, _Sent(number, times_ms[number], values[number]))
+        if self._expected is None and not later and not load.jitter_ms:
+            time = self._time_text(at_s * 1000)
+            return [frame.line(time, value) for frame, value in zip(self._frames, values, strict=False)]
+        later_numbers = set(later)
+        return [
+            self._line(_Sent(number, times_ms[number], values[number]))
+            for number in range(size)
+            if number not in later_numbers
+        ]
+
+    def _line(self, sent: _Sent) -> str:
+        """The line of a point; from now on it is what is expected of its instant."""
+        if self._expected is not None:
+            self._expected.values[sent.series, sent.time_ms] = sent.value
+        return self._frames[sent.series].line(self._time_text(sent.time_ms), sent.value)
+
+    def _time_text(self, time_ms: int) -> str:
+        if self._load.format == "influx":
+            return f"{time_ms}000000"
+        return str(time_ms if self._load.jitter_ms else time_ms // 1000)
+
+    def _values(self, size: int) -> list[str]:
+        """Random values of the first series, as text."""
+        decimals = self._random.randint(0, len(_HUNDREDTHS), size, np.int64).tolist()
+        integers = self._random.randint(0, _MOST + 1, size, np.int64).tolist()
+        suffix = "i" if self._load.format == "influx" else ""
+        return [f"{integers[i]}{suffix}" if i % 3 == 2 else _HUNDREDTHS[decimals[i]] for i in range(size)]
+
+    def _chosen(self, share: float, size: int) -> list[int]:
+        if not share:
+            return []
+        return np.flatnonzero(self._random.random_sample(size) < share).tolist()
+
+    def _plan(self, tick: int, most: int, sent: _Sent) -> None:
+        self._repeats[tick + int(self._random.randint(1, most + 1))].append(sent)
+
+    def _poison(self, size: int) -> list[str]:
+        if not self._load.poison:
+            return []
+        kinds = _POISON[self._load.format]
+        count = int(self._random.binomial(size, self._load.poison))
+        if self._expected is not None:
+            self._expected.refused += count
+        return [kinds[i] for i in self._random.randint(0, len(kinds), count).tolist()]
+
 
 _BYTES_A_REQUEST = 4_000_000
 _MESSAGES_A_REQUEST = 1000

@@ -23,7 +23,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from google.api_core import exceptions
 
-from timebeam.pipelines.local import handed_over
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
 from timebeam.schema.formats import Message
@@ -34,6 +33,9 @@ from timebeam.transforms.flow.steps import RejectedOutput, rejecting
 _LOGGER = logging.getLogger(__name__)
 
 _numbers = itertools.count()
+
+handed_over: dict[int, Iterable[Message | RejectedOutput]] = {}
+"""What each `TakeBatch` reads, by its number: the runner works in the process that hands it over."""
 
 _PASSING = (
     exceptions.ServiceUnavailable,
@@ -58,7 +60,7 @@ class TakeBatch(beam.PTransform):  # type: ignore[type-arg]
 
     def hand_over(self, messages: Iterable[Message | RejectedOutput]) -> None:
         """Sets what the next run reads."""
-        handed_over.messages[self.number] = messages
+        handed_over[self.number] = messages
 
 
 class TakeBlocks(TakeBatch):
@@ -73,14 +75,14 @@ class _TakeFn(beam.DoFn):
         self._number = number
 
     def process(self, _: bytes) -> Iterable[Message | RejectedOutput]:
-        return handed_over.messages[self._number]
+        return handed_over[self._number]
 
 
 class _TakeListFn(_TakeFn):
     """All messages as one element: to hand each to the next step takes as long as to parse it."""
 
     def process(self, _: bytes) -> Iterable[Any]:
-        messages = list(handed_over.messages[self._number])
+        messages = list(handed_over[self._number])
         return [messages] if messages else []
 
 

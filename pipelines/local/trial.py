@@ -28,7 +28,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from timebeam.pipelines.local import handed_over
 from timebeam.schema.formats import Message
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import register_coders
@@ -195,12 +194,14 @@ def main() -> None:
 
 def _forked(graph: Any, flags: list[str], source: int, messages: Sequence[Message]) -> tuple[int, bytes]:
     """(exit code, what was counted, pickled) of a process that runs a graph over messages."""
+    from timebeam.pipelines.local.micro_batches import handed_over  # which imports this module
+
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its errors come again in the process of the stream
-            handed_over.messages[source] = messages
+            handed_over[source] = messages
             FnApiRunner().run_via_runner_api(graph, PipelineOptions(flags)).wait_until_finish()
             with os.fdopen(writing, "wb") as file:
                 pickle.dump(metrics.totals, file)

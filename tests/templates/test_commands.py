@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.dataflow import ROOT
-from timebeam.pipelines.deploy.deployed_jobs import JOBS
+from timebeam.pipelines.deploy.templates import JOBS
 
 BUILD = [
     *("--repository=europe-west1-docker.pkg.dev/my-project/timebeam", "--tag=0.1.0"),

@@ -16,8 +16,15 @@ from google.protobuf import json_format
 
 from tests.support.servers.dataflow import ROOT, as_texts, environment
 from timebeam.pipelines.commands import find_command
-from timebeam.pipelines.deploy.deployed_jobs import JOBS, main
-from timebeam.pipelines.deploy.templates import IMAGE, files, image_spec, metadata, template_parameters
+from timebeam.pipelines.deploy.templates import (
+    IMAGE,
+    JOBS,
+    files,
+    image_spec,
+    launch,
+    metadata,
+    template_parameters,
+)
 
 FLEX = list(JOBS)
 NO_VALUE = "no\nvalue"
@@ -151,7 +158,7 @@ def test_the_program_knows_all_parameters_and_the_template_all_options(name: str
         contextlib.redirect_stdout(shown),
         pytest.raises(SystemExit),
     ):
-        main(["--help"])
+        launch(["--help"])
     options = set(re.findall(r"^  --([a-z_]+)", shown.getvalue(), re.MULTILINE))
     parameters = {one["name"] for one in template_parameters(name)}
     left_out = JOBS[name].left_out

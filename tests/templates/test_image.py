@@ -17,7 +17,7 @@ import yaml
 
 from tests.support.servers.dataflow import ROOT
 from tests.support.stored import Store
-from timebeam.pipelines.deploy.deployed_jobs import JOBS
+from timebeam.pipelines.deploy.templates import JOBS
 from timebeam.schema.core.points import Series
 
 DOCKERFILE = (ROOT / "templates" / "Dockerfile").read_text()
@@ -167,7 +167,7 @@ def test_the_source_distribution_has_all_that_setup_reads(installed: Path) -> No
     with tarfile.open(sdist) as file:
         found = {name.partition("/")[2] for name in file.getnames()}
     assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= found
-    assert "timebeam/pipelines/deploy/deployed_jobs.py" in found
+    assert "timebeam/pipelines/deploy/templates.py" in found
     assert not {name.split("/")[0] for name in found} & {"schema", "transforms", "pipelines"}
     assert {f"timebeam/{path.relative_to(tree)}" for path in (tree / "schema").rglob("*.avsc")} <= found
 

@@ -23,8 +23,7 @@ from tests.support.servers.dataflow import (
     template,
 )
 from tests.support.stored import Store
-from timebeam.pipelines.deploy.deployed_jobs import JOBS
-from timebeam.pipelines.deploy.templates import metadata
+from timebeam.pipelines.deploy.templates import JOBS, metadata
 
 STREAM = {
     "layout": "opentsdb",

@@ -77,7 +77,7 @@ def test_a_project_needs_an_instance() -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timebeam.pipelines.commands.settings.FILE", "nowhere/timebeam.toml")
+    monkeypatch.setattr("timebeam.pipelines.commands.setup.FILE", "nowhere/timebeam.toml")
     ran = timebeam("init")
     assert ran.code == 1
     assert len(ran.err.splitlines()) == 1

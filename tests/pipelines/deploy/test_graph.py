@@ -13,7 +13,7 @@ from tests.support.budget import long_after
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.servers.dataflow import Graph, Job, template
 from tests.support.stored import Store
-from timebeam.pipelines.deploy.deployed_jobs import JOBS
+from timebeam.pipelines.deploy.templates import JOBS
 from timebeam.pipelines.store import delete
 
 GOLDEN = Path(__file__).with_name("steps.json")

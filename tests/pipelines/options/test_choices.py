@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timebeam.pipelines.commands import find_command
-from timebeam.pipelines.local import generator
+from timebeam.pipelines.local import generate
 from timebeam.pipelines.options.catalogue import OPTIONS, format_parameters
 from timebeam.pipelines.options.formats import RECORDS
 from timebeam.pipelines.options.store_settings import ESCAPE
@@ -23,7 +23,7 @@ from timebeam.schema.stores.opentsdb.uids.uid_table import KINDS, Names
     ("key", "words"),
     [
         ("format", (*FORMATS, RECORDS, AUTO)),
-        ("generate.format", tuple(generator.FORMATS)),
+        ("generate.format", tuple(generate.FORMATS)),
         ("packing", tuple(Packing)),
         ("form", (Packing.COMPACTED, Packing.APPEND)),
         ("records_encoding", tuple(RecordEncoding)),

@@ -22,7 +22,7 @@ from apache_beam import coders
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
-from timebeam.pipelines.deploy.deployed_jobs import main
+from timebeam.pipelines.deploy.templates import launch
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGE = "europe-west1-docker.pkg.dev/my-project/timebeam/timebeam-test:1"
@@ -134,7 +134,7 @@ def run(job: str, *arguments: str) -> tuple[int, str]:
         contextlib.redirect_stdout(io.StringIO()),
     ):
         try:
-            code = main(arguments)
+            code = launch(arguments)
         except SystemExit as stop:  # how argparse ends a program
             code = int(stop.code or 0)
     return code, said.getvalue()
