@@ -176,7 +176,7 @@ a repeated run gives the same result; Beam's own options can be given too""",
 COMPACT_COMMAND = Command(
     "compact",
     "Merges the cells of each row of closed hours into one.",
-    job="timebeam.pipelines.store.compact:job_of",
+    job="timebeam.pipelines.store.closed_hours:compact_job",
     takes_archive=True,
     options="""
         Compact: day start end closed_hours form |
@@ -198,7 +198,7 @@ Beam's own options can be given too""",
 SEAL_COMMAND = Command(
     "seal",
     "Moves closed hours into the archive, in compressed columns; safe to repeat.",
-    job="timebeam.pipelines.store.seal:job_of",
+    job="timebeam.pipelines.store.closed_hours:seal_job",
     takes_archive=True,
     options="""
         Seal: older_than start quiet_hours delete_source reader_hours |

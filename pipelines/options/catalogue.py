@@ -85,22 +85,22 @@ def format_parameters() -> list[Parameter]:
 
 
 @functools.cache
-def _declared() -> dict[str, dict[str, Parameter]]:
-    """The options that layouts and message formats declare, by name: late, as they import numpy."""
-    from timebeam.schema.formats.options import DECLARED_OPTIONS
-    from timebeam.schema.stores import STORES, declared_options
+def _declared(word: str) -> dict[str, Parameter]:
+    """The options by name that a word of `chosen` stands for; asked for late, as these imports take long."""
+    if word == "*format":
+        from timebeam.schema.formats.options import DECLARED_OPTIONS
 
-    layout = declared_parameters("layout", {name: declared_options(name) for name in STORES})
-    to_layout = {
+        return declared_parameters("format", DECLARED_OPTIONS)
+    if word == "*layout":
+        from timebeam.schema.stores import STORES, declared_options
+
+        return declared_parameters("layout", {name: declared_options(name) for name in STORES})
+    copied = {"table_prefix": OPTIONS["table_prefix"], **_declared("*layout")}
+    return {
         TO + name: dataclasses.replace(
             each, name=TO + name, help=f"--{name} of the layout to write", shown_for=None, setting=False
         )
-        for name, each in {"table_prefix": OPTIONS["table_prefix"], **layout}.items()
-    }
-    return {
-        "*layout": layout,
-        "*to_layout": to_layout,
-        "*format": declared_parameters("format", DECLARED_OPTIONS),
+        for name, each in copied.items()
     }
 
 
@@ -111,7 +111,7 @@ def _expanded(text: str) -> Sequence[str]:
         if word.startswith("-"):
             names.remove(word[1:])
         else:
-            names += _declared()[word] if word.startswith("*") else [word]
+            names += _declared(word) if word.startswith("*") else [word]
     return names
 
 
@@ -123,4 +123,5 @@ def _find(command: str, name: str) -> Parameter:
     if key in OPTIONS:
         is_setting = name in SETTINGS.split() and not (key == own and command in _WITHOUT_SETTINGS)
         return dataclasses.replace(OPTIONS[key], setting=is_setting, local=local)
-    return next(each[name] for each in _declared().values() if name in each)
+    words = (word for word in ("*layout", "*to_layout", "*format") if name in _declared(word))
+    return _declared(next(words, "*layout"))[name]

@@ -22,7 +22,7 @@ from tests.support.model import Content
 from tests.system.model import as_stored
 from tests.system.race_jobs import HOURS, MAIN, OTHER, OTHERS, START_S, Contents, Filling, Stores, fillings
 from tests.system.steps import DAY_S, HOUR_S
-from timebeam.pipelines.store import compact, delete, seal
+from timebeam.pipelines.store import closed_hours, delete
 from timebeam.schema.core.rows import Row
 from timebeam.transforms.read.table_reader import scan_table
 
@@ -64,7 +64,7 @@ class _Filled(NamedTuple):
 
 def settle_at_once() -> None:
     """Cells are as old as each job needs them to be."""
-    delete.SETTLED_MS = seal.SETTLED_MS = compact.SETTLED_MS = 0
+    delete.SETTLED_MS = closed_hours.SETTLED_MS = 0
 
 
 def create(kind: Kind, place: tuple[str, str], prefix: str, folder: Path) -> tuple[Stores, Contents]:
@@ -117,7 +117,7 @@ def _filled(kind: Kind, name: str, place: tuple[str, str], _emulator: str) -> _F
                 *([f"--packing={packing}"] if store.layout.uids else []),
             )
     if kind.is_sealed and name == MAIN:
-        with mock.patch.object(seal, "SETTLED_MS", 0):
+        with mock.patch.object(closed_hours, "SETTLED_MS", 0):
             _run(
                 *("seal", *store.flags, f"--start={START_S}", "--quiet_hours=0", "--delete_source=false"),
                 f"--older_than={(int(time.time()) - START_S) // HOUR_S - HOURS // 2}h",

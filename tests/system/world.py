@@ -44,7 +44,7 @@ from tests.system.steps import (
 )
 from tests.system.tables import Tables
 from tests.system.troubles import run
-from timebeam.pipelines.store import delete, seal
+from timebeam.pipelines.store import closed_hours, delete
 
 
 class World:
@@ -169,7 +169,7 @@ class World:
             ),
             *("--quiet_hours=0", "--reader_hours=0", f"--delete_source={step.delete_source}".lower()),
         ]
-        with mock.patch.object(seal, "SETTLED_MS", 0):
+        with mock.patch.object(closed_hours, "SETTLED_MS", 0):
             self._finish(arguments, step.trouble, settle_at_once)
 
     def _ingest(self, step: Ingest, paths: list[Path], trouble: Trouble | None) -> None:
@@ -415,7 +415,7 @@ class World:
 
 def settle_at_once() -> None:
     """Cells are as old as a deletion or a seal needs them to be."""
-    delete.SETTLED_MS = seal.SETTLED_MS = 0
+    delete.SETTLED_MS = closed_hours.SETTLED_MS = 0
 
 
 def _content(tables: Tables) -> dict[Any, Any]:

@@ -31,7 +31,7 @@ from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.store import compact
+from timebeam.pipelines.store import closed_hours
 
 DAY = "--day=2026-01-01"
 APPENDED_MS = 1_795_000_000_000
@@ -47,7 +47,7 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 @pytest.fixture(autouse=True)
 def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends are as old as they need to be."""
-    monkeypatch.setattr(compact, "SETTLED_MS", 0)
+    monkeypatch.setattr(closed_hours, "SETTLED_MS", 0)
 
 
 def compacted(store: Store, *flags: str) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def options_of(**given: Any) -> argparse.Namespace:
 )
 def test_only_closed_hours(given: dict[str, Any], first: int, end: int) -> None:
     expected = tuple(NOON // 1000 + hours * HOUR_S for hours in (first, end))
-    assert compact.hours_of(options_of(**given), NOON) == expected
+    assert closed_hours.hours_of(options_of(**given), NOON) == expected
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_only_closed_hours(given: dict[str, Any], first: int, end: int) -> None:
 )
 def test_no_closed_hour(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="no hour of this time range is closed"):
-        compact.hours_of(options_of(**given), NOON)
+        closed_hours.hours_of(options_of(**given), NOON)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 FILES, HOSTS, SCRAPES = 4, 4, 60
 TABLES = ("tsdb", "rollup-1h", "copy-tsdb")
-SETTLED = "timebeam.pipelines.store.compact.SETTLED_MS"
+SETTLED = "timebeam.pipelines.store.closed_hours.SETTLED_MS"
 
 
 @pytest.fixture(scope="module")

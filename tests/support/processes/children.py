@@ -26,7 +26,7 @@ CONTEXT.set_forkserver_preload(
         "timebeam.pipelines.jobs.run",
         "timebeam.pipelines.jobs.stream",
         "timebeam.pipelines.commands.ingest_and_query",
-        "timebeam.pipelines.store.compact",
+        "timebeam.pipelines.store.closed_hours",
         "timebeam.transforms.bigtable.create_tables",
         "google.cloud.bigtable.data",
         "google.cloud.bigtable_v2",
