@@ -50,7 +50,7 @@ CARDINALITY_COMMAND = Command(
 META_COMMAND = Command(
     "meta",
     "Creates missing metadata of series and names; safe to repeat.",
-    job="timebeam.pipelines.jobs.meta:job_of",
+    job="timebeam.pipelines.store.rebuild:meta_job",
     arguments=(
         Argument("action", choices=["sync"], help="create missing metadata, as `tsdb uid metasync` does"),
     ),
@@ -136,7 +136,7 @@ interrupted; Beam's own options can be given too""",
 REINDEX_COMMAND = Command(
     "reindex",
     "Rebuilds the index tables; safe to repeat.",
-    job="timebeam.pipelines.store.reindex:job_of",
+    job="timebeam.pipelines.store.rebuild:reindex_job",
     options="""
         Layout: layout table_prefix *layout |
         Bigtable: project instance app_profile |

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from timebeam.pipelines.commands import COMMANDS, find_command
+from timebeam.pipelines.deploy.templates import write_or_check
 from timebeam.pipelines.options.command_line import with_profiles
 from timebeam.pipelines.options.parameters import Parameter
 
@@ -81,20 +82,8 @@ def _table(parameters: Iterator[Parameter] | Sequence[Parameter]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Writes the page, or checks that it is up to date; returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments == ["write"]:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if arguments != ["check"]:
-        print("usage: python -m timebeam.pipelines.deploy.options_page write|check", file=sys.stderr)
-        return 2
-    if PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(
-        f"{PAGE} is out of date: run `python -m timebeam.pipelines.deploy.options_page write`",
-        file=sys.stderr,
-    )
-    return 1
+    description = "Generates the page of options."
+    return write_or_check({PAGE: page()}, "timebeam.pipelines.deploy.options_page", description, argv)
 
 
 if __name__ == "__main__":

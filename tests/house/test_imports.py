@@ -32,10 +32,10 @@ EDGES = {
 """The packages of schema that each package of schema may import. To add an edge is a decision: no circles."""
 
 OF_OPENTSDB = {
-    "pipelines.jobs.meta",
     "pipelines.serve",
     "pipelines.store.export",
     "pipelines.store.edit_names",
+    "pipelines.store.rebuild",
     "pipelines.tables.tables",
     "pipelines.trees",
     "transforms.opentsdb",

@@ -13,7 +13,7 @@ from tests.support.budget import long_after
 from tests.support.commands import Ran, timebeam
 from tests.support.stored import Store
 from tests.support.workload import Workload, run
-from timebeam.pipelines.jobs.meta import MetaSync
+from timebeam.pipelines.store.rebuild import MetaSync
 
 
 def without(store: Store, metric: str) -> set[bytes]:

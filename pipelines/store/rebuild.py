@@ -1,4 +1,4 @@
-"""`timebeam meta`: OpenTSDB's metadata of series and names, made from the data table."""
+"""`timebeam reindex` and `timebeam meta`: index tables, and OpenTSDB's metadata, from the rows of points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import opentsdb_of, target_of
+from timebeam.pipelines.options.values import layout_with, opentsdb_of, target_of
 from timebeam.pipelines.output.summary import TallySummary
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.rejections import Rejected
@@ -21,10 +21,52 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.series.series_patterns import SeriesQuery
 from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, listed, meta_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
-from timebeam.transforms.opentsdb.create_meta import COUNTERS, MetaSyncJob, SyncMeta
+from timebeam.transforms.ingest import store_index
+from timebeam.transforms.ingest.store_index import Reindex, ReindexJob
+from timebeam.transforms.opentsdb import create_meta
+from timebeam.transforms.opentsdb.create_meta import MetaSyncJob, SyncMeta
 from timebeam.transforms.opentsdb.delete_rows import delete_rows
 from timebeam.transforms.opentsdb.stored_series import orphans
 from timebeam.transforms.read.table_reader import TableReader
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RebuildIndex(Job):
+    """Writes every index row that the data keys ask for; exit code 1 if a key is unknown or a row refused."""
+
+    work: ReindexJob
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        root | Reindex(self.work)
+        return ()
+
+    def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
+        tally = store_index.COUNTERS.tally(result)
+        stored = tally.index_rows - tally.rows_refused
+        return TallySummary(
+            tally=tally._asdict(),
+            rows=[
+                ("data rows read", f"{tally.rows_read:,}"),
+                ("index rows to write" if run.dry_run else "index rows written", f"{stored:,}"),
+                ("data rows skipped", f"{tally.keys_skipped:,}"),
+                ("index rows refused", f"{tally.rows_refused:,}"),
+            ],
+            seconds=run.seconds,
+            dry_run=run.dry_run,
+            failed=tally.keys_skipped + tally.rows_refused > 0,
+        )
+
+
+def reindex_job(options: argparse.Namespace, now_ms: int) -> RebuildIndex:
+    """The job that the options describe.
+
+    Raises:
+      UsageError: the layout has no index tables.
+    """
+    layout = layout_with(options, "index tables", lambda store: store if store.index else None)
+    target = target_of(options)
+    return RebuildIndex(target, layout.tables(), ReindexJob(target, layout, options.dry_run))
+
 
 _ROWS_AT_ONCE = 5_000
 
@@ -61,7 +103,7 @@ class MetaSync(Job):
         return dataclasses.replace(self, orphans=orphan_count, removed=removed)
 
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
-        tally = COUNTERS.tally(result)
+        tally = create_meta.COUNTERS.tally(result)
         done = "to create" if self.work.dry_run else "created"
         rows = [
             ("rows read", f"{tally.rows_read:,}"),
@@ -86,7 +128,7 @@ class MetaSync(Job):
         )
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> MetaSync:
+def meta_job(options: argparse.Namespace, now_ms: int) -> MetaSync:
     """The job that the options describe.
 
     Raises:
