@@ -24,7 +24,7 @@ import numpy as np
 from google.api_core import exceptions
 
 from timebeam.pipelines.local.pubsub import SubscriptionError, publish_request, publisher
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.schema.bits.times import parse_time
 
@@ -275,10 +275,8 @@ def run(options: argparse.Namespace) -> int:
     for path in (options.output, options.expect):
         if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             raise FileNotFoundError(f"there is no folder for {path}")
-    try:
+    with usage_errors():
         ticks = Generator(load, expected).ticks()
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     started = time.monotonic()
     lines = publish(ticks, options) if options.topic else _write(ticks, options.output)
     seconds = time.monotonic() - started

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from timebeam.pipelines.options.catalogue import format_parameters
-from timebeam.pipelines.options.parameters import DECLARED, UsageError
+from timebeam.pipelines.options.parameters import DECLARED, UsageError, usage_errors
 from timebeam.schema.formats import AUTO, FORMATS, Framing, MessageFormat, message_format
 from timebeam.schema.stores import STORES, make_store
 
@@ -37,10 +37,8 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
 
 def check_formats(names: Iterable[str], format_options: Mapping[str, Any]) -> list[MessageFormat]:
     """The message formats of some names; raises UsageError if an option of one makes no sense."""
-    try:
+    with usage_errors():
         return [message_format(name, format_options) for name in names]
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def formats_of(options: argparse.Namespace) -> tuple[str, ...]:

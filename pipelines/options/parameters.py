@@ -4,12 +4,13 @@ docs/reference/options.md and of the templates' metadata (`timebeam.pipelines.de
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import enum
 import functools
 import re
 import zoneinfo
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,19 @@ class UsageError(ValueError):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
+
+
+@contextlib.contextmanager
+def usage_errors(kinds: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
+    """Errors of these kinds are wrong usage: what they say is of the options.
+
+    Raises:
+      UsageError: instead of them.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(str(error)) from error
 
 
 class TemplateType(enum.Enum):

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.schema.bits.times import (
     HOUR_MS,
     ceil_to,
@@ -34,10 +34,8 @@ def time_of(text: str, now_ms: int, zone: str = "UTC") -> int:
     Raises:
       UsageError: it is no time.
     """
-    try:
+    with usage_errors():
         return parse_time(text, now_ms, zone)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def named_range(options: argparse.Namespace, now_ms: int) -> tuple[int, int] | None:
@@ -71,10 +69,8 @@ def range_of_day(day: datetime.date, zone: str = "UTC") -> tuple[int, int]:
     Raises:
       UsageError: there is no such time zone, or the day is out of range.
     """
-    try:
+    with usage_errors((ValueError, KeyError, OverflowError)):
         return day_range(day, zone)
-    except (ValueError, KeyError, OverflowError) as error:
-        raise UsageError(str(error)) from error
 
 
 def whole_hours(start_ms: int, end_ms: int) -> tuple[int, int]:
@@ -102,12 +98,10 @@ class Period(NamedTuple):
         Raises:
           UsageError: it is no range of time.
         """
-        try:
+        with usage_errors():
             return plan(
                 config, self.start_ms, self.end_ms, complete_ms=self.complete_ms, of_days=self.of_days
             )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
 
 
 def period_of(options: argparse.Namespace, now_ms: int) -> Period:
@@ -149,10 +143,8 @@ def days_of(options: argparse.Namespace, zone: str, now_ms: int) -> list[datetim
 
 def _overlapping(start_ms: int, end_ms: int, zone: str) -> Iterator[datetime.date]:
     """The days of a time zone that overlap [start_ms, end_ms)."""
-    try:
+    with usage_errors((ValueError, OverflowError, OSError)):
         day = datetime.datetime.fromtimestamp(start_ms / 1000, datetime.UTC).date()
-    except (ValueError, OverflowError, OSError) as error:
-        raise UsageError(str(error)) from error
     day = days_before(day, 1)  # the zone may be behind UTC
     while range_of_day(day, zone)[0] < end_ms:
         if range_of_day(day, zone)[1] > start_ms:
@@ -166,10 +158,8 @@ def days_before(day: datetime.date, count: int) -> datetime.date:
     Raises:
       UsageError: it is before the year 1, or after the year 9999.
     """
-    try:
+    with usage_errors(OverflowError):
         return day - datetime.timedelta(days=count)
-    except OverflowError as error:
-        raise UsageError(str(error)) from error
 
 
 def delay_ms(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from timebeam.pipelines.options.parameters import (
     UsageError,
     read_text,
     reason_of,
+    usage_errors,
 )
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.contract import ReadableStore, Store
@@ -173,10 +174,8 @@ def layout_named(name: str, options: Mapping[str, Any]) -> Store:
     Raises:
       UsageError: a value is out of its range.
     """
-    try:
+    with usage_errors():
         return make_store(name, options)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def layout_with(options: argparse.Namespace, noun: str, find: Callable[[Store], T | None]) -> T:
@@ -213,10 +212,8 @@ def required_opentsdb(store: ReadableStore, noun: str) -> OpenTsdb:
     Raises:
       UsageError: it is another store.
     """
-    try:
+    with usage_errors(MissingAbilityError):
         return as_opentsdb(store, noun)
-    except MissingAbilityError as error:
-        raise UsageError(str(error)) from error
 
 
 def declaration_of(options: argparse.Namespace, *, reading: bool = False) -> Declaration:

@@ -15,7 +15,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import (
     SETTLED_MS,
@@ -205,10 +205,8 @@ def seal_job(options: argparse.Namespace, now_ms: int) -> Seal:
             "--cell_time event: rows cannot be sealed, because cells do not say which of two values of an "
             "instant arrived later"
         )
-    try:
+    with usage_errors(CodecMissingError):
         codec()
-    except CodecMissingError as error:
-        raise UsageError(str(error)) from error
     start_ms = time_of(options.start, now_ms) if options.start else 0
     try:
         end_ms = now_ms - parse_duration(options.older_than)

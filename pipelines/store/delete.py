@@ -20,7 +20,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.catalogue import layout_parameters
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
 from timebeam.pipelines.options.use_settings import settings_table
@@ -316,10 +316,8 @@ def _selected(options: argparse.Namespace, layout: ReadableStore, reader: Reader
     """
     question = _question(options, now_ms)
     if options.tsuid:
-        try:
+        with usage_errors():
             question = question_of_tsuids(question, layout, options.tsuid, reader)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
     full = layout.full_scan(_selection(question))
     if full and not options.full_scan:
         raise UsageError(f"{full}: give --tag for these, or --full_scan")
@@ -339,7 +337,7 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
     if options.tsuid and (options.tag or options.explicit_tags):
         raise UsageError("--tsuid names the series: leave out --tag and --explicit_tags")
     start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)
-    try:
+    with usage_errors():
         filters = tag_filters(options.tag)
         return Question(
             options.metric or "",
@@ -352,8 +350,6 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
             filters=filters,
             explicit_tags=options.explicit_tags,
         )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def _digest(options: argparse.Namespace, selecting: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.pipelines.options.values import create_command, opentsdb_of, rollups_of, target_of
@@ -105,10 +105,8 @@ def _capacity_line(capacity: UidCapacity) -> str:
 def _rename(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
     kind, old, new = _kind_and_names(options)
     now_ms = int(time.time() * 1000)
-    try:
+    with usage_errors(NameChangeError):
         uid = rename(target, layout, kind, old, new, now_ms, dry_run=not options.yes)
-    except NameChangeError as error:
-        raise UsageError(str(error)) from error
     done = "renamed" if options.yes else "would rename"
     if options.output == "json":
         print(
@@ -200,10 +198,8 @@ def _merged(
 def _uids_to_merge(options: argparse.Namespace, layout: OpenTsdb, maps: UidMaps) -> tuple[bytes, bytes]:
     """The UIDs of the names; raises UsageError if there are no two."""
     kind, old, new = _kind_and_names(options)
-    try:
+    with usage_errors(NameChangeError):
         old_uid, new_uid = (uid_to_merge(maps, layout, kind, text) for text in (old, new))
-    except NameChangeError as error:
-        raise UsageError(str(error)) from error
     if old_uid == new_uid:
         raise UsageError(f"{kind} {old!r} and {new!r} are one UID, {new_uid.hex().upper()}")
     return old_uid, new_uid

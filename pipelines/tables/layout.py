@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.values import text_of
 from timebeam.pipelines.output.chart import need_plots
 from timebeam.pipelines.output.picture import plain
@@ -52,11 +52,9 @@ def _heat(declaration: Declaration, options: argparse.Namespace) -> int:
     if output.suffix.lower() != ".png" or not output.parent.is_dir():
         raise UsageError(f"--output {options.output!r} must be a .png file in a folder that exists")
     need_plots("matplotlib")
-    try:
+    with usage_errors():
         layouts = [declaration.layout(options.layout)] if options.layout else list(declaration.layouts)
         batch, rejected = _read(pathlib.Path(options.input))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     heats = []
     as_json, verdicts = options.summary == "json", []
     for layout in layouts:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.reading_options import TREE_OUTPUTS
 from timebeam.pipelines.options.values import create_command, opentsdb_of, parsed_file, target_of
 from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
@@ -89,7 +89,7 @@ _SERIES_AT_ONCE = 2_000
 
 def run(options: argparse.Namespace) -> int:
     """Creates, shows or tests trees; exit code 1 if a tree in the table cannot be read whole."""
-    try:
+    with usage_errors(TreeError):
         if options.action == "show":
             refuse_arguments(options)
             return _show(options)
@@ -101,8 +101,6 @@ def run(options: argparse.Namespace) -> int:
         if as_json:
             print(json.dumps(figures, ensure_ascii=False))
         return 0
-    except TreeError as error:
-        raise UsageError(str(error)) from error
 
 
 def _create(options: argparse.Namespace) -> list[dict[str, Any]]:
