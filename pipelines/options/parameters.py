@@ -226,11 +226,6 @@ class Limit:
         return count * 100 > self.number * total if self.is_share else count > self.number
 
 
-def names(members: type[enum.Enum]) -> tuple[str, ...]:
-    """The values of an enum, as choices."""
-    return tuple(str(member.value) for member in members)
-
-
 def read_text(path: str) -> str:
     """The text of a file, local or of any file system that Beam knows.
 
