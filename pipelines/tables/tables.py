@@ -38,7 +38,6 @@ from timebeam.schema.core.selection import Finding, Scan, Severity
 from timebeam.schema.series.series_limits import counts_table
 from timebeam.schema.stores import find_opentsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
-from timebeam.transforms.bigtable.create_tables import create_tables, set_max_age, show_rules
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.opentsdb.trees.tree_table import tree_table
@@ -52,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
 
     Doing it again changes nothing.
     """
+    from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
+
     if options.action == "adopt":
         return _adopt(options)
     if options.action == "forget":
@@ -130,6 +131,8 @@ def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
     Raises:
       UsageError: the options name no such table or family, or one whose cells must not expire.
     """
+    from timebeam.transforms.bigtable.create_tables import set_max_age, show_rules
+
     target, days = target_of(options), options.max_age_days
     chosen = _chosen(options, specs)
     if days is None:

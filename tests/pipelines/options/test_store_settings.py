@@ -87,7 +87,7 @@ def test_a_create_that_fails_stores_nothing(place: Place, monkeypatch: pytest.Mo
         raise BigtableError("no permission to create tables")
 
     with monkeypatch.context() as patch:
-        patch.setattr("timebeam.pipelines.tables.tables.create_tables", denied)
+        patch.setattr("timebeam.transforms.bigtable.create_tables.create_tables", denied)
         ran = place.run(*CREATE, "--layout", "kairosdb")
     assert (ran.code, "no permission" in ran.err) == (1, True), ran
     assert place.rows() == {}
