@@ -24,7 +24,7 @@ from timebeam.pipelines.options.values import (
 )
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import FORMATS, Framing, Message
+from timebeam.schema.formats import FORMATS, Framing, Message, format_class
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table, parse_limits
 from timebeam.transforms.dead_letters.replay import ReadLetters
 from timebeam.transforms.ingest.limit_series import SeriesLimiter
@@ -176,7 +176,7 @@ def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[IngestG
     formats = formats_of(options)
     format_options, framing = format_of(options)
     names = (options.format, *formats)
-    settle_names(options, escape=any(FORMATS[name].escapes_names for name in names if name in FORMATS))
+    settle_names(options, escape=any(format_class(name).escapes_names for name in names if name in FORMATS))
     layout = layout_of(options)
     graph = storing_graph(
         options,
@@ -188,7 +188,7 @@ def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[IngestG
         format_options=format_options,
         formats=formats,
     )
-    if options.format in FORMATS and FORMATS[options.format].edits_annotations:
+    if options.format in FORMATS and format_class(options.format).edits_annotations:
         opentsdb_of(options, "annotations")
     return graph, framing
 

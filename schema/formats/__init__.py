@@ -6,7 +6,7 @@ Each is imported when it is asked for: who only needs names imports no reader of
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from timebeam.schema.core.declared_options import member
@@ -34,26 +34,15 @@ _CLASSES = {
 }
 """By the name of a format its module and its class."""
 
-
-class _FormatClasses(Mapping[str, type[MessageFormat]]):
-    """The classes of the formats by name."""
-
-    def __getitem__(self, name: str) -> type[MessageFormat]:
-        module, class_name = _CLASSES[name]
-        found: type[MessageFormat] = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        return name in _CLASSES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_CLASSES)
-
-    def __len__(self) -> int:
-        return len(_CLASSES)
+FORMATS = tuple(_CLASSES)
+"""The names of the formats."""
 
 
-FORMATS = _FormatClasses()
+def format_class(name: str) -> type[MessageFormat]:
+    """The class of the format of that name."""
+    module, class_name = _CLASSES[name]
+    found: type[MessageFormat] = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
+    return found
 
 
 def message_format(name: str, options: Mapping[str, Any] | None = None) -> MessageFormat:
@@ -64,7 +53,7 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     """
     if name not in _CLASSES:
         raise ValueError(f"unknown message format {name!r}: choose one of {', '.join(sorted(FORMATS))}")
-    message_format = FORMATS[name].from_options(options or {})
+    message_format = format_class(name).from_options(options or {})
     if nan := (options or {}).get("nan"):
         message_format.skips_nan = member(Nan, "nan", nan) is Nan.SKIP
     return message_format

@@ -107,13 +107,9 @@ class WholeFormat(MessageFormat):
 
     def _parse(self, message: Message) -> Parsed:
         """As `_parse_all`, of one message."""
-        return self._parse_together([message])
+        return self._parse_all([message])[0]
 
-    def _parse_all(self, messages: Sequence[Message]) -> list[Parsed]:
-        """See `MessageFormat`; of messages that are unpacked."""
-        return [self._parse_together(messages)]
-
-    def _parse_together(self, plain: Sequence[Message]) -> Parsed:
+    def _parse_all(self, plain: Sequence[Message]) -> list[Parsed]:
         """What unpacked messages hold, without those that are corrupt."""
         rejected: list[Rejected] = []
         while True:  # once, and once more for each level of a message that can be corrupt
@@ -132,7 +128,7 @@ class WholeFormat(MessageFormat):
                 rejected = [*rejected, *(_rejected(plain[number], why) for number in sorted(corrupt))]
                 plain = [message for number, message in enumerate(plain) if number not in corrupt]
         parsed = self._parsed(text, samples, joined, plain, skipped)
-        return Parsed(parsed.batch, [*rejected, *parsed.rejected], (), skipped, self._histogram_counts)
+        return [Parsed(parsed.batch, [*rejected, *parsed.rejected], (), skipped, self._histogram_counts)]
 
     def _parsed(
         self,

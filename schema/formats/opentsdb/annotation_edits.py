@@ -10,7 +10,8 @@ values in place of strings, and times beyond a row key are rejected. So are dele
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any
 
 from timebeam.schema.bits.json_text import JsonPairs, NumberText, check_string, members_of, record_spans
 from timebeam.schema.bits.memory_limit import charge_json
@@ -41,50 +42,33 @@ class OpenTsdbAnnotations(MessageFormat):
 
     def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`; there are no points."""
-        attributes = message.envelope.attributes if message.envelope else {}
-        method = attributes.get("method", "")
         rejections = Rejections(message)
         edits: list[AnnotationEdit] = []
         text = message.text
         charge_json(text)
 
-        def read(value: object) -> _EditRequest:
-            return _request(value, method)
+        def read(value: object) -> AnnotationEdit:
+            return _request(value, message)
 
         for start, end in record_spans(text):
             for first, last, outcome in values(text, start, end, read):
                 if isinstance(outcome, RejectedError):
                     rejections.add(first, last, outcome)
                 else:
-                    origin = text[first:last], message.source, message.offset + first
-                    edits.append(AnnotationEdit(*outcome, *origin, message.arrival_ms, message.envelope))
+                    offset = message.offset + first
+                    edits.append(dataclasses.replace(outcome, payload=text[first:last], offset=offset))
         return Parsed(PointBatch.of([], message.arrival_ms), rejections.rejected(), edits)
 
 
-class _EditRequest(NamedTuple):
-    """The content of an object: the first fields of `AnnotationEdit`."""
-
-    method: Method
-    series: Series | None
-    tsuid: str
-    start: int
-    end: int | None
-    description: str | None
-    notes: str | None
-    custom: Pairs | None
-
-
-def _request(value: object, method: str) -> _EditRequest:
-    """The request of one JSON object.
-
-    Args:
-      method: of its message; empty for none.
+def _request(value: object, message: Message) -> AnnotationEdit:
+    """The request of one JSON object of a message, without its bytes and their offset.
 
     Raises:
       RejectedError: it is not a request that can be carried out.
     """
     members = members_of(value, "an annotation", _KEYS, skip_null=True)
-    http_method = _method(members.get("method", method) or Method.POST.value)
+    attributes = message.envelope.attributes if message.envelope else {}
+    http_method = _method(members.get("method", attributes.get("method", "")) or Method.POST.value)
     if "tsuids" in members or members.get("global"):
         raise RejectedError(
             Reason.BAD_SYNTAX, "no deletion by a time range: send each annotation with method DELETE"
@@ -93,19 +77,13 @@ def _request(value: object, method: str) -> _EditRequest:
     if start is None:
         raise RejectedError(Reason.BAD_TIMESTAMP, "The start timestamp has not been set: give startTime")
     tsuid, series = _series(members)
-    request = _EditRequest(
-        http_method,
-        series,
-        tsuid,
-        start,
-        _time(members, "endTime"),
-        _text(members, "description"),
-        _text(members, "notes"),
-        _custom(members.get("custom")),
-    )
-    if http_method is not Method.DELETE and all(field is None for field in request[4:]):
+    end, custom = _time(members, "endTime"), _custom(members.get("custom"))
+    description, notes = _text(members, "description"), _text(members, "notes")
+    changes = end, description, notes, custom
+    if http_method is not Method.DELETE and all(field is None for field in changes):
         raise NO_CHANGES
-    return request
+    origin = message.source, message.offset, message.arrival_ms, message.envelope
+    return AnnotationEdit(http_method, series, tsuid, start, *changes, b"", *origin)
 
 
 def _method(text: object) -> Method:

@@ -34,8 +34,7 @@ from timebeam.schema.bits.arrays import Int64s, Kind
 from timebeam.schema.bits.compression import compression, snappy, unpack
 from timebeam.schema.bits.lru_cache import LruCache
 from timebeam.schema.bits.memory_limit import charge_fields, charge_series
-from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError
-from timebeam.schema.bits.protobuf import fields as fields_of
+from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, field_contents
 from timebeam.schema.bits.protobuf_columns import (
     CorruptMessagesError,
     Fields,
@@ -276,20 +275,12 @@ def _samples(
     return Samples(outcomes, series, times_ms, kinds, bits, spans[0][series], spans[1][series])
 
 
-def _labels(encoded: bytes) -> list[tuple[bytes, bytes]]:
-    """The names and values in encoded labels; raises ProtoError."""
-    charge_fields(len(encoded))
-    pairs = []
-    for _, label in fields_of(encoded):
-        assert isinstance(label, bytes)
-        content = dict(fields_of(label))
-        pairs.append((content.get(1 << 3 | BYTES, b""), content.get(2 << 3 | BYTES, b"")))
-    return pairs  # type: ignore[return-value]
-
-
 def _encoded_series(encoded: bytes) -> Outcome:
+    """The series of encoded labels."""
+    charge_fields(len(encoded))
     try:
-        return _series(_labels(encoded))
+        labels = [dict(field_contents(label)) for _, label in field_contents(encoded)]
+        return _series([(each.get(1 << 3 | BYTES, b""), each.get(2 << 3 | BYTES, b"")) for each in labels])
     except ProtoError as error:
         return RejectedError(Reason.CORRUPT_MESSAGE, f"a damaged label: {error}")
 

@@ -19,7 +19,7 @@ from tests.support.model import Point, SeriesName, content
 from tests.support.points import FIRST_MS, LATER_MS, corrections_of, put_file, write_file
 from tests.support.workload import random_points
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.formats import FORMATS, Message
+from timebeam.schema.formats import Message, format_class
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.copy.copied_points import read_points
 from timebeam.transforms.read.table_reader import TableReader
@@ -269,7 +269,7 @@ def test_texts_and_resources_do_not_get_lost(bigtable: tuple[str, str], prefix: 
     assert payloads[0]["tags"] == {"tags": {"host": "a"}, "resources": {"pod": "p"}}
     assert payloads[1]["value"] == {"text": "text"}
     for _, payload in letters(tmp_path):  # replayed as what they are not, they stay refused
-        parsed = FORMATS["opentsdb-json"]().parse(Message(payload.encode(), 1))
+        parsed = format_class("opentsdb-json")().parse(Message(payload.encode(), 1))
         assert (len(parsed.batch), len(parsed.rejected)) == (0, 1)
     assert sink.content() == {(("m", (("host", "a"),)), 1_767_225_601_000): number(1.5)}
 

@@ -10,7 +10,7 @@ import pytest
 from timebeam import schema
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
-from timebeam.schema.formats import FORMATS, Message
+from timebeam.schema.formats import Message, format_class
 from timebeam.schema.stores.kairosdb.layout import KairosDb
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 
@@ -54,7 +54,7 @@ def test_keys_over_the_limit_of_bigtable_are_refused() -> None:
 
 
 def test_messages_that_are_no_message_are_refused() -> None:
-    (rejected,) = FORMATS["heroic-proto"]().parse(Message(b"\xff", 1)).rejected
+    (rejected,) = format_class("heroic-proto")().parse(Message(b"\xff", 1)).rejected
     assert rejected.reason is Reason.CORRUPT_MESSAGE
 
 
@@ -71,7 +71,7 @@ def test_each_reason_for_points_of_other_systems_is_given(reason: Reason) -> Non
 @pytest.mark.parametrize("reason", [*LINES, *CONTAINERS])
 def test_each_reason_is_given(reason: Reason) -> None:
     form, text = ("avro", CONTAINERS[reason]) if reason in CONTAINERS else ("opentsdb-text", LINES[reason])
-    parsed = FORMATS[form]().parse(Message(text, 1))
+    parsed = format_class(form)().parse(Message(text, 1))
     given = [rejected.reason for rejected in parsed.rejected]
     given += [error.reason for series in parsed.batch.series if (error := OpenTsdb().reject(series))]
     assert given == [reason]

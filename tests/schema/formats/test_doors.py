@@ -14,7 +14,7 @@ from timebeam.schema.bits.json_text import starts_document
 from timebeam.schema.bits.memory_limit import SERIES_BYTES, TAG_BYTES
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Envelope, Rejected
-from timebeam.schema.formats import FORMATS, Message, MessageFormat, message_format
+from timebeam.schema.formats import FORMATS, Message, MessageFormat, format_class, message_format
 from timebeam.schema.formats.base import Framing
 from timebeam.transforms.input.cut_lines import LINE_BYTES
 
@@ -54,7 +54,7 @@ def failing(name: str, monkeypatch: pytest.MonkeyPatch) -> MessageFormat:
 
 def good_of(name: str) -> int:
     """The points, or edits of annotations, of the example of a format."""
-    parsed = message_format(name).parse(Message(FORMATS[name].example, 1))
+    parsed = message_format(name).parse(Message(format_class(name).example, 1))
     return len(parsed.batch) + len(parsed.annotations)
 
 
@@ -68,7 +68,7 @@ def check(rejected: Rejected, name: str) -> None:
 def test_a_message_that_makes_the_reader_fail_is_refused_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = [FORMATS[name].example] * 5 + [POISON] + [FORMATS[name].example] * 2
+    texts = [format_class(name).example] * 5 + [POISON] + [format_class(name).example] * 2
     messages = [
         Message(text, 1000 + number, "topic", 0, Envelope(str(number), 1000 + number, {}))
         for number, text in enumerate(texts)
@@ -87,7 +87,7 @@ def test_a_message_that_makes_the_reader_fail_is_refused_alone(
 def test_a_line_that_makes_the_reader_fail_is_refused_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    example = FORMATS[name].example
+    example = format_class(name).example
     text = b"\n".join([example] * 6 + [b"", POISON, b""] + [example] * 2)
     form = failing(name, monkeypatch)
     for parts in (
@@ -139,7 +139,7 @@ MANY_DIGITS = b"9" * 4301
 @pytest.mark.parametrize("name", ["opentsdb-json", "kairosdb-json", "heroic-json", "opentsdb-annotations"])
 def test_more_digits_than_python_reads(name: str) -> None:
     """In a document of several lines the others are read."""
-    good = FORMATS[name].example
+    good = format_class(name).example
     numbers = [
         number
         for number in (b"1356998400000", b"1300000000000", b"1356998400", b"1356998407")
@@ -165,7 +165,7 @@ def test_a_value_that_nests_deeper_than_python_writes_out(name: str, opening: by
     """Errors quote values."""
     closing = {b"[": b"]", b'{"a":': b"}"}[opening]
     nested = opening * levels + b"1" + closing * levels
-    document = json.loads(JSON_EXAMPLES.get(name, FORMATS[name].example))
+    document = json.loads(JSON_EXAMPLES.get(name, format_class(name).example))
     for key in document:
         text = json.dumps(document | {key: "HERE"}).encode().replace(b'"HERE"', nested)
         parsed = message_format(name).parse(Message(text, 1))

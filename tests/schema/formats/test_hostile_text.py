@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.budget import long_after, long_but_every
 from tests.support.inputs.confined import parsed
-from timebeam.schema.formats import FORMATS
+from timebeam.schema.formats import format_class
 from timebeam.schema.formats.base import SINGLE
 
 MEMORY = {4 << 20: 256 << 20, 1 << 20: 96 << 20}
@@ -33,14 +33,14 @@ SMALL, LITTLE = 32 << 10, 64 << 20
 AVRO_JSON = b'{"metric":"m","timestamp":1356998400,"value":{"double":42.5},"tags":{"host":"web01"}}'
 
 GOOD: dict[str, tuple[str, dict[str, Any], bytes]] = {
-    "opentsdb-json": ("opentsdb-json", {}, FORMATS["opentsdb-json"].example),
-    "opentsdb-text": ("opentsdb-text", {}, FORMATS["opentsdb-text"].example),
-    "opentsdb-annotations": ("opentsdb-annotations", {}, FORMATS["opentsdb-annotations"].example),
-    "influx": ("influx", {}, FORMATS["influx"].example),
+    "opentsdb-json": ("opentsdb-json", {}, format_class("opentsdb-json").example),
+    "opentsdb-text": ("opentsdb-text", {}, format_class("opentsdb-text").example),
+    "opentsdb-annotations": ("opentsdb-annotations", {}, format_class("opentsdb-annotations").example),
+    "influx": ("influx", {}, format_class("influx").example),
     "avro as json": ("avro", {"avro_encoding": "json"}, AVRO_JSON),
-    "heroic-json": ("heroic-json", {}, FORMATS["heroic-json"].example),
-    "kairosdb-json": ("kairosdb-json", {}, FORMATS["kairosdb-json"].example),
-    "kairosdb-text": ("kairosdb-text", {}, FORMATS["kairosdb-text"].example),
+    "heroic-json": ("heroic-json", {}, format_class("heroic-json").example),
+    "kairosdb-json": ("kairosdb-json", {}, format_class("kairosdb-json").example),
+    "kairosdb-text": ("kairosdb-text", {}, format_class("kairosdb-text").example),
     "records as json": ("records", {"encoding": "json"}, b'{"A":1,"B":"x"}'),
     "records as csv": ("records", {"encoding": "csv"}, b"1,x"),
 }

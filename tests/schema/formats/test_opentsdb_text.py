@@ -6,7 +6,7 @@ import pytest
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
-from timebeam.schema.formats import FORMATS, Message, Parsed, message_format
+from timebeam.schema.formats import FORMATS, Message, Parsed, format_class, message_format
 from timebeam.schema.formats.opentsdb.put_points import OpenTsdbText
 
 SERIES = Series.of("sys.cpu", {"host": "web01"})
@@ -103,9 +103,9 @@ def test_names_are_read_as_utf8() -> None:
 
 def test_formats_by_name() -> None:
     assert isinstance(message_format("opentsdb-text"), OpenTsdbText)
-    assert {name: cls.name for name, cls in FORMATS.items()} == {name: name for name in FORMATS}
+    assert [format_class(name).name for name in FORMATS] == list(FORMATS)
     for name in FORMATS:
-        parsed = message_format(name).parse(Message(FORMATS[name].example, 1))
+        parsed = message_format(name).parse(Message(format_class(name).example, 1))
         assert (len(parsed.batch) + len(parsed.annotations), parsed.rejected) == (1, [])
     with pytest.raises(ValueError, match=r"unknown message format 'csv': choose one of .*opentsdb-json"):
         message_format("csv")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.rejections import refused_point
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope, Rejected
-from timebeam.schema.formats import FORMATS, Message, message_format
+from timebeam.schema.formats import FORMATS, Message, format_class, message_format
 
 T = 1_767_225_600
 
@@ -96,7 +96,7 @@ def test_together_as_alone(name: str, texts: list[bytes], data: st.DataObject) -
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_takes_several_messages(name: str) -> None:
-    example = FORMATS[name].example
+    example = format_class(name).example
     (parsed, *others) = message_format(name).parse_all(messages_of([example, b"", example, example]))
     batches = [parsed.batch, *(other.batch for other in others)]
     one = len(message_format(name).parse(Message(example, 1)).batch)

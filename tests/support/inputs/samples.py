@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from tests.support.inputs import avro_bytes
 from tests.support.inputs.prometheus_proto import message, request_1, request_2, snappy
 from timebeam.schema.bits.compression import unpack
-from timebeam.schema.formats import AUTO, FORMATS
+from timebeam.schema.formats import AUTO, FORMATS, format_class
 
 S = 1_356_998_400
 NS = S * 10**9
@@ -131,7 +131,7 @@ def _histograms(name: str) -> bytes:
 
 def _heroic_proto() -> bytes:
     """A batch of two metrics."""
-    metric = unpack("snappy", FORMATS["heroic-proto"].example)
+    metric = unpack("snappy", format_class("heroic-proto").example)
     return snappy(metric + metric.replace(b"system", b"kernel"))
 
 
@@ -184,7 +184,7 @@ def _avro_records() -> bytes:
 @functools.cache
 def forms() -> dict[str, Form]:
     """Every format, some of them with several options, by a name."""
-    example = {name: cls.example for name, cls in FORMATS.items()}
+    example = {name: format_class(name).example for name in FORMATS}
     avro = [
         avro_bytes.point(S + n, avro_bytes.integer(5) if n % 2 else b"\x02" + bytes(6) + b"\xf0\x3f")
         for n in range(4)

@@ -13,7 +13,7 @@ import pytest
 from timebeam.schema.bits import compression
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import FORMATS, Message, message_format
+from timebeam.schema.formats import Message, format_class, message_format
 from timebeam.transforms.input import cut_json, cut_lines, files
 from timebeam.transforms.input.files import blocks, match, spans
 
@@ -34,8 +34,8 @@ def read(path: Path, name: str) -> tuple[list[int], list[Rejected]]:
     times: list[int] = []
     refused: list[Rejected] = []
     (file,) = match([str(path)])
-    for part in spans(file, FORMATS[name].framing):
-        for block in blocks(part, FORMATS[name].framing):
+    for part in spans(file, format_class(name).framing):
+        for block in blocks(part, format_class(name).framing):
             if isinstance(block, Message):
                 parsed = reader.parse(block)
                 times += [time_ms // 1000 for time_ms in parsed.batch.times_ms.tolist()]

@@ -16,11 +16,11 @@ from tests.support.rejections import refused_point
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
-from timebeam.schema.formats import AUTO, FORMATS, Message
+from timebeam.schema.formats import AUTO, FORMATS, Message, format_class
 from timebeam.schema.formats.influx.influx_format import Influx
 from timebeam.transforms.input.parse import Formats, ParseMessagesFn
 
-TEXT = FORMATS["influx"].example
+TEXT = format_class("influx").example
 
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
@@ -44,10 +44,10 @@ def opened(text: bytes, form: str, attributes: Mapping[str, str] | None = None) 
     "packings", [(), *((name,) for name in PACKINGS), *itertools.permutations(PACKINGS, 2)]
 )
 def test_packings_that_nothing_announces(form: str, packings: tuple[str, ...]) -> None:
-    text = FORMATS[form].example
+    text = format_class(form).example
     for name in packings:
         text = PACKINGS[name](text)
-    assert opened(text, form).text == FORMATS[form].example
+    assert opened(text, form).text == format_class(form).example
 
 
 def test_more_than_two_packings() -> None:
@@ -70,7 +70,7 @@ def test_packings_of_attributes() -> None:
 
 
 def test_bytes_of_any_kind_are_not_opened() -> None:
-    packed = message(gzip.compress(FORMATS["heroic-proto"].example))
+    packed = message(gzip.compress(format_class("heroic-proto").example))
     assert Formats("heroic-proto", {}).open(packed) is packed
 
 
@@ -110,7 +110,7 @@ CHOSEN = [name for name in FORMATS if name not in NOT_BY_CONTENT]
 @pytest.mark.parametrize("name", CHOSEN)
 @pytest.mark.parametrize("packing", ["", *PACKINGS])
 def test_formats_by_content(name: str, packing: str) -> None:
-    text = FORMATS[name].example
+    text = format_class(name).example
     formats = Formats(AUTO, {}, CHOSEN)
     plain = formats.open(message(PACKINGS[packing](text) if packing else text))
     assert formats.key(plain) == (name, "")
