@@ -48,7 +48,6 @@ from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.letter_files import TOPIC
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import register_coders
-from timebeam.transforms.input.files import counted, match
 
 if TYPE_CHECKING:
     from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
@@ -111,7 +110,10 @@ def run_job(job: AnyJob, run: Run) -> int:
 
         return preflight(job, run)
     _check_dataflow(job, run)
-    match(job.needs().inputs)
+    if inputs := job.needs().inputs:
+        from timebeam.transforms.input.files import match  # most jobs read no files
+
+        match(inputs)
     check_tables(job.target, job.tables, run.create_command)
     planned = job.planned()
     if planned is None:
@@ -326,6 +328,7 @@ def run_portions(job: PortionedJob, run: Run) -> None:
     (`timebeam.transforms.ingest.encode_group_pack.PackInPartsFn`). What is counted is in `metrics.totals`.
     """
     from timebeam.pipelines.local.micro_batches import TakeBlocks, repeated_graphs  # for files alone
+    from timebeam.transforms.input.files import counted
 
     register_coders()
     memory = job.hold()
