@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from timebeam.pipelines.options.parameters import DECLARED, UsageError
+from timebeam.pipelines.options.parameters import DECLARED, UsageError, usage_errors
 from timebeam.pipelines.options.values import (
     create_command,
     declaration_of,
@@ -108,14 +108,12 @@ class PointQuery:
         now_ms = int(time.time() * 1000)
         meter = None if options.max_seconds is None else Meter(Budget.of_seconds(options.max_seconds))
         target = dataclasses.replace(target_of(options), stop=meter)
-        try:
+        with usage_errors():
             question = _question(options, now_ms)
             rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
             check_tables(target, layout.tables(), create_command(options))
             if options.tsuid:
                 question = question_of_tsuids(question, layout, options.tsuid, TableReader(target))
-        except ValueError as error:
-            raise UsageError(str(error)) from error
         return cls(target, layout, question, rollups, meter, now_ms)
 
     def evaluate(self, *, full_scan: bool, with_annotations: bool) -> Evaluated:
@@ -130,7 +128,7 @@ class PointQuery:
         scanned = self.layout.full_scan(Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms))
         if scanned and not full_scan:
             raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
-        try:
+        with usage_errors():
             return evaluate(
                 self.target,
                 self.layout,
@@ -140,8 +138,6 @@ class PointQuery:
                 self.meter,
                 with_annotations=with_annotations,
             )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
 
 
 def answer_points(options: argparse.Namespace, layout: ReadableStore) -> int:
@@ -156,10 +152,8 @@ def answer_points(options: argparse.Namespace, layout: ReadableStore) -> int:
         )
     if options.global_annotations:
         opentsdb_of(options, "annotations")
-    try:
+    with usage_errors():
         check_output(options.output)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     query = PointQuery.of(options, layout)
     if options.output == "annotations":
         return _list_annotations(options, query)
@@ -194,7 +188,7 @@ def _histograms(options: argparse.Namespace, query: PointQuery) -> Evaluated:
     """The answer out of histograms."""
     if options.aggregator not in (SUM, NONE):
         raise UsageError(f"no aggregator {options.aggregator!r} for histograms; choose from {SUM} and {NONE}")
-    try:
+    with usage_errors():
         return evaluate_histograms(
             query.target,
             opentsdb_of(options, "histograms"),
@@ -204,8 +198,6 @@ def _histograms(options: argparse.Namespace, query: PointQuery) -> Evaluated:
             meter=query.meter,
             with_annotations=not options.no_annotations,
         )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def _list_annotations(options: argparse.Namespace, query: PointQuery) -> int:

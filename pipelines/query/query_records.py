@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.values import create_command, target_of
 from timebeam.pipelines.output.printable import printable
@@ -87,10 +87,8 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
     """
     target, layout = target_of(options), table.layout
     selection = _selection(options)
-    try:
+    with usage_errors():
         plan = selection.plan(layout)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     if plan.refused:
         raise UsageError(*plan.refused[:_SHOWN_FINDINGS])
     is_declared_scan = not selection.where and any(read.scan for read in layout.reads)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.values import (
     create_command,
@@ -111,10 +111,8 @@ def find_series(
 
 def _check_storable(layout: OpenTsdb, *texts: str) -> None:
     """Raises UsageError for a name, or a pattern, that no name of OpenTSDB can match."""
-    try:
+    with usage_errors():
         check_storable(layout, texts)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def _uses_meta(options: argparse.Namespace, target: Target, meta: TableSpec) -> bool:
