@@ -6,20 +6,17 @@ is parsed once.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
 from timebeam.schema.bits.arrays import Bools, Bytes, Int64s, Kind
 from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import POINT_BYTES, charge, charge_series, text_bytes
-from timebeam.schema.bits.protobuf import ProtoError
-from timebeam.schema.bits.protobuf_columns import CorruptMessagesError
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.histograms import Histogram, SeriesPoint, encode
 from timebeam.schema.core.points import Series, add_tag
@@ -183,7 +180,6 @@ class SampleGatherer:
         self._kinds = bytearray()
         self._records: list[tuple[int, int, int, int]] = []  # (points, time, start, end)
         self._rejections: list[Rejection] = []
-        self._corrupt: list[int] = []
 
     def add(self, base: Outcome, time_ms: int, points: Iterable[SeriesPoint], span: tuple[int, int]) -> None:
         """Adds the points of series made of `base`, of the record with this span.
@@ -223,24 +219,12 @@ class SampleGatherer:
         self._integers.append(integer)
         self._doubles.append(double)
 
-    @contextlib.contextmanager
-    def record(self, span: tuple[int, int]) -> Iterator[None]:
-        """A context that reads the record with this span; what it raises rejects the record."""
-        try:
-            yield
-        except ProtoError:
-            self._corrupt.append(span[0])
-        except RejectedError as error:
-            self._rejections.append((*span, error.with_traceback(None)))
+    def reject(self, why: RejectedError, span: tuple[int, int]) -> None:
+        """Adds the rejection of a record."""
+        self._rejections.append((*span, why.with_traceback(None)))
 
-    def finish(self, corrupt: str) -> Samples:
-        """What was gathered.
-
-        Raises:
-          CorruptMessagesError: records are no messages; `corrupt` says it.
-        """
-        if self._corrupt:
-            raise CorruptMessagesError(np.array(self._corrupt, np.int64), corrupt)
+    def finish(self) -> Samples:
+        """What was gathered."""
         counts, *spans = np.array(self._records, np.int64).reshape(-1, 4).T
         times_ms, starts, ends = (np.repeat(column, counts) for column in spans)
         kinds = np.frombuffer(self._kinds, np.uint8)

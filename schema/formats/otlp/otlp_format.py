@@ -31,6 +31,7 @@ from timebeam.schema.bits.lru_cache import LruCache
 from timebeam.schema.bits.memory_limit import POINT_BYTES, charge, charge_fields, charge_series, text_bytes
 from timebeam.schema.bits.protobuf import BYTES, FIXED64, VARINT, ProtoError, encoded_bytes, field_contents
 from timebeam.schema.bits.protobuf_columns import (
+    CorruptMessagesError,
     Fields,
     field_bytes,
     fixed64,
@@ -238,13 +239,20 @@ class Otlp(WholeFormat):
           CorruptMessagesError: one is no message.
         """
         gatherer = SampleGatherer(self._series, self._histogram_id)
+        corrupt: list[int] = []
         firsts, ends = points.firsts.tolist(), points.ends.tolist()
         for number in recorded:
             span = int(spans[0][number]), int(spans[1][number])
-            with gatherer.record(span):
+            try:
                 values = read(padded[firsts[number] : ends[number]], self._parts)
                 gatherer.add(outcomes[number], int(times_ms[number]), values, span)
-        return gatherer.finish("a damaged histogram or summary")
+            except ProtoError:
+                corrupt.append(span[0])
+            except RejectedError as error:
+                gatherer.reject(error, span)
+        if corrupt:
+            raise CorruptMessagesError(np.array(corrupt, np.int64), "a damaged histogram or summary")
+        return gatherer.finish()
 
     def _context_numbers(
         self,

@@ -238,19 +238,26 @@ class RemoteWrite(WholeFormat):
     ) -> Samples:
         """The points of native histograms."""
         gatherer = SampleGatherer(self._series)
+        corrupt: list[int] = []
         count = stale = 0
         for series, first, end in zip(
             histograms.message.tolist(), histograms.firsts.tolist(), histograms.ends.tolist(), strict=True
         ):
             span = int(spans[0][series]), int(spans[1][series])
-            with gatherer.record(span):
+            try:
                 histogram = read_histogram(padded[first:end])
                 if histogram.is_stale:
                     stale += 1
                 else:
                     gatherer.add(outcomes[series], histogram.time_ms, histogram.points(), span)
                     count += 1
-        samples = gatherer.finish("a damaged histogram")
+            except ProtoError:
+                corrupt.append(span[0])
+            except RejectedError as error:
+                gatherer.reject(error, span)
+        if corrupt:
+            raise CorruptMessagesError(np.array(corrupt, np.int64), "a damaged histogram")
+        samples = gatherer.finish()
         skipped["stale_markers"] += stale
         taken = len(samples.index) if self.skips_nan else int(np.count_nonzero(samples.are_finite()))
         earlier, points = self._histogram_counts  # versions 1.0 and 2.0 may be read together
