@@ -54,8 +54,8 @@ from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.local.generate import Load
 from timebeam.pipelines.options.period import period_of
-from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.pipelines.rollup.jobs import opentsdb_rollup
+from timebeam.pipelines.output.progress_and_summary import PointsSummary
+from timebeam.pipelines.rollup.roll_up_points import opentsdb_rollup
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import EncodedRow, Row
 from timebeam.schema.core.selection import Selected, Selection

@@ -43,7 +43,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from benchmarks import bench, naive
 from benchmarks.bench import TARGET
 from benchmarks.checkouts import Commands, Streams
-from timebeam.pipelines.ingest.ingest_points import IngestGraph, IngestSteps
+from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.generate import Generator, Load, publish
@@ -111,12 +111,11 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing, per_ms: int = 1
         points = IngestGraph(
             layout, packing, TARGET, "direct", uids, format_name="opentsdb-json", format_options={}
         )
-        steps = IngestSteps(points)
-        memory = steps.hold()
+        memory = points.hold(portions=False)
         register_coders()
 
         def build(root: beam.Pipeline, read: TakeBatch) -> None:
-            refused = points.from_messages(root, read, Flow(endless=True, one_bundle=True), steps)
+            refused = points.from_messages(root, read, Flow(endless=True, one_bundle=True))
             write_dead_letters(refused, f"{folder}/dead", None)
 
         graph = Repeated(build)

@@ -119,7 +119,7 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
             if any("multi_processing" in word for word in rest):  # workers import what this process does
                 stack.enter_context(_named("timebeam.pipelines.jobs.fork_server:running")())
             import_beam()
-            rest = _named("timebeam.pipelines.jobs.runners:flags_of")(command, options, rest)
+            runner = _named("timebeam.pipelines.jobs.runners:runner_of")(command, options, rest)
         else:
             gc.set_threshold(_GC_OBJECTS)
         for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
@@ -127,7 +127,7 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
                 options, layout, start, takes_archive=command.takes_archive
             )
         if starts_job:
-            return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, rest)
+            return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, runner)
         return _named(command.runs)(options)
 
 

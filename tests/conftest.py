@@ -87,7 +87,7 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _quick_graphs() -> Iterator[None]:
     """Hundreds of tests run pipelines of a few elements each. None reports progress, however busy it is."""
     with quick_graphs(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("timebeam.pipelines.output.progress._LINES_SECONDS", 3600)
+        patch.setattr("timebeam.pipelines.output.progress_and_summary._LINES_SECONDS", 3600)
         yield
 
 

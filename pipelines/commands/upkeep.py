@@ -152,7 +152,7 @@ all of Beam's options can be given too""",
 ROLLUP_COMMAND = Command(
     "rollup",
     "Makes the rollups and pre-aggregates of a day or range.",
-    job="timebeam.pipelines.rollup.jobs:job_of",
+    job="timebeam.pipelines.rollup.roll_up_points:job_of",
     takes_archive=True,
     options="""
         Rollup: rollup_config day start end zone delay_hours allow_incomplete touched |

@@ -1,19 +1,53 @@
-"""The jobs of `timebeam ingest` and `timebeam replay`: files, messages, dead letters."""
+"""The jobs of `timebeam ingest` and `timebeam replay`, and their graph: the same for files and messages.
+
+source ─► parse ─► assign UIDs ─► encode ─► group per row ─► pack ─► write
+   └────────┴───────────┴───────────┴───────────────────────┴───────┴──► dead letters
+             (annotations leave behind parse: merged with what is stored, by compare-and-set)
+
+What the points of a file of OpenTSDB's JSON pass on their way to a mutation, in the order in which it is
+first called, as tests/jobs/ingest/test_way_of_a_file.py checks; other formats and layouts have modules of the
+same kinds.
+
+- `timebeam.transforms.input.files.blocks_by_arrival`: files by arrival, oldest first, in portions
+- `timebeam.transforms.input.cut_json.JsonCutter.add`: is it one document, or lines?
+- `timebeam.transforms.input.cut_lines.LineCutter.add`: bytes to blocks of whole lines, as `Message`
+- `timebeam.transforms.input.parse.ParseFn.process`: the step that parses
+- `timebeam.schema.formats.base.MessageFormat.parse`: the door of all formats
+- `timebeam.schema.formats.linewise.LineFormat.columnar`: a block of lines at once
+- `timebeam.schema.formats.opentsdb.put_points.OpenTsdbJson.locate`: where time and value are in each line
+- `timebeam.schema.bits.text_columns.numbers`: digits to numbers
+- `timebeam.schema.formats.opentsdb.put_points.OpenTsdbJson.records`: the first line of each series in full
+- `timebeam.transforms.ingest.assign_keys.AssignFn.process`: the step that finds the key of each series
+- `timebeam.transforms.opentsdb.assign_uids.UidTable.resolve`: names to UIDs, new ones assigned
+- `timebeam.schema.stores.opentsdb.keys.series_key`: UIDs to the bytes before and after the base time
+- `timebeam.transforms.ingest.encode_group_pack.EncodeFn.process`: the step that encodes
+- `timebeam.schema.stores.opentsdb.encode.encode`: points to rows, sorted
+- `timebeam.schema.stores.opentsdb.columns.point_elements.qualifier_codes`: offsets to qualifiers
+- `timebeam.schema.stores.opentsdb.keys.row_keys`: base times into the keys
+- `timebeam.schema.core.point_fragments.SlotPoints.fragments`: the points of a row to one fragment
+- `timebeam.transforms.flow.steps.BufferedDoFn.process`: a step gathers what it handles together
+- `timebeam.transforms.ingest.encode_group_pack._GroupFn.handle`: the fragments of each row come together
+- `timebeam.transforms.ingest.encode_group_pack.PackFn.process`: the step that packs
+- `timebeam.schema.stores.opentsdb.encode.cell_columns`: the points of rows to compacted columns
+- `timebeam.transforms.bigtable.beam_steps.RowWriter.add`: the writer gathers rows to requests
+- `timebeam.transforms.ingest.write_packed_rows.hours_written`: marks the hours of the rows, before and after
+- `timebeam.transforms.bigtable.write_rows.mutate_rows`: sends a request, again where the service is busy
+- `timebeam.transforms.bigtable.mutation_bytes.request_bytes`: the bytes of the mutations
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.ingest.ingest_points import IngestGraph, IngestSteps
-from timebeam.pipelines.ingest.store_points import storing_graph
-from timebeam.pipelines.jobs.job import Flow, Job, Needs, PortionedJob, Source, StreamJob
+from timebeam.pipelines.ingest.store_points import ONCE, PointsGraph, storing_graph
+from timebeam.pipelines.jobs.job import FilesJob, Flow, InputGraph, Job, Source, StreamJob
 from timebeam.pipelines.options.formats import format_of, formats_of
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.store_settings import NewSettings, settle_names
@@ -23,51 +57,89 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import FORMATS, Framing, Message, format_class
+from timebeam.schema.formats import FORMATS, Framing, format_class
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table, parse_limits
-from timebeam.transforms.dead_letters.replay import ReadLetters
+from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters, ReadLetters
+from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.ingest.limit_series import SeriesLimiter
-from timebeam.transforms.input.files import ReadBlocks, blocks_by_arrival, match
+from timebeam.transforms.ingest.write_packed_rows import StoreRows
+from timebeam.transforms.input.files import match
+from timebeam.transforms.input.parse import (
+    ANNOTATIONS,
+    JoinFn,
+    ParseFn,
+    ParseMessagesFn,
+    gathered,
+    parsing,
+    single,
+)
+from timebeam.transforms.opentsdb.edit_annotations import StoreAnnotations
 
-if TYPE_CHECKING:
-    from timebeam.pipelines.ingest.ingest_records import RecordsGraph
 
-    Graph = IngestGraph | RecordsGraph
-    """How input is stored: in a layout, or in declared tables."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class IngestFiles(PortionedJob):
-    """Stores the points or records of files.
+@dataclasses.dataclass(kw_only=True)
+class IngestGraph(PointsGraph):
+    """How the points of files and messages are parsed and stored in a layout.
 
     Attributes:
-      patterns: of the files.
-      framing: how they are cut into blocks.
-      steps: what remembers names from portion to portion; None if nothing does.
+      format_name, format_options: see `message_format`.
+      formats: other formats that messages may name in their attributes.
     """
 
-    graph: Graph
-    patterns: Sequence[str]
-    framing: Framing
-    steps: IngestSteps | None
+    format_name: str
+    format_options: Mapping[str, Any]
+    formats: Sequence[str] = ()
 
-    def needs(self) -> Needs:
-        return dataclasses.replace(self.graph.needs(), inputs=self.patterns)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
 
-    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        return self.graph.from_blocks(root, ReadBlocks(self.patterns, self.framing))
+    def hold(self, *, portions: bool) -> list[object]:
+        return [self.parse.hold(), *super().hold(portions=portions)]
 
-    def blocks(self) -> Generator[Message | Rejected, None, None]:
-        return blocks_by_arrival(match(self.patterns), self.framing)
+    def from_blocks(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow = ONCE
+    ) -> list[PCollection[Rejected]]:
+        blocks = root | "Read" >> read
+        parsed = blocks.main | "Parse" >> parsing(ParseFn(self.format_name, self.format_options))
+        annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)
+        refused = [blocks[REJECTED], parsed[REJECTED], annotations]
+        points = parsed.main
+        if flow.one_bundle:
+            points = points | "JoinBlocks" >> beam.ParDo(JoinFn()).with_output_types(PointBatch)
+        return refused + self.store(root, flow, points)
 
-    def build_portion(
-        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
-    ) -> Sequence[PCollection[Rejected]]:
-        return self.graph.from_blocks(root, read, flow, self.steps)
+    def from_messages(
+        self,
+        root: beam.Pipeline,
+        read: beam.PTransform[Any, Any],
+        flow: Flow,
+        *,
+        letters: bool = False,
+    ) -> list[PCollection[Rejected]]:
+        messages = root | "Read" >> read
+        refused = []
+        if letters:
+            waits = flow.endless and not flow.one_bundle
+            opened = single(messages) | "OpenLetters" >> OpenLetters(self.target, self.layout, endless=waits)
+            messages = opened["main"]
+            refused.append(opened[REJECTED])
+        parsed = gathered(messages) | "Parse" >> parsing(self.parse)
+        annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)
+        refused += [parsed[REJECTED], annotations]
+        points = parsed.main
+        if letters:
+            points = (points, opened[POINTS]) | "WithPointsOfRows" >> beam.Flatten()
+            if not self.dry_run:
+                write = StoreRows(self.target, (), "direct")
+                refused.append(opened[ROWS] | "WriteOtherRows" >> write)
+        return refused + self.store(root, flow, points)
 
-    def hold(self) -> object:
-        return None if self.steps is None else self.steps.hold()
+    def _annotations(self, flow: Flow) -> StoreAnnotations:
+        return StoreAnnotations(
+            self.target, self.layout, self.uids, endless=flow.endless, dry_run=self.dry_run
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,51 +150,14 @@ class ReplayFiles(Job):
       files: those that exist when the command starts, so that it does not read its own dead letters.
     """
 
-    graph: Graph
+    graph: InputGraph
     files: Sequence[FileMetadata]
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         return self.graph.from_messages(root, ReadLetters(self.files), Flow(), letters=True)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class IngestMessages(StreamJob):
-    """Stores the points or records of messages.
-
-    Attributes:
-      letters: whether the messages are dead letters, of which the payloads are stored.
-      steps: what remembers names from graph to graph; None if nothing does.
-    """
-
-    graph: Graph
-    letters: bool
-    steps: IngestSteps | None
-
-    def needs(self) -> Needs:
-        return dataclasses.replace(self.graph.needs(), source=self.source)
-
-    @property
-    def packs(self) -> bool:
-        return self.graph.packs
-
-    @property
-    def reads_letters(self) -> bool:
-        return self.letters
-
-    @property
-    def exactly_once(self) -> bool:
-        return self.graph.exactly_once
-
-    def build_stream(
-        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
-    ) -> Sequence[PCollection[Rejected]]:
-        return self.graph.from_messages(root, read, flow, self.steps, letters=self.letters)
-
-    def hold(self) -> object:
-        return None if self.steps is None else self.steps.hold()
-
-
-def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | IngestMessages:
+def ingest_job(options: argparse.Namespace, now_ms: int) -> FilesJob | StreamJob:
     """The job of `timebeam ingest`.
 
     Raises:
@@ -131,48 +166,48 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> IngestFiles | Ingest
     inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
     if len(inputs) != 1:
         raise UsageError("give one of --input, --input_subscription and --input_topic")
-    graph: Graph
-    if options.layout == DECLARED:
-        graph, framing = _records_graph(options)
-    else:
-        graph, framing = points_graph(options, endless=not options.input)
+    graph, framing = _graph(options, endless=not options.input)
     if not options.input:
         source = Source(options.input_subscription, options.input_topic)
         return _messages_job(options, graph, source)
     if framing is Framing.NONE and not options.preflight:
         raise UsageError(f"--format {options.format} with these options reads messages, not files")
-    steps = IngestSteps(graph, portions=True) if isinstance(graph, IngestGraph) else None
     settings = NewSettings(options)
-    return IngestFiles(
-        graph.target, graph.tables(), graph, options.input, framing, steps, new_settings=settings
-    )
+    return FilesJob(graph.target, graph.tables(), graph, options.input, framing, new_settings=settings)
 
 
 def _messages_job(
-    options: argparse.Namespace, graph: Graph, source: Source, *, letters: bool = False
-) -> IngestMessages:
-    flush_seconds, idle_seconds = options.flush_seconds, options.stop_when_idle
-    steps = IngestSteps(graph) if isinstance(graph, IngestGraph) else None
-    tables = graph.tables()
-    return IngestMessages(
+    options: argparse.Namespace, graph: InputGraph, source: Source, *, letters: bool = False
+) -> StreamJob:
+    return StreamJob(
         graph.target,
-        tables,
-        source,
-        flush_seconds,
-        idle_seconds,
+        graph.tables(),
         graph,
+        source,
+        options.flush_seconds,
+        options.stop_when_idle,
         letters,
-        steps,
         new_settings=NewSettings(options),
     )
 
 
-def points_graph(options: argparse.Namespace, *, endless: bool) -> tuple[IngestGraph, Framing]:
+def _graph(options: argparse.Namespace, *, endless: bool) -> tuple[InputGraph, Framing]:
     """The graph that the options describe, and how files of its format are cut.
 
     Raises:
-      UsageError: options that cannot go together.
+      UsageError: options that cannot go together, such as limits of series for declared tables.
     """
+    if options.layout == DECLARED:
+        from timebeam.pipelines.ingest.ingest_records import (
+            records_graph,  # other layouts need no declared tables
+        )
+
+        if _limits_of(options) is not None:
+            raise UsageError(
+                "--max_new_series, --max_series, --max_tag_values and --max_all_series need a layout of "
+                "series; declared tables hold records"
+            )
+        return records_graph(options)
     formats = formats_of(options)
     format_options, framing = format_of(options)
     names = (options.format, *formats)
@@ -215,41 +250,16 @@ def _limiter_of(options: argparse.Namespace, layout: Store) -> SeriesLimiter | N
     )
 
 
-def _records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
-    """How records are stored in declared tables, and how files are cut.
-
-    Raises:
-      UsageError: options that cannot go together, such as limits of series, which these tables do not have.
-    """
-    from timebeam.pipelines.ingest.ingest_records import (
-        records_graph,  # other layouts need no declared tables
-    )
-
-    if _limits_of(options) is not None:
-        raise UsageError(
-            "--max_new_series, --max_series, --max_tag_values and --max_all_series need a layout of series; "
-            "declared tables hold records"
-        )
-    return records_graph(options)
-
-
-def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | IngestMessages:
+def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | StreamJob:
     """The job of `timebeam replay`.
 
     Raises:
       UsageError: options that cannot go together.
       OSError: there is no such file.
     """
-    if options.source.startswith("projects/"):
-        graph = _graph(options, endless=True)
+    endless = options.source.startswith("projects/")
+    graph, _ = _graph(options, endless=endless)
+    if endless:
         return _messages_job(options, graph, Source(options.source), letters=True)
-    graph = _graph(options, endless=False)
     files = match([options.source])
     return ReplayFiles(graph.target, graph.tables(), graph, files, new_settings=NewSettings(options))
-
-
-def _graph(options: argparse.Namespace, *, endless: bool) -> Graph:
-    """How the payloads of the letters are stored; raises UsageError if options cannot go together."""
-    if options.layout == DECLARED:
-        return _records_graph(options)[0]
-    return points_graph(options, endless=endless)[0]

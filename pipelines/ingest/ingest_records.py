@@ -41,7 +41,7 @@ from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.input.parse import ParseFn, ParseMessagesFn, gathered, single
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class RecordsGraph:
     """How records, or points, are stored in declared tables.
 
@@ -79,45 +79,27 @@ class RecordsGraph:
         """A repeated bundle writes the same cells."""
         return False
 
-    def from_blocks(
-        self,
-        root: beam.Pipeline,
-        read: beam.PTransform[Any, Any],
-        flow: Flow | None = None,
-        steps: object = None,
-    ) -> list[PCollection[Rejected]]:
-        """Adds the graph of an ingest of files; returns what is refused.
+    def hold(self, *, portions: bool) -> None:
+        """Nothing is remembered from run to run."""
 
-        Args:
-          read: gives `main`, blocks of files as `Message`, and `REJECTED`.
-          flow, steps: not used, since nothing is grouped or remembered.
-        """
+    def from_blocks(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow | None = None
+    ) -> list[PCollection[Rejected]]:
+        """See `InputGraph.from_blocks`. `flow` is not used: nothing is grouped."""
         blocks = root | "Read" >> read
+        step: beam.DoFn = ParseFn(self.format_name, self.format_options)
         if self.encoding is not None:
-            rows = blocks.main | "Rows" >> rejecting(
-                RecordRowsFn(self.declaration, self.encoding), EncodedRow
-            )
-            return self._write(rows, [blocks[REJECTED]])
-        parse = rejecting(ParseFn(self.format_name, self.format_options), PointBatch)
-        parsed = blocks.main | "Parse" >> parse
-        rows = parsed.main | "Rows" >> rejecting(point_rows, EncodedRow, self.declaration)
-        return self._write(rows, [blocks[REJECTED], parsed[REJECTED]])
+            step = RecordRowsFn(self.declaration, self.encoding)
+        return self._store(blocks.main, step, [blocks[REJECTED]])
 
     def from_messages(
         self,
         root: beam.Pipeline,
         read: beam.PTransform[Any, Any],
         flow: Flow,
-        steps: object = None,
         *,
         letters: bool = False,
     ) -> list[PCollection[Rejected]]:
-        """Adds the graph of an ingest of messages; returns what is refused.
-
-        Args:
-          read: gives `Message`, or lists of them.
-          letters: whether their lines are dead letters, of which the payloads are to be ingested.
-        """
         messages = root | "Read" >> read
         refused = []
         if letters:
@@ -130,17 +112,25 @@ class RecordsGraph:
             if not self.dry_run:
                 write = StoreRows(self.target, (), "direct")
                 refused.append(opened[ROWS] | "WriteOtherRows" >> write)
+        step: beam.DoFn = ParseMessagesFn(self.format_name, self.format_options, self.formats)
         if self.encoding is not None:
-            read_records = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
-            rows = gathered(messages) | "Rows" >> rejecting(read_records, EncodedRow)
-            return self._write(rows, refused)
-        parse = ParseMessagesFn(self.format_name, self.format_options, self.formats)
-        parsed = gathered(messages) | "Parse" >> rejecting(parse, PointBatch)
-        rows = parsed.main | "Rows" >> rejecting(point_rows, EncodedRow, self.declaration)
-        return self._write(rows, [*refused, parsed[REJECTED]])
+            step = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
+        return self._store(gathered(messages), step, refused)
 
-    def _write(self, rows: Any, refused: Sequence[PCollection[Rejected]]) -> list[PCollection[Rejected]]:
-        """Adds the step that writes rows; returns what is refused, by it and before."""
+    def _store(
+        self, messages: Any, step: beam.DoFn, refused: Sequence[PCollection[Rejected]]
+    ) -> list[PCollection[Rejected]]:
+        """Adds the steps behind reading; returns what is refused, by them and before.
+
+        Args:
+          step: makes rows of records, or parses points.
+        """
+        if self.encoding is None:
+            parsed = messages | "Parse" >> rejecting(step, PointBatch)
+            refused = [*refused, parsed[REJECTED]]
+            rows = parsed.main | "Rows" >> rejecting(point_rows, EncodedRow, self.declaration)
+        else:
+            rows = messages | "Rows" >> rejecting(step, EncodedRow)
         all_refused = [*refused, rows[REJECTED]]
         if not self.dry_run:
             names = [spec.name for spec in self.tables()]

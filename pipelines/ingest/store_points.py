@@ -43,15 +43,17 @@ ONCE = Flow()
 """How a graph runs over all of its input."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass
 class PointsGraph:
-    """How points are stored in a layout.
+    """How points are stored in a layout, with the steps that remember things.
 
     Attributes:
       dry_run: assign, pack and count, and write nothing but dead letters.
       hours_writer: marks the hours of the rows that the direct writer writes; None for no marks.
       track: writes metadata of new series beside their points; only for OpenTSDB's layout.
       limiter: limits new series; None for no limits.
+      assign, index, pack: the steps; without an index, None.
+      pack_portion: packs the portions of files in one process; None if no portion replaces points of another.
     """
 
     layout: Store
@@ -63,6 +65,25 @@ class PointsGraph:
     hours_writer: HoursWriter | None = None
     track: TrackFn | None = None
     limiter: SeriesLimiter | None = None
+
+    def __post_init__(self) -> None:
+        keys = SeriesKeys(self.target, self.layout, self.uids, dry_run=self.dry_run, limiter=self.limiter)
+        self.assign = AssignFn(keys)
+        index, size = self.layout.index, self.uids.cache_size
+        self.index = None if index is None else IndexFn(self.target, index, size, dry_run=self.dry_run)
+        self.pack, self.pack_portion = PackFn(self.layout, self.packing), None
+        opentsdb = find_opentsdb(self.layout)
+        if opentsdb is not None and opentsdb.replacing(self.packing) and not self.dry_run:
+            self.pack_portion = PackInPartsFn(self.target, opentsdb, self.packing)
+
+    def hold(self, *, portions: bool) -> list[object]:
+        """What keeps the memory of the steps alive in this process, from run to run, while it is referenced.
+
+        Args:
+          portions: whether the runs are those of portions of files.
+        """
+        steps = (self.assign, self.index, self.track, self.pack_portion if portions else None)
+        return [step.hold() for step in steps if step is not None]
 
     def tables(self) -> list[TableSpec]:
         """The tables that must exist."""
@@ -101,10 +122,10 @@ class PointsGraph:
         refused = [source[REJECTED]]
         if attached is not None:
             refused.append(root | "Others" >> attached)
-        return refused + self.store(root, Steps(self), ONCE, points)
+        return refused + self.store(root, ONCE, points)
 
     def store(
-        self, root: beam.Pipeline, steps: Steps, flow: Flow, points: PCollection[PointBatch]
+        self, root: beam.Pipeline, flow: Flow, points: PCollection[PointBatch]
     ) -> list[PCollection[Rejected]]:
         """Adds the steps behind parsing; returns what they refuse."""
         names = root | "UidSnapshot" >> (
@@ -112,11 +133,11 @@ class PointsGraph:
             if flow.snapshot
             else beam.Create([], reshuffle=False).with_output_types(list)
         )
-        keyed = points | "AssignUids" >> rejecting(steps.assign, PointBatch, beam.pvalue.AsIter(names))
+        keyed = points | "AssignUids" >> rejecting(self.assign, PointBatch, beam.pvalue.AsIter(names))
         refused = [keyed[REJECTED]]
         batches = keyed.main
-        if steps.index is not None:
-            indexed = batches | "Index" >> rejecting(steps.index, PointBatch)
+        if self.index is not None:
+            indexed = batches | "Index" >> rejecting(self.index, PointBatch)
             refused.append(indexed[REJECTED])
             batches = indexed.main
         encoded = batches | "Encode" >> rejecting(EncodeFn(self.layout), Encoded)
@@ -126,7 +147,9 @@ class PointsGraph:
             # by its time: no shuffle. (Blocks of one file have one time, and are put in order by it.)
             group = GroupPerRow(one_bundle=flow.one_bundle)
             grouped = _on_arrival(grouped, flow) | "GroupPerRow" >> group
-        packed = grouped | "Pack" >> rejecting(steps.pack, EncodedRow)
+        is_portion = flow.one_bundle and not flow.endless
+        pack = self.pack_portion if is_portion and self.pack_portion is not None else self.pack
+        packed = grouped | "Pack" >> rejecting(pack, EncodedRow)
         refused += [encoded[REJECTED], packed[REJECTED]]
         if not self.dry_run:
             tables = data_tables(self.layout)
@@ -147,33 +170,6 @@ def _on_arrival(encoded: PCollection[Any], flow: Flow) -> PCollection[Any]:
         trigger=Repeatedly(AfterProcessingTime(math.ceil(flow.flush_seconds))),
         accumulation_mode=AccumulationMode.DISCARDING,
     )
-
-
-class Steps:
-    """The steps of a job that remember things. Held, their memory outlives a run of the pipeline."""
-
-    def __init__(self, job: PointsGraph, *, portions: bool = False) -> None:
-        """`portions`: see `PackInPartsFn`."""
-        opentsdb = find_opentsdb(job.layout)
-        self.pack = (
-            PackInPartsFn(job.target, opentsdb, job.packing)
-            if portions and not job.dry_run and opentsdb is not None and opentsdb.replacing(job.packing)
-            else PackFn(job.layout, job.packing)
-        )
-        keys = SeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run, limiter=job.limiter)
-        self.assign = AssignFn(keys)
-        indexed = job.layout.index
-        self.index = (
-            None
-            if indexed is None
-            else IndexFn(job.target, indexed, job.uids.cache_size, dry_run=job.dry_run)
-        )
-        self.track = job.track
-
-    def hold(self) -> list[object]:
-        """What keeps the memory of this process alive as long as it is held."""
-        steps = (self.assign, self.index, self.track, self.pack)
-        return [step.hold() for step in steps if step is not None]
 
 
 AnyGraph = TypeVar("AnyGraph", bound=PointsGraph)
@@ -206,6 +202,7 @@ def storing_graph(
             f"choose {' or '.join(choice.value for choice in layout.writing.packings)}"
         )
     check_writer(options, packing)
+    is_marked = options.mark_touched or layout.writing.marked_since_s is not None
     policy = UidPolicy(
         options.auto_create_metrics,
         options.auto_create_tagks,
@@ -219,16 +216,10 @@ def storing_graph(
         options.bigtable_writer,
         UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
         options.dry_run,
-        _hours_writer_of(options, layout),
+        ChangedHoursWriter(layout) if is_marked else None,
         _track_of(options, layout),
         **parsing,
     )
-
-
-def _hours_writer_of(options: argparse.Namespace, layout: Store) -> ChangedHoursWriter | None:
-    """What marks the hours that receive points, if that is asked for or all writers of the tables do it."""
-    is_marked = options.mark_touched or layout.writing.marked_since_s is not None
-    return ChangedHoursWriter(layout) if is_marked else None
 
 
 def _track_of(options: argparse.Namespace, layout: Store) -> TrackFn | None:

@@ -10,22 +10,23 @@ import argparse
 import dataclasses
 import re
 import time
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
+from timebeam.pipelines.jobs.runners import Runner
 from timebeam.pipelines.options.parameters import Limit, UsageError
 from timebeam.pipelines.options.store_settings import NewSettings
 from timebeam.pipelines.options.values import create_command, dead_letters_of
-from timebeam.pipelines.output.summary import PointsSummary, Summary
+from timebeam.pipelines.output.progress_and_summary import PointsSummary, Summary
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.formats import Message
+from timebeam.schema.formats import Framing
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter_files import TOPIC, WriteDeadLetters, check_writable
 
@@ -37,7 +38,6 @@ class Run:
     """How a job is run: the options that all commands share.
 
     Attributes:
-      flags: Beam's options.
       run_ms: when the work began, in ms since 1970; it is in the names of the dead letters.
       now_ms: the time that the command takes for now, in ms since 1970; `run_ms`, except in tests.
       create_command: what a user runs to create the tables.
@@ -45,7 +45,7 @@ class Run:
       dead_letters: a topic, or how the names of this run's files begin.
     """
 
-    flags: Sequence[str]
+    runner: Runner
     run_ms: int
     now_ms: int
     create_command: str
@@ -57,7 +57,7 @@ class Run:
     max_refused: Limit | None = None
 
     @classmethod
-    def of(cls, options: argparse.Namespace, flags: Sequence[str], run_ms: int, now_ms: int) -> Run:
+    def of(cls, options: argparse.Namespace, runner: Runner, run_ms: int, now_ms: int) -> Run:
         """The run that the options describe.
 
         Raises:
@@ -65,7 +65,7 @@ class Run:
         """
         place = getattr(options, "dead_letters", None)
         return cls(
-            flags,
+            runner,
             run_ms,
             now_ms,
             create_command(options),
@@ -164,44 +164,17 @@ class Job(AnyJob):
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """Adds the graph to a pipeline; returns what is written as dead letters."""
 
-    def completed(self, result: PipelineResult) -> Job:
-        """Does the work that follows the pipeline, on this machine; returns the job with its figures.
+    def summarize(self, result: PipelineResult, run: Run) -> Summary:
+        """The figures of a run, after the work that follows its pipeline; here of a job that stores points.
 
         A run that is ended here has no summary, and so does not look finished.
         """
-        return self
-
-    def summarize(self, result: PipelineResult, run: Run) -> Summary:
-        """The figures of a finished run, without any work; here of a job that stores points."""
         assert run.dead_letters is not None
         return PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters)
 
     def finish(self, run: Run) -> int:
         """What is done after the summary, on this machine only; returns an exit code."""
         return 0
-
-
-class PortionedJob(Job):
-    """A job over files, which a local runner does in portions."""
-
-    __slots__ = ()
-
-    @abc.abstractmethod
-    def blocks(self) -> Generator[Message | Rejected, None, None]:
-        """The input: where a block wins over another one, it comes later."""
-
-    @abc.abstractmethod
-    def build_portion(
-        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
-    ) -> Sequence[PCollection[Rejected]]:
-        """Adds the graph of a portion to a pipeline; returns what is written as dead letters.
-
-        Args:
-          read: gives `main`, blocks of files as `Message`, and `REJECTED`.
-        """
-
-    def hold(self) -> object:
-        return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,48 +194,92 @@ class Flow:
     snapshot: bool = True
 
 
+class InputGraph(Protocol):
+    """How input is stored: points in a layout, or records in declared tables."""
+
+    target: Target
+
+    def tables(self) -> list[TableSpec]:
+        """The tables that must exist."""
+
+    def needs(self) -> Needs:
+        """What storing needs beside the tables."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether points of a stream are gathered to be packed together."""
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether a repeated bundle of a stream would write more columns."""
+
+    def hold(self, *, portions: bool) -> object:
+        """What keeps the memory of the steps alive in this process, from run to run, while it is referenced.
+
+        Args:
+          portions: whether the runs are those of portions of files.
+        """
+
+    def from_blocks(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow = ...
+    ) -> Sequence[PCollection[Rejected]]:
+        """Adds the graph of files; returns what is refused.
+
+        Args:
+          read: gives `main`, blocks of files as `Message`, and `REJECTED`.
+        """
+
+    def from_messages(
+        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow, *, letters: bool = False
+    ) -> Sequence[PCollection[Rejected]]:
+        """Adds the graph of messages; returns what is refused.
+
+        Args:
+          read: gives `Message`, or lists of them.
+          letters: whether their lines are dead letters, of which the payloads are stored.
+        """
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class StreamJob(AnyJob):
-    """A job over messages, which runs until it is stopped.
+class FilesJob(Job):
+    """Stores the points or records of files; a local runner does it in portions.
 
     Attributes:
-      source: where the messages come from.
-      flush_seconds: how long points are gathered to be packed together.
-      idle_seconds: a local run ends after so many seconds without work; None: it runs until it is stopped.
+      patterns: of the files.
+      framing: how they are cut into blocks.
     """
 
+    graph: InputGraph
+    patterns: Sequence[str]
+    framing: Framing
+
+    def needs(self) -> Needs:
+        return dataclasses.replace(self.graph.needs(), inputs=self.patterns)
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        from timebeam.transforms.input.files import ReadBlocks  # most jobs read no files
+
+        return self.graph.from_blocks(root, ReadBlocks(self.patterns, self.framing))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamJob(AnyJob):
+    """Stores the points or records of messages, until it is stopped.
+
+    Attributes:
+      flush_seconds: how long points are gathered to be packed together.
+      idle_seconds: a local run ends after so many seconds without work; None: it runs until it is stopped.
+      letters: whether the messages are dead letters, of which the payloads are stored.
+    """
+
+    graph: InputGraph
     source: Source
     flush_seconds: float
     idle_seconds: float | None
+    letters: bool
 
-    @property
-    @abc.abstractmethod
-    def packs(self) -> bool:
-        """Whether points are gathered for `flush_seconds`."""
-
-    @property
-    @abc.abstractmethod
-    def exactly_once(self) -> bool:
-        """Whether Dataflow runs it exactly once: a repeated bundle would write more columns."""
-
-    @property
-    def reads_letters(self) -> bool:
-        """Whether the messages are dead letters, the parts of one of which are read together."""
-        return False
-
-    @abc.abstractmethod
-    def build_stream(
-        self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow
-    ) -> Sequence[PCollection[Rejected]]:
-        """Adds the graph to a pipeline; returns what is written as dead letters.
-
-        Args:
-          read: gives `Message`.
-        """
-
-    def hold(self) -> object:
-        """What keeps the memory of the steps alive, from run to run, as long as it is referenced."""
-        return None
+    def needs(self) -> Needs:
+        return dataclasses.replace(self.graph.needs(), source=self.source)
 
 
 def check_place(option: str, place: str) -> None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import builtins
 import contextlib
-import itertools
 import logging
 import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import apache_beam as beam
 import grpc
@@ -27,30 +25,23 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.fork_server import DEATH
 from timebeam.pipelines.jobs.job import (
     AnyJob,
-    Flow,
+    FilesJob,
     Job,
-    PortionedJob,
     Run,
     StreamJob,
     check_place,
     write_dead_letters,
 )
-from timebeam.pipelines.jobs.runners import CachedOptions, is_dataflow, is_in_process, is_local
+from timebeam.pipelines.jobs.runners import CachedOptions, Runner
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.output.progress import Progress
-from timebeam.pipelines.output.summary import PointsSummary, Summary
+from timebeam.pipelines.output.progress_and_summary import Progress, Summary
 from timebeam.schema.archive.archive_cell import CodecMissingError
-from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.retry import writer_error
 from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.dead_letters.letter_files import TOPIC
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import register_coders
-
-if TYPE_CHECKING:
-    from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
 
 _SHARED = re.compile(r"[a-z0-9]+://|projects/[^/]+/topics/")
 """How the names of places begin that all machines share."""
@@ -71,6 +62,11 @@ _FORESEEN: dict[str, type[Exception]] = {
 }
 """Errors of steps that become one line, by name."""
 
+_RUN_AGAIN = (
+    "Run it again to complete the work; the default, --bigtable_writer direct, retries more errors and sends "
+    "refused rows to the dead letters"
+)
+
 _WORKER_GONE = ("Channel closed prematurely", "SDK worker disconnected")
 """What runners say of a worker that is gone: the local one, and Prism."""
 
@@ -81,20 +77,19 @@ def clock_ms() -> int:
 
 
 def run_command(
-    job_of: Callable[[argparse.Namespace, int], AnyJob], options: argparse.Namespace, flags: Sequence[str]
+    job_of: Callable[[argparse.Namespace, int], AnyJob], options: argparse.Namespace, runner: Runner
 ) -> int:
     """Runs the job that the options describe; returns the exit code.
 
     Args:
       job_of: makes the job out of the options and the time in ms since 1970.
-      flags: Beam's options.
 
     Raises:
       UsageError, BigtableError, OSError: see `run_job`.
     """
     run_ms, now_ms = int(time.time() * 1000), clock_ms()
     job = job_of(options, now_ms)
-    return run_job(job, Run.of(options, flags, run_ms, now_ms))
+    return run_job(job, Run.of(options, runner, run_ms, now_ms))
 
 
 def run_job(job: AnyJob, run: Run) -> int:
@@ -121,36 +116,37 @@ def run_job(job: AnyJob, run: Run) -> int:
     code = planned.run_here(run)
     if code is not None:
         return code
-    _check_dead_letters(run)
+    place = run.dead_letters_option
+    if place is not None and not TOPIC.fullmatch(place):
+        check_place("--dead_letters", place)
     if job.new_settings is not None and not run.dry_run:
         job.new_settings.store()
     if isinstance(planned, StreamJob):
-        return _run_stream(planned, run)
+        from timebeam.pipelines.jobs.run_input import run_stream  # most jobs are no streams
+
+        return run_stream(planned, run)
     assert isinstance(planned, Job)
     job = planned
     job.prepare(run)
-    if isinstance(job, PortionedJob) and is_in_process(run.flags):
-        assert run.dead_letters is not None
-        with _progress():
-            run_portions(job, run)
-        summary = PointsSummary.of_totals(run.seconds, run.dry_run, run.dead_letters, {})
-        return max(show(summary, run), job.finish(run))
-    pipeline = beam.Pipeline(options=CachedOptions(run.flags))
+    if isinstance(job, FilesJob) and run.runner.is_in_process:
+        from timebeam.pipelines.jobs.run_input import run_portions  # for files alone
+
+        return show(run_portions(job, run), run)
+    pipeline = beam.Pipeline(options=CachedOptions(run.runner.flags))
     try:
         build(pipeline, job, run)
-        if is_dataflow(run.flags):
-            return _submit(pipeline)
+        if run.runner.is_dataflow:
+            return submit(pipeline)
         result = run_with_progress(pipeline)
     finally:  # Beam removes the folder only of a pipeline that it has run
         shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
-    job = job.completed(result)
     return max(show(job.summarize(result, run), run), job.finish(run))
 
 
 def build(root: beam.Pipeline, job: Job, run: Run) -> None:
     """Adds the whole graph of a job to a pipeline."""
     register_coders()
-    write_dead_letters(job.build(root), run.dead_letters, run.run_ms, in_process=is_in_process(run.flags))
+    write_dead_letters(job.build(root), run.dead_letters, run.run_ms, in_process=run.runner.is_in_process)
 
 
 def show(summary: Summary, run: Run) -> int:
@@ -161,34 +157,9 @@ def show(summary: Summary, run: Run) -> int:
     return summary.code(run.max_refused)
 
 
-def _run_stream(job: StreamJob, run: Run) -> int:
-    """Runs a stream until it is stopped, or hands it to its runner; returns the exit code."""
-    from timebeam.pipelines.jobs.stream import run_micro_batches  # most jobs are no streams
-    from timebeam.transforms.input.parse import ReadMessages
-
-    if is_local(run.flags):
-        summary = run_micro_batches(job, run)
-        return show(summary, run)
-    if job.idle_seconds is not None:
-        raise UsageError("--stop_when_idle is for local runners")
-    flags = [*run.flags, "--streaming"]
-    if is_dataflow(flags) and not any("streaming_mode_" in flag for flag in flags):
-        mode = "exactly_once" if job.exactly_once else "at_least_once"
-        flags.append(f"--dataflow_service_options=streaming_mode_{mode}")
-    pipeline = beam.Pipeline(options=CachedOptions(flags))
-    register_coders()
-    read = ReadMessages(job.source.subscription, job.source.topic)
-    refused = job.build_stream(pipeline, read, Flow(endless=True, flush_seconds=job.flush_seconds))
-    write_dead_letters(refused, run.dead_letters, None)
-    if is_dataflow(flags):
-        return _submit(pipeline)
-    start(pipeline).wait_until_finish()
-    return 0
-
-
 def _check_dataflow(job: AnyJob, run: Run) -> None:
     """Raises UsageError if Dataflow runs the job and cannot do what the options ask for."""
-    if not is_dataflow(run.flags):
+    if not run.runner.is_dataflow:
         return
     if job.local_only:
         raise UsageError(job.local_only)
@@ -204,14 +175,7 @@ def _check_dataflow(job: AnyJob, run: Run) -> None:
         )
 
 
-def _check_dead_letters(run: Run) -> None:
-    """Raises UsageError if no dead letters can be written on this machine."""
-    place = run.dead_letters_option
-    if place is not None and not TOPIC.fullmatch(place):
-        check_place("--dead_letters", place)
-
-
-def _submit(pipeline: beam.Pipeline) -> int:
+def submit(pipeline: beam.Pipeline) -> int:
     """Hands a pipeline to Dataflow, or writes it as a template, and says so; returns the exit code."""
     result = pipeline.run()
     template = pipeline.options.view_as(GoogleCloudOptions).template_location
@@ -226,17 +190,17 @@ def run_with_progress(pipeline: beam.Pipeline) -> PipelineResult:
     """Runs a pipeline to its end, with its progress on standard error.
 
     Raises:
-      Exception: see `_progress`.
+      Exception: see `progress`.
     """
-    with _progress() as progress:
+    with progress() as shown:
         result = start(pipeline)
-        progress.result = result
+        shown.result = result
         result.wait_until_finish()
     return result
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Progress]:
+def progress() -> Iterator[Progress]:
     """Shows the progress of a run, and translates its errors.
 
     Raises:
@@ -254,14 +218,14 @@ def _progress() -> Iterator[Progress]:
     logging.getLogger("PrismJobServer").disabled = True  # Beam sets its level, to all that Prism says
     metrics.totals.clear()
     try:
-        with Progress() as progress:
-            yield progress
+        with Progress() as shown:
+            yield shown
     except RuntimeError as error:
         if isinstance(error.__context__, OSError | CodecMissingError):
             raise error.__context__ from error
         cause = writer_error(error.__context__)
         if cause is not None:
-            raise _writer_failure(cause) from error
+            raise BigtableError(f"Beam's writer could not store all rows: {cause}. {_RUN_AGAIN}") from error
         if _is_interrupt(error):
             raise KeyboardInterrupt from error
         failure = _worker_error(str(error))
@@ -292,15 +256,6 @@ def _is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _writer_failure(cause: BaseException) -> BigtableError:
-    """The failure of Beam's writer in one line; its own message has no reason in it."""
-    return BigtableError(
-        f"Beam's writer could not store all rows: {cause}. Run it again to complete "
-        "the work; the default, --bigtable_writer direct, retries more errors and sends refused "
-        "rows to the dead letters"
-    )
-
-
 def _worker_error(stack: str) -> Exception | None:
     """The failure of a worker in another process in one line; None if it is not one that is foreseen."""
     messages = _SERVICE_ERROR.findall(stack)
@@ -312,52 +267,3 @@ def _worker_error(stack: str) -> Exception | None:
     if any(text in stack for text in _WORKER_GONE):
         return ChildProcessError(DEATH)
     return None
-
-
-PORTION_POINTS = 2_000_000
-PORTION_BYTES = 256 << 20
-"""A portion ends with the block in which it reaches either limit; bytes are of decompressed text."""
-
-
-def run_portions(job: PortionedJob, run: Run) -> None:
-    """Stores files on a local runner: one bounded graph, run for one portion of the input after the other.
-
-    The rows of a portion are packed and written before the next one is read, so the memory of a run does not
-    depend on the size of its input, and the first rows are stored early. Portions end where the input says,
-    so a second run writes the same cells. A row with points in several portions gets cells from each
-    (`timebeam.transforms.ingest.encode_group_pack.PackInPartsFn`). What is counted is in `metrics.totals`.
-    """
-    from timebeam.pipelines.local.micro_batches import TakeBlocks, repeated_graphs  # for files alone
-    from timebeam.transforms.input.files import counted
-
-    register_coders()
-    memory = job.hold()
-
-    def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:
-        refused = job.build_portion(root, read, Flow(one_bundle=True, snapshot=snapshot))
-        write_dead_letters(refused, run.dead_letters, run.run_ms, in_process=True)
-
-    graphs = repeated_graphs(build, run.flags, TakeBlocks)
-    graph: Repeated | None = None
-    with contextlib.closing(job.blocks()) as blocks:
-        for portion in portions(blocks):
-            graph = next(graphs, graph)
-            assert graph is not None
-            graph.run(counted(portion))
-    del memory
-
-
-def portions(blocks: Iterator[Message | Rejected]) -> Iterator[Iterator[Message | Rejected]]:
-    """Cuts blocks into portions, each of which must be stored before the next one is asked for."""
-    for first in blocks:
-        yield _portion(itertools.chain((first,), blocks))
-
-
-def _portion(blocks: Iterator[Message | Rejected]) -> Iterator[Message | Rejected]:
-    """The first blocks; a block is parsed when the next one is asked for, so its points are counted."""
-    points, size = metrics.totals["points_read"], 0
-    for block in blocks:
-        yield block
-        size += len(block.payload if isinstance(block, Rejected) else block.text)
-        if size >= PORTION_BYTES or metrics.totals["points_read"] - points >= PORTION_POINTS:
-            return

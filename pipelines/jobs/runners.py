@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import os
@@ -168,40 +169,58 @@ class _ForkedWorker(GrpcWorkerHandler):
         self.control_conn.abort(lost)
 
 
-def beam_options(
-    parser: Parser, rest: Sequence[str], project: str | None, *, check: bool = True
-) -> list[str]:
-    """Checks that the remaining options are Beam's own; returns them with a runner and the project.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Runner:
+    """What runs the pipelines of a command.
 
-    An unknown option ends the program with exit code 2; Beam itself would ignore it.
-
-    Args:
-      check: whether the runner must have all that it needs (`check_runner`).
-
-    Raises:
-      UsageError: the runner lacks something.
+    Attributes:
+      flags: Beam's options.
+      is_dataflow: whether it is Dataflow, which continues after this program has ended.
+      is_local: whether it works in this process.
+      is_in_process: whether one worker does all the work, in this process.
     """
-    runner = _checked_runner(parser, rest) if rest else ""
-    flags = [*rest, f"--project={project}"] if project else list(rest)
-    flags = flags if runner else [*flags, f"--runner={LOCAL_RUNNER}"]
-    if check:
-        check_runner(flags)
-    return flags
+
+    flags: Sequence[str]
+    is_dataflow: bool
+    is_local: bool
+    is_in_process: bool
+
+    @classmethod
+    def of(cls, parser: Parser, rest: Sequence[str], project: str | None, *, check: bool = True) -> Runner:
+        """Checks that the remaining options are Beam's own; adds a runner and the project to them.
+
+        An unknown option ends the program with exit code 2; Beam itself would ignore it.
+
+        Args:
+          check: whether the runner must have all that it needs.
+
+        Raises:
+          UsageError: the runner lacks something.
+        """
+        runner = _checked_runner(parser, rest) if rest else ""
+        flags = [*rest, f"--project={project}"] if project else list(rest)
+        flags = flags if runner else [*flags, f"--runner={LOCAL_RUNNER}"]
+        options = PipelineOptions(flags)
+        name, direct = options.view_as(StandardOptions).runner or "", options.view_as(DirectOptions)
+        is_dataflow, is_local = "Dataflow" in name, name in LOCAL_RUNNERS
+        is_one = direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1
+        if check:
+            _check_options(options, is_dataflow=is_dataflow)
+        return cls(flags, is_dataflow, is_local, is_local and is_one)
 
 
-def flags_of(command: Command, options: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """Beam's options of a command line; see `beam_options`."""
+def runner_of(command: Command, options: argparse.Namespace, rest: Sequence[str]) -> Runner:
+    """The runner of a command line; see `Runner.of`."""
     check = not getattr(options, "preflight", False)
-    return beam_options(command.parser(), rest, options.project, check=check)
+    return Runner.of(command.parser(), rest, options.project, check=check)
 
 
-def check_runner(flags: Sequence[str]) -> None:
+def _check_options(options: PipelineOptions, *, is_dataflow: bool) -> None:
     """Raises UsageError if an option that the runner requires is missing."""
-    options = PipelineOptions([*flags])
     setup_file = options.view_as(SetupOptions).setup_file
     if setup_file is not None and not os.path.isfile(setup_file):
         raise UsageError(f"--setup_file {setup_file} does not exist: {HOW_TO_STAGE}")
-    if not is_dataflow(flags):
+    if not is_dataflow:
         return
     validator = PipelineOptionsValidator(options, create_runner("DataflowRunner"))
     if not validator.is_service_runner():
@@ -248,22 +267,6 @@ def _import_runner(parser: Parser, rest: Sequence[str]) -> None:
         parser.error(f"--runner {name}: {error}")
     if runner.__name__ in _UNFIT:
         parser.error(f"--runner {name}: {_UNFIT[runner.__name__]}")
-
-
-def is_dataflow(flags: Sequence[str]) -> bool:
-    """Whether Dataflow runs the pipeline, which continues after this program has ended."""
-    return "Dataflow" in (PipelineOptions([*flags]).view_as(StandardOptions).runner or "")
-
-
-def is_in_process(flags: Sequence[str]) -> bool:
-    """Whether one worker does all the work, in this process."""
-    direct = PipelineOptions([*flags]).view_as(DirectOptions)
-    return is_local(flags) and direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1
-
-
-def is_local(flags: Sequence[str]) -> bool:
-    """Whether the runner works in this process."""
-    return (PipelineOptions([*flags]).view_as(StandardOptions).runner or "") in LOCAL_RUNNERS
 
 
 _PREFIX = "beam-pipeline-temp"

@@ -33,7 +33,6 @@ class LetterSubscription(Subscription):
     """
 
     def __init__(self, name: str, max_messages: int, max_bytes: int) -> None:
-        """See `Subscription`."""
         super().__init__(name, max_messages, max_bytes)
         self._payloads: dict[str, _Payload] = {}
         self._joined: LruCache[bytes, bool] = LruCache(_REMEMBERED)

@@ -7,7 +7,6 @@ loses nothing: they are delivered again and become the same cells.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import logging
@@ -23,7 +22,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from google.api_core import exceptions
 
-from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
 from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.retry import writer_error
@@ -134,91 +132,26 @@ def repeated_graphs(
         yield Repeated(functools.partial(build, snapshot), flags, new_source)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """When a batch is full, and when the work is done.
-
-    Attributes:
-      flush_seconds: how long its first message waits for others.
-      idle_seconds: nothing to do for so long since the last batch was acknowledged, the work is done; None
-        to run until stopped.
-    """
-
-    flush_seconds: float
-    idle_seconds: float | None = None
-    messages: int = 50_000
-    size: int = 64 << 20
-
-
-class Observer:
-    """Receives the progress of the work; this one ignores it."""
-
-    def refused(self, message: Message, error: Exception) -> None:
-        """A message made the program fail, and all others of its batch are stored."""
-
-    def stored(self, messages: Sequence[Message]) -> None:
-        """A batch is stored."""
-
-    def acknowledged(self, messages: Sequence[Message]) -> None:
-        """And acknowledged."""
-
-
 class StreamStoppedError(Exception):
     """Asked to stop while a service did not answer."""
 
 
-def drive(
-    subscription: Subscription,
-    graphs: Iterator[Repeated],
-    limits: BatchLimits,
-    observer: Observer,
-    stopping: threading.Event,
-    under_way: UnderWay,
-) -> None:
-    """Stores batches, one after the other, and acknowledges each, until pulling has stopped.
-
-    Args:
-      graphs: the one for the first batch, and the one for all others.
-      under_way: notes each batch while it is stored.
-
-    Raises:
-      StreamStoppedError: see there.
-      Exception: an error that neither a pause nor a smaller batch could fix.
-    """
-    graph = next(graphs)
-    subscription.start(limits.idle_seconds)
-    try:
-        while True:
-            portions = subscription.take(limits.messages, limits.size, limits.flush_seconds)
-            if not portions:
-                return
-            messages = [message for portion in portions for message in portion.messages]
-            store(graph, messages, observer, stopping, under_way)
-            observer.stored(messages)
-            subscription.acknowledge(portions)
-            observer.acknowledged(messages)
-            graph = next(graphs, graph)
-    finally:
-        subscription.close()
-        under_way.close()
-
-
 def store(
-    graph: Repeated,
-    messages: Sequence[Message],
-    observer: Observer,
-    stopping: threading.Event,
-    under_way: UnderWay,
-) -> None:
-    """Runs a batch until it is stored, and finds the messages that make the program fail.
+    graph: Repeated, messages: Sequence[Message], stopping: threading.Event, under_way: UnderWay
+) -> list[tuple[Message, Exception]]:
+    """Runs a batch until it is stored; returns the messages that make the program fail, with their errors.
 
     An error of a service that may pass is waited out. Another error of a service, or of this machine, ends
     the work: nothing can be stored. Any other is a message's fault, or ours: the batch is halved until
     it stands alone. Messages that a dead process was working on are stored by a process of their own: what
     ends that too is searched for in the same way.
 
+    Args:
+      under_way: notes the batch while it is stored.
+
     Raises:
       StreamStoppedError: asked to stop while waiting.
+      Exception: an error that neither a pause nor a smaller batch could fix.
     """
     search = _Search(graph, stopping)
     suspect, trusted = under_way.split(messages)
@@ -230,8 +163,7 @@ def store(
     if suspect:
         with under_way.noting(suspect), graph.trial() as trial:
             poison += search.apart(suspect, trial)
-    for message, why in poison:
-        observer.refused(message, why)
+    return poison
 
 
 def cause_of(error: Exception) -> Exception:

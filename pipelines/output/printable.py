@@ -44,7 +44,6 @@ class PrintableStream:
         self._has_status = False
 
     def write(self, text: str) -> int:
-        """See `TextIO.write`."""
         shown = _IN_LINES.sub(_escape, text)
         if self._is_coloured:
             shown = _LABEL.sub(_coloured, shown)

@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import pathlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from timebeam.pipelines.options.reading_options import OUTPUTS
-from timebeam.pipelines.output.chart import Chart, need_plots, table, value_text
+from timebeam.pipelines.output.chart import (
+    Chart,
+    chart_picture,
+    label,
+    need_plots,
+    note_period,
+    note_text,
+    time_texts,
+)
 from timebeam.pipelines.output.html_page import chart_page
-from timebeam.pipelines.output.picture import chart_picture
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.bits.times import UTC
+from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.query.answer import Result, all_of, to_json
+
+Good = TypeVar("Good")
 
 _TEXTS = ("table", "table-all", "json", "json-ms", "csv", "annotations")
 _LIBRARIES = {".png": "matplotlib", ".html": "plotly"}
 _FORMULA = ("=", "+", "-", "@")
+_SHOWN_SERIES = 20
+_SHOWN_POINTS = 20
 _CSV_COLUMNS = ("metric", "timestamp_ms", "value")
 
 
@@ -68,7 +82,7 @@ def render(
     """
     check_output(output)
     if output in ("table", "table-all"):
-        return table(results, everything=output == "table-all", zone=zone)
+        return _table(results, everything=output == "table-all", zone=zone)
     if output in ("json", "json-ms"):
         return to_json(results, milliseconds=output == "json-ms") + "\n"
     if output == "csv":
@@ -104,6 +118,76 @@ def json_array(documents: Iterable[str]) -> Iterator[str]:
     yield "]"
 
 
+def _value_text(value: int | float, nan_is_null: bool) -> str:
+    """A value in tables and CSV."""
+    if math.isnan(value):
+        return "null" if nan_is_null else "NaN"
+    return str(value)
+
+
+def _table(results: Sequence[Result], everything: bool, zone: str = UTC) -> str:
+    """A block of lines for each result: its name, its points, its annotations.
+
+    Args:
+      everything: whether nothing is shortened.
+      zone: time zone of the times.
+    """
+    if not results:
+        return "no points\n"
+    shown = results if everything else results[:_SHOWN_SERIES]
+    lines = []
+    for result in shown:
+        count = len(result.times_ms)
+        lines.append(f"{label(result)}  {count} point{'' if count == 1 else 's'}")
+        if not count:
+            lines += [*_note_lines(result.annotations or (), zone), ""]
+            continue
+        # One line 'n more' in place of one point would shorten nothing.
+        end = count if everything or count <= _SHOWN_POINTS + 1 else _SHOWN_POINTS
+        times = time_texts(result.times_ms[:end], zone)
+        values = [_value_text(value, result.nan_is_null) for value in result.values[:end].tolist()]
+        # The decimal points stand below each other.
+        widest = max(len(value.partition(".")[0]) for value in values)
+        lines += [
+            f"  {time}  {' ' * (widest - len(value.partition('.')[0]))}{value}"
+            for time, value in zip(times, values, strict=True)
+        ]
+        if end < count:
+            lines.append(f"  ... {count - end} more points (table-all shows them)")
+        lines += [*_note_lines(result.annotations or (), zone), ""]
+    if len(shown) < len(results):
+        lines.append(f"... {len(results) - len(shown)} more series (table-all shows them)\n")
+    if results[0].global_annotations:
+        lines += ["global annotations", *_note_lines(results[0].global_annotations, zone), ""]
+    return "\n".join(lines)
+
+
+def _note_lines(notes: Sequence[Annotation], zone: str) -> list[str]:
+    """A line for each annotation: when, and what."""
+    return [f"  {note_period(note, zone)}  * {note_text(note)}" for note in notes]
+
+
+class Readable(Generic[Good]):
+    """Results that can be read, counted; all others are put aside.
+
+    Attributes:
+      unreadable: what is not of the kind.
+    """
+
+    def __init__(self, results: Iterable[object], kind: type[Good]) -> None:
+        self._results, self._kind = results, kind
+        self.count = 0
+        self.unreadable: list[Any] = []
+
+    def __iter__(self) -> Iterator[Good]:
+        for result in self._results:
+            if isinstance(result, self._kind):
+                self.count += 1
+                yield result
+            else:
+                self.unreadable.append(result)
+
+
 def _csv(results: Sequence[Result], guard: bool) -> str:
     """metric, a column for each tag key, timestamp_ms, value. A series without a tag has an empty cell.
 
@@ -117,7 +201,7 @@ def _csv(results: Sequence[Result], guard: bool) -> str:
     for result in results:
         tags = (result.tags.get(key, "") for key in keys)
         names = [csv_cell(name, guard) for name in (result.metric, *tags)]
-        values = (value_text(value, result.nan_is_null) for value in result.values.tolist())
+        values = (_value_text(value, result.nan_is_null) for value in result.values.tolist())
         writer.writerows(
             (*names, time, value) for time, value in zip(result.times_ms.tolist(), values, strict=True)
         )

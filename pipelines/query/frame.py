@@ -82,8 +82,7 @@ def read_frame(
     try:
         evaluated = PointQuery.of(parsed, layout).evaluate(full_scan=parsed.full_scan, with_annotations=False)
     except UnknownNameError as error:
-        near = " or ".join(map(repr, error.near()))
-        raise LookupError(f"{error.args[0]}{f'; did you mean {near}?' if near else ''}") from None
+        raise LookupError(error.told()) from None
     for line in evaluated.damage[:_WARNED]:
         warnings.warn(f"skipped: {line}", stacklevel=2)
     if not evaluated.series:

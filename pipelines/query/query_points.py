@@ -61,13 +61,9 @@ def run(options: argparse.Namespace) -> int:
         if table is not None:
             return query_records(options, declaration, table)
         return answer_points(options, declared_points(options, declaration))
-    except UnknownNameError as error:
-        near = " or ".join(repr(name) for name in error.near())
-        hint = f"; did you mean {near}?" if near else ""
-        print(f"timebeam query: {printable(error.args[0] + hint)}", file=sys.stderr)
-        return 1
-    except (StoppedError, AmbiguousNameError) as error:
-        print(f"timebeam query: {printable(str(error))}", file=sys.stderr)
+    except (UnknownNameError, StoppedError, AmbiguousNameError) as error:
+        message = error.told() if isinstance(error, UnknownNameError) else str(error)
+        print(f"timebeam query: {printable(message)}", file=sys.stderr)
         return 1
 
 

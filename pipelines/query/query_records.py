@@ -14,7 +14,7 @@ from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.values import create_command, target_of
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.write_results import csv_cell, csv_line, json_array
+from timebeam.pipelines.output.write_results import Readable, csv_cell, csv_line, json_array
 from timebeam.schema.bits.times import ends_before
 from timebeam.schema.core.selection import Finding, Scan, Severity
 from timebeam.schema.stores.declared.declaration import DayTables, Declaration, TableLayout
@@ -103,19 +103,19 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
         names = [name for name in days if table.day_table in (None, name)]
     if options.explain:
         _explain(plan, names)
-    found = _Found(_records(target, layout, names, selection, plan))
+    records = Readable[Record](_records(target, layout, names, selection, plan), dict)
     lines = {
-        "json": json_array(json_text(layout, record) for record in found),
-        "csv": _csv(found, layout, options.csv_guard),
-        "table": _table(found, layout),
+        "json": json_array(json_text(layout, record) for record in records),
+        "csv": _csv(records, layout, options.csv_guard),
+        "table": _table(records, layout),
     }
     for line in lines[options.output]:
         print(line)
-    for finding in found.findings[:_SHOWN_FINDINGS]:
+    for finding in records.unreadable[:_SHOWN_FINDINGS]:
         print(f"skipped: {finding.table} row {finding.key!r}: {finding.text}", file=sys.stderr)
-    if len(found.findings) > _SHOWN_FINDINGS:
-        print(f"and {len(found.findings) - _SHOWN_FINDINGS:,} more rows", file=sys.stderr)
-    if not found.count:
+    if len(records.unreadable) > _SHOWN_FINDINGS:
+        print(f"and {len(records.unreadable) - _SHOWN_FINDINGS:,} more rows", file=sys.stderr)
+    if not records.count:
         print(f"nothing found: {_why_nothing(target, names, table)}", file=sys.stderr)
     return 0
 
@@ -137,23 +137,6 @@ def _records(
                 yield from selection.records(stored, row)
             except ValueError as error:
                 yield Finding(Severity.CORRUPT, table, row.key, str(error))
-
-
-class _Found:
-    """Records, counted; rows that cannot be read are put aside."""
-
-    def __init__(self, results: Iterable[Record | Finding]) -> None:
-        self._results = results
-        self.count = 0
-        self.findings: list[Finding] = []
-
-    def __iter__(self) -> Iterator[Record]:
-        for result in self._results:
-            if isinstance(result, Finding):
-                self.findings.append(result)
-            else:
-                self.count += 1
-                yield result
 
 
 def _selection(options: argparse.Namespace) -> RecordSelection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
 import sys
@@ -20,7 +19,7 @@ from timebeam.pipelines.options.values import (
     target_of,
 )
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.write_results import csv_cell, csv_line, json_array
+from timebeam.pipelines.output.write_results import Readable, csv_cell, csv_line, json_array
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.series.series_patterns import Listed, SeriesQuery
@@ -63,8 +62,7 @@ def list_series(options: argparse.Namespace) -> int:
     layout, target, pattern = readable_of(options), target_of(options), wanted_of(options)
     check_tables(target, layout.tables(), create_command(options))
     results, where = find_series(options, target, layout, pattern)
-    tally = _Tally()
-    listing = tally.readable(results)
+    listing = Readable(results, Listed)
     lines = {
         "text": _text(listing),
         "json": json_array(map(_json, listing)),
@@ -72,14 +70,15 @@ def list_series(options: argparse.Namespace) -> int:
     }
     for line in lines[options.output]:
         print(line)
-    for text in tally.bad[:_SHOWN]:
-        print(f"skipped: {text}", file=sys.stderr)
-    if len(tally.bad) > _SHOWN:
-        print(f"and {len(tally.bad) - _SHOWN:,} more", file=sys.stderr)
-    note(f"{tally.series:,} series, from {where}")
-    if not tally.series:
+    bad = listing.unreadable
+    for key, why in bad[:_SHOWN]:
+        print(f"skipped: row {key.hex()}: {why}", file=sys.stderr)
+    if len(bad) > _SHOWN:
+        print(f"and {len(bad) - _SHOWN:,} more", file=sys.stderr)
+    note(f"{listing.count:,} series, from {where}")
+    if not listing.count:
         print(f"nothing found: {why_nothing(target, layout)}", file=sys.stderr)
-    return 1 if tally.bad else 0
+    return 1 if bad else 0
 
 
 def find_series(
@@ -126,23 +125,6 @@ def _uses_meta(options: argparse.Namespace, target: Target, meta: TableSpec) -> 
             raise
         return False
     return options.source == "meta" or next(scan_keys(target, meta.name), None) is not None
-
-
-@dataclasses.dataclass
-class _Tally:
-    """How many series there were, and why others could not be read."""
-
-    series: int = 0
-    bad: list[str] = dataclasses.field(default_factory=list)
-
-    def readable(self, results: Iterable[Found]) -> Iterator[Listed]:
-        """The series that can be read, counted."""
-        for result in results:
-            if isinstance(result, Listed):
-                self.series += 1
-                yield result
-            else:
-                self.bad.append(f"row {result[0].hex()}: {result[1]}")
 
 
 def _text(listing: Iterable[Listed]) -> Iterator[str]:

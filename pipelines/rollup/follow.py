@@ -7,6 +7,7 @@ Why an answer through rollups is that of the points: docs/how-to/rollups.md.
 
 from __future__ import annotations
 
+import argparse
 import collections
 import dataclasses
 import itertools
@@ -20,14 +21,16 @@ from apache_beam.metrics import Metrics
 
 from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
 from timebeam.pipelines.jobs.run import build, clock_ms, run_with_progress
+from timebeam.pipelines.jobs.run_input import Signals
 from timebeam.pipelines.jobs.runners import CachedOptions
-from timebeam.pipelines.jobs.stream import Signals
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.period import Period
 from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.rollup.layout import LayoutRollup, summary_of
-from timebeam.schema.bits.times import HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
+from timebeam.pipelines.rollup.roll_up_points import LayoutRollup, summary_of
+from timebeam.schema.bits.times import DAY_S, HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
 from timebeam.schema.core.rows import Cell, Deletion
-from timebeam.schema.stores import as_opentsdb
+from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.transforms.flow.metrics import counted
 from timebeam.transforms.opentsdb.stored_series import metric_names
 from timebeam.transforms.read.table_reader import TableReader
@@ -308,7 +311,7 @@ class FollowedRollup(AnyJob):
         if leased:
             place = run.dead_letters_option or ""
             run = dataclasses.replace(run, run_ms=now_ms, dead_letters=dead_letters_of(place, now_ms))
-            pipeline = beam.Pipeline(options=CachedOptions(run.flags))
+            pipeline = beam.Pipeline(options=CachedOptions(run.runner.flags))
             build(pipeline, rounds.job(leased, now_ms), run)
             result = run_with_progress(pipeline)
             summary, counters = summary_of(result, run), counted(result, _COUNTERS)
@@ -331,3 +334,40 @@ class FollowedRollup(AnyJob):
             hours[day.day.metric] += len(day.hours)
         names = metric_names(self.target, self.rounds.rollup.work.layout, hours)
         return dict(sorted((names[uid], count) for uid, count in hours.items()))
+
+
+def followed_rollup(
+    options: argparse.Namespace, rollup: LayoutRollup, since_s: int | None, marked: Period | None
+) -> FollowedRollup:
+    """The rounds that the options describe.
+
+    Args:
+      since_s: all writers mark from this time on; None if some may not.
+      marked: the hours that are marked before the first round; None for none.
+
+    Raises:
+      UsageError: the options make no sense together.
+    """
+    layout = rollup.work.layout
+    if find_opentsdb(layout) is None:
+        raise UsageError(f"--follow is not for layout {layout.name}: run --touched now and then")
+    if options.delay_hours:
+        raise UsageError("--follow waits for --quiet_seconds: leave --delay_hours out")
+    if since_s is None:
+        raise UsageError(
+            "--follow needs tables with --marked_since: store the day from which on all writers mark with "
+            f"`timebeam tables adopt --layout {options.layout} --marked_since DAY` (docs/how-to/rollups.md)"
+        )
+    crossing = [each.interval for each in rollup.work.config.intervals if DAY_S % each.seconds]
+    if crossing:
+        raise UsageError(
+            f"--follow: intervals of {crossing[0]} do not divide a day, but a lease is for a UTC day: two "
+            "rounds could write one interval; leave it out of the configuration"
+        )
+    marked_first = range(0)
+    if marked is not None:
+        marked_first = hours_between(marked.start_ms, marked.end_ms)
+    rounds = Rounds(rollup, int(options.quiet_seconds * 1000), options.lease_seconds, options.most_hours)
+    return FollowedRollup(
+        rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, marked_first
+    )

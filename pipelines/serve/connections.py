@@ -131,7 +131,6 @@ class _Connection(h11.Connection):
         return data
 
     def next_event(self) -> Any:
-        """See h11.Connection."""
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._chunks = self._bytes = 0
@@ -163,18 +162,15 @@ class TimedProtocol(H11Protocol):
     _is_discarding = _is_half_closed = False
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        """See H11Protocol."""
         super().__init__(*args, **named)
         self.conn = _Connection(h11.SERVER, self.conn._max_incomplete_event_size)
 
     def connection_made(self, transport: Any) -> None:
-        """See asyncio.Protocol."""
         super().connection_made(transport)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         if not self._is_discarding:
             super().data_received(data)
             self._set_timer()
@@ -218,7 +214,6 @@ class TimedProtocol(H11Protocol):
             self.transport.write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()

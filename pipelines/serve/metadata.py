@@ -136,20 +136,10 @@ def _ts_bodies(api: Api, layout: OpenTsdb, found: Sequence[bytes]) -> list[dict[
 
 
 def _ts_body(tsuid: bytes, cells: Mapping[bytes, bytes], row: Row) -> dict[str, Any]:
-    meta = TsMeta.from_bytes(tsuid, cells[DOCUMENT])
+    members = TsMeta.from_bytes(tsuid, cells[DOCUMENT]).members()
     received_ms = [cell.timestamp_ms for cell in row.cells if cell.qualifier == COUNTER]
-    return {
-        "tsuid": tsuid.hex().upper(),
-        "displayName": meta.display_name,
-        "description": meta.description,
-        "notes": meta.notes,
-        "created": meta.created,
-        "custom": None if meta.custom is None else dict(meta.custom),
-        "units": meta.units,
-        "dataType": meta.data_type,
-        "retention": meta.retention,
-        "max": "NaN" if math.isnan(meta.maximum) else meta.maximum,
-        "min": "NaN" if math.isnan(meta.minimum) else meta.minimum,
+    return members | {
+        **{name: "NaN" for name in ("max", "min") if math.isnan(members[name])},
         "lastReceived": max(received_ms, default=0) // 1000,
         "totalDatapoints": counter_value(cells[COUNTER]) if COUNTER in cells else 0,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.serve.cache import Api
@@ -63,6 +63,10 @@ def query(api: Api, request: Request) -> Any:
     raw = json_query(request) if request.method == "POST" else uri_query(request)
     asked = checked(raw, now_ms)
     answers = [answered(api, asked, index, now_ms) for index in range(len(asked.queries))]
+    return _body(api, request, asked, answers)
+
+
+def _body(api: Api, request: Request, asked: TsQuery, answers: Sequence[Answered]) -> Any:
     return answer_body(
         asked,
         answers,
@@ -99,14 +103,8 @@ def expressions(api: Api, request: Request) -> Any:
         for index in (index_of[metric_sub_query(text)],)
     }
     evaluated = [item for expression in parsed for item in expression.evaluate(results_of, api.add_points)]
-    return answer_body(
-        asked,
-        [dataclasses.replace(answers[item.index], results=[item.result]) for item in evaluated],
-        shown_globally(api, asked),
-        arrays=request.has("arrays"),
-        leaves_out_nan=request.leaves_out_nan,
-        add_shown=api.add_shown,
-    )
+    of_items = [dataclasses.replace(answers[item.index], results=[item.result]) for item in evaluated]
+    return _body(api, request, asked, of_items)
 
 
 def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:

@@ -1,4 +1,4 @@
-"""The endpoints of the API: a request in, a status and JSON out.
+"""The endpoints of the API: a request in, a status and JSON out; what reads and writes have in common.
 
 docs/spec/opentsdb.md §8. What is no endpoint is a 404 in a TSD's words.
 """
@@ -6,17 +6,22 @@ docs/spec/opentsdb.md §8. What is no endpoint is a 404 in a TSD's words.
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import functools
 import importlib.metadata
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import orjson
+from google.api_core.exceptions import GoogleAPICallError
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
+from starlette.types import Receive
 
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.metadata import annotation, ts_meta, uid_meta
@@ -25,7 +30,7 @@ from timebeam.pipelines.serve.searches import last_points, lookup, suggest
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.question import NONE
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request, not_found
-from timebeam.transforms.query.budget import OverBudgetError
+from timebeam.transforms.query.budget import AbandonedError, OverBudgetError
 
 _LITERALS = (
     "Accepts one or more exact values and matches if the series {match} any of them. Multiple values can be "
@@ -92,6 +97,43 @@ def request_of(method: str, target: str, body: bytes = b"") -> Request:
     return Request(method.upper(), unquote(path), parameters, body)
 
 
+async def read_body(
+    receive: Receive,
+    most_bytes: int,
+    seconds: float,
+    hold: Callable[[int], None] = lambda _: None,
+    advice: str = "",
+) -> bytes:
+    """The body of a request.
+
+    Args:
+      seconds: until all of it has arrived.
+      hold: called with the bytes of each part that arrives; raises ApiError if there is no room for it.
+      advice: ends the message about a body that is too long.
+
+    Raises:
+      ApiError: it is too long, does not arrive in time, or there is no room for it.
+      ClientDisconnect: the client has gone.
+    """
+    chunks, size = list[bytes](), 0
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunk: bytes = message.get("body", b"")
+                size += len(chunk)
+                if size > most_bytes:
+                    raise ApiError(f"The body has more than {most_bytes:,} bytes{advice}", 413)
+                hold(len(chunk))
+                chunks.append(chunk)
+                if not message.get("more_body", False):
+                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    except TimeoutError as error:
+        raise ApiError(f"The body did not arrive within {seconds:g} seconds", 408) from error
+
+
 TSD_VERSION = "2.4.1"
 """The version of OpenTSDB whose answers these are: what clients look at."""
 
@@ -115,6 +157,38 @@ class Response:
     body: Any
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     media_type: str = "application/json; charset=UTF-8"
+
+
+_LOG = logging.getLogger("timebeam.serve")
+_CLIENT_CLOSED = 499
+
+
+class UnavailableError(ApiError):
+    """A request cannot be taken now: 503, with the time to wait before the next try."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, 503, headers={"Retry-After": "5"})
+
+
+def error_of(error: Exception) -> ApiError:
+    """What a client is told of any error, without a trace; what is not its own fault is logged."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, OverBudgetError):
+        return ApiError(str(error), 413)
+    if isinstance(error, AbandonedError | ClientDisconnect):
+        return ApiError("Client disconnected", _CLIENT_CLOSED)
+    if isinstance(error, GoogleAPICallError):
+        _LOG.error("Bigtable: %s", error)
+        return ApiError(f"Bigtable: {type(error).__name__}", 503, headers={"Retry-After": "1"})
+    _LOG.error("an error of the server", exc_info=error)
+    return ApiError("Internal server error; see the log", 500)
+
+
+def refusal(error: Exception) -> Response:
+    """The answer to a request that failed, as a TSD words it."""
+    answered = error_of(error)
+    return Response(answered.status, answered.body(), answered.headers)
 
 
 def as_json(body: Any) -> bytes:
@@ -158,10 +232,8 @@ def respond(api: Api, request: Request) -> Response:
             details = f"The HTTP method [{request.method}] is not permitted for this endpoint"
             raise ApiError("Method not allowed", 405, details)
         body = answer(api, request)
-    except ApiError as error:
-        return Response(error.status, error.body(), error.headers)
-    except OverBudgetError as error:
-        return Response(413, ApiError(str(error), 413).body())
+    except (ApiError, OverBudgetError) as error:
+        return refusal(error)
     skipped = {SKIPPED: str(len(api.skipped))} if api.skipped else {}
     if isinstance(body, bytes):
         return Response(200, body, {"Content-Encoding": "snappy", **skipped}, "application/x-protobuf")
@@ -176,6 +248,51 @@ def version(*_: object) -> Any:
 @functools.cache
 def _own_version() -> str:
     return importlib.metadata.version("timebeam")
+
+
+READS = {
+    "timebeam_requests_total": ("endpoint", "status"),
+    "timebeam_response_seconds_total": ("endpoint",),
+    "timebeam_response_bytes_total": ("endpoint",),
+}
+WRITES = {
+    "timebeam_writes_total": ("endpoint", "status"),
+    "timebeam_written_points_total": ("endpoint", "outcome"),
+    "timebeam_write_skipped_total": ("endpoint", "kind"),
+}
+"""The labels of all counters, by name."""
+
+
+class Counters:
+    """Counters of one process, by the values of their labels; only its event loop changes them."""
+
+    def __init__(self, labels: Mapping[str, Sequence[str]]) -> None:
+        """`labels`: see `READS`."""
+        self._labels = labels
+        self._counts = {name: collections.Counter[tuple[object, ...]]() for name in labels}
+
+    def add(self, name: str, amount: float, *values: object) -> None:
+        """Adds to a counter.
+
+        Args:
+          values: of its labels.
+        """
+        self._counts[name][values] += amount  # type: ignore[assignment]
+
+    def text(self, **gauges: int) -> str:
+        """All counters and some gauges, in the format of Prometheus."""
+        lines = []
+        for name, counts in self._counts.items():
+            lines.append(f"# TYPE {name} counter")
+            for values, amount in sorted(counts.items()):
+                labels = ",".join(
+                    f'{label}="{value}"' for label, value in zip(self._labels[name], values, strict=True)
+                )
+                shown = f"{amount:g}" if isinstance(amount, float) else str(amount)
+                lines.append(f"{name}{{{labels}}} {shown}")
+        for name, value in gauges.items():
+            lines += [f"# TYPE timebeam_{name} gauge", f"timebeam_{name} {value}"]
+        return "\n".join(lines) + "\n"
 
 
 _GET, _GET_POST, _POST = ("GET",), ("GET", "POST"), ("POST",)

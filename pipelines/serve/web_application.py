@@ -1,4 +1,4 @@
-"""The web application: the endpoints over HTTP, with budgets, a gate, metrics and one line a request.
+"""The web application: the endpoints over HTTP, with allowed hosts, budgets, a gate and one line a request.
 
 Starlette and uvicorn: a request is reading and numpy in a thread, so that the server only has to notice that
 a client hangs up, and to answer health checks meanwhile.
@@ -7,48 +7,106 @@ a client hangs up, and to answer health checks meanwhile.
 from __future__ import annotations
 
 import asyncio
-import collections
 import dataclasses
+import ipaddress
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 from google.api_core.exceptions import GoogleAPICallError
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timebeam.pipelines.serve.cache import Api
-from timebeam.pipelines.serve.hosts import KnownHosts, hosts_of
 from timebeam.pipelines.serve.route_requests import (
     ENDPOINTS,
     GRAFANA,
     PAGE,
+    READS,
+    Counters,
     Response,
+    UnavailableError,
     as_json,
+    read_body,
+    refusal,
     request_of,
     respond,
     show_page,
     version,
 )
 from timebeam.pipelines.serve.writes.front_door import HEALTH, FrontDoor, TakesWrites
+from timebeam.pipelines.serve.writes.protocols import PROTOCOLS
+from timebeam.schema.bits.reasons import short
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request, not_found
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
 
-RETRY_SECONDS = 5
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def overloaded(why: str) -> ApiError:
-    """The answer to a request that is turned away: 503, with the time to wait before the next try."""
-    return ApiError(f"{why}: try again later", 503, headers={"Retry-After": str(RETRY_SECONDS)})
+def hosts_of(bind: str, allowed: Sequence[str]) -> frozenset[str] | None:
+    """The names in `Host` that are answered at an address; None for all, on other than loopback addresses."""
+    try:
+        is_loopback = bind == "localhost" or ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        is_loopback = False
+    return frozenset((*_LOOPBACK, bind, *map(str.lower, allowed))) if is_loopback or allowed else None
+
+
+class KnownHosts:
+    """ASGI middleware: 403 for requests to other names, and for writes from pages of other origins.
+
+    Browsers run scripts of any site. A name of another site can resolve to the loopback address; then scripts
+    of that site could read the answers. Scripts of any page may send a POST, though not see its answer:
+    browsers say in Origin which page it is.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None, allowed: Sequence[str]) -> None:
+        """
+        Args:
+          hosts: see `hosts_of`.
+          allowed: names whose pages may write.
+        """
+        self._app, self._hosts, self._allowed = app, hosts, frozenset(map(str.lower, allowed))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        why = self._refusal(scope) if scope["type"] == "http" else None
+        if why is None:
+            await self._app(scope, receive, send)
+        else:
+            await JSONResponse(ApiError(why, 403).body(), 403)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        """Why a request is not answered; None if it is."""
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", "").lower(), headers.get("origin")
+        if host and self._hosts is not None and _name(host) not in self._hosts:
+            name = short(_name(host) or host)
+            return f"Host {name!r} is not allowed here: start the server with --allowed_host {name}"
+        if origin is None or scope["path"] not in PROTOCOLS:
+            return None
+        page = origin.lower().rpartition("://")[2]
+        if page == host or _name(page) in self._allowed:
+            return None
+        return f"Origin {short(origin)!r} may not write: start the server with --allowed_host and its name"
+
+
+def _name(host: str) -> str | None:
+    """The name, or address, without the port; None if there is none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 class Gate:
@@ -75,7 +133,7 @@ class Gate:
           ApiError: too many wait already: 503, with the time to wait before the next try.
         """
         if self.is_full and self.queued >= self._waiting:
-            raise overloaded(f"{self._most} queries run and {self._waiting} wait")
+            raise UnavailableError(f"{self._most} queries run and {self._waiting} wait: try again later")
         self.queued += 1
         try:
             await self._semaphore.acquire()
@@ -90,53 +148,12 @@ class Gate:
 
 
 _OTHER = "other"
-
-
-class Metrics:
-    """Counters of one process; only its event loop changes them."""
-
-    def __init__(self) -> None:
-        self._requests: collections.Counter[tuple[str, int]] = collections.Counter()
-        self._seconds: collections.Counter[str] = collections.Counter()
-        self._sizes: collections.Counter[str] = collections.Counter()
-
-    def count(self, path: str, status: int, seconds: float, size: int) -> None:
-        """Counts an answer of so many bytes."""
-        endpoint = path.rstrip("/").removeprefix(GRAFANA)
-        endpoint = endpoint if endpoint in ENDPOINTS else _OTHER
-        self._requests[endpoint, status] += 1
-        self._seconds[endpoint] += seconds  # type: ignore[assignment]
-        self._sizes[endpoint] += size
-
-    def text(self, running: int, queued: int) -> str:
-        """All metrics.
-
-        Args:
-          running, queued: requests now.
-        """
-        lines = ["# TYPE timebeam_requests_total counter"]
-        lines += [
-            f'timebeam_requests_total{{endpoint="{endpoint}",status="{status}"}} {number}'
-            for (endpoint, status), number in sorted(self._requests.items())
-        ]
-        for name, values in (("seconds", self._seconds), ("bytes", self._sizes)):
-            lines.append(f"# TYPE timebeam_response_{name}_total counter")
-            lines += [
-                f'timebeam_response_{name}_total{{endpoint="{endpoint}"}} {value:g}'
-                for endpoint, value in sorted(values.items())
-            ]
-        for name, value in (("running", running), ("waiting", queued)):
-            lines += [f"# TYPE timebeam_queries_{name} gauge", f"timebeam_queries_{name} {value}"]
-        return "\n".join(lines) + "\n"
-
-
 _LOG = logging.getLogger("timebeam.serve")
 _GRACE_SECONDS = 2
 _READY_SECONDS = 5
 _GZIP_BYTES = 1000
 _GZIP_LEVEL = 1  # compression stops all other requests: level 9 takes five times as long for 16 % fewer bytes
 _LOGGED_LINES = 5
-_CLIENT_CLOSED = 499
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,7 +224,7 @@ class _Server:
 
     def __init__(self, api: Api | None, limits: ServerLimits, writes: FrontDoor | None) -> None:
         self._api, self._limits, self._writes = api, limits, writes
-        self._gate, self._metrics = Gate(limits.queries, limits.waiting), Metrics()
+        self._gate, self._counters = Gate(limits.queries, limits.waiting), Counters(READS)
         self._threads = ThreadPoolExecutor(limits.queries, "timebeam-query")
 
     async def health(self, _: HttpRequest) -> HttpResponse:
@@ -235,7 +252,7 @@ class _Server:
 
     async def show_metrics(self, _: HttpRequest) -> HttpResponse:
         """What the process has done, for Prometheus."""
-        text = self._metrics.text(self._gate.running, self._gate.queued)
+        text = self._counters.text(queries_running=self._gate.running, queries_waiting=self._gate.queued)
         if self._writes is not None:
             text += self._writes.metrics()
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
@@ -254,7 +271,11 @@ class _Server:
             begun = time.perf_counter()
             response = await answer(http)
             seconds, size = time.perf_counter() - begun, len(response.body)
-            self._metrics.count(http.url.path, response.status_code, seconds, size)
+            endpoint = http.url.path.rstrip("/").removeprefix(GRAFANA)
+            endpoint = endpoint if endpoint in ENDPOINTS else _OTHER
+            self._counters.add("timebeam_requests_total", 1, endpoint, response.status_code)
+            self._counters.add("timebeam_response_seconds_total", seconds, endpoint)
+            self._counters.add("timebeam_response_bytes_total", float(size), endpoint)
             _LOG.info(
                 "%s %s %s %d %.1f ms %d bytes",
                 http.client.host if http.client else "-",
@@ -278,42 +299,15 @@ class _Server:
                 return await self._run(request, gone)
             finally:
                 gone.cancel()
-        except ApiError as error:
-            return Response(error.status, error.body(), error.headers)
-        except (AbandonedError, ClientDisconnect):
-            return Response(_CLIENT_CLOSED, ApiError("Client disconnected", _CLIENT_CLOSED).body())
-        except TimeoutError:
-            seconds = self._limits.budget.seconds
-            message = f"The query needs more than {seconds:g} seconds, the budget of a request: ask for less"
-            return Response(413, ApiError(message, 413).body())
-        except GoogleAPICallError as error:
-            _LOG.error("Bigtable: %s", error)
-            headers = {"Retry-After": "1"}
-            return Response(503, ApiError(f"Bigtable: {type(error).__name__}", 503).body(), headers)
-        except Exception:
-            _LOG.exception("an error of the server")
-            return Response(500, ApiError("Internal server error; see the log", 500).body())
+        except Exception as error:
+            return refusal(error)
 
     async def _request(self, http: HttpRequest) -> Request:
-        """The request with its body.
-
-        Raises:
-          ApiError: the body is too large, or does not arrive in time.
-        """
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                async for chunk in http.stream():
-                    body += chunk
-                    if len(body) > self._limits.body_bytes:
-                        raise ApiError(f"The body has more than {self._limits.body_bytes:,} bytes", 413)
-        except TimeoutError as error:
-            seconds = self._limits.body_seconds
-            raise ApiError(f"The body did not arrive within {seconds:g} seconds", 408) from error
+        """The request with its body; raises as `read_body` does."""
+        body = await read_body(http.receive, self._limits.body_bytes, self._limits.body_seconds)
         raw_path: bytes = http.scope.get("raw_path") or http.url.path.encode()
         query: bytes = http.scope["query_string"]
-        target = (raw_path + b"?" + query).decode("latin-1")
-        return request_of(http.method, target, bytes(body))
+        return request_of(http.method, (raw_path + b"?" + query).decode("latin-1"), body)
 
     async def _enter(self, gone: asyncio.Task[None]) -> None:
         """Waits for a place in the gate, for the budget of seconds at most.
@@ -337,14 +331,17 @@ class _Server:
                 self._gate.leave()
             raise AbandonedError("the client has gone")
         if is_waiting:
-            raise overloaded(f"{self._limits.budget.seconds:g} seconds passed before the query could start")
+            seconds = self._limits.budget.seconds
+            raise UnavailableError(
+                f"{seconds:g} seconds passed before the query could start: try again later"
+            )
         entering.result()
 
     async def _run(self, request: Request, gone: asyncio.Task[None]) -> Response:
         """The answer, computed in a thread whose place in the gate is free when it has ended.
 
         Raises:
-          TimeoutError: the budget of seconds is used up, and the thread waits for Bigtable.
+          ApiError: the budget of seconds is used up, and the thread waits for Bigtable.
         """
         assert self._api is not None
         meter = Meter(self._limits.budget)
@@ -359,7 +356,9 @@ class _Server:
             meter.set()
         if not work.done():
             work.add_done_callback(lambda done: done.exception())  # nobody asks for it any more
-            raise TimeoutError
+            seconds = self._limits.budget.seconds
+            message = f"The query needs more than {seconds:g} seconds, the budget of a request: ask for less"
+            raise ApiError(message, 413)
         response = work.result()
         for line in api.skipped[:_LOGGED_LINES]:
             _LOG.warning("skipped: %s", line)

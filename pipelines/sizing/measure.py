@@ -166,7 +166,7 @@ class Case:
 
     @property
     def grouped(self) -> bool:
-        """Whether points are shuffled to meet in their row; see `timebeam.pipelines.ingest.ingest_points`."""
+        """Whether points are shuffled to meet in their row; see `timebeam.pipelines.ingest.ingest_jobs`."""
         return not (self.stream and self.packing is Packing.POINTS)
 
 

@@ -18,8 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.values import create_command, readable_of, target_of
-from timebeam.pipelines.output.chart import need_plots
-from timebeam.pipelines.output.picture import plain
+from timebeam.pipelines.output.chart import need_plots, plain
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.query.series import find_series
 from timebeam.schema.bits.reasons import Reason

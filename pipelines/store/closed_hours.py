@@ -27,7 +27,7 @@ from timebeam.pipelines.options.period import (
 )
 from timebeam.pipelines.options.use_settings import read_rows, settings_table
 from timebeam.pipelines.options.values import layout_with, opentsdb_of, target_of
-from timebeam.pipelines.output.summary import TallySummary
+from timebeam.pipelines.output.progress_and_summary import TallySummary
 from timebeam.schema.archive.archive_cell import CodecMissingError, codec
 from timebeam.schema.archive.view import find_archivable
 from timebeam.schema.bits.times import HOUR_MS, parse_duration, utc_text

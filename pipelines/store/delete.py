@@ -26,7 +26,7 @@ from timebeam.pipelines.options.period import SETTLED_MS, time_of
 from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.pipelines.options.values import create_command, opentsdb_of, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.output.summary import Summary
+from timebeam.pipelines.output.progress_and_summary import Summary
 from timebeam.pipelines.query.query_points import tag_filters
 from timebeam.pipelines.store.retention import old_points
 from timebeam.schema.archive.view import find_archive
@@ -153,12 +153,10 @@ class Delete(Job):
 
     Attributes:
       token: without its checksum in a dry run.
-      stale: what `completed` deleted, by table.
     """
 
     work: DeleteJob
     token: Token
-    stale: Mapping[str, StaleFigures] = dataclasses.field(default_factory=dict)
 
     @property
     def local_only(self) -> str:
@@ -208,23 +206,23 @@ class Delete(Job):
         root | DeletePoints(self.work)
         return ()
 
-    def completed(self, result: PipelineResult) -> Delete:
-        """See `Job.completed`: with `--series`, deletes what refers to series, and ends the log."""
-        work, tally = self.work, COUNTERS.tally(result)
+    def _delete_stale(self, tally: DeleteTally) -> Mapping[str, StaleFigures]:
+        """With `--series`, deletes what refers to series, and ends the log; the figures by table."""
+        work = self.work
         if not work.series or work.dry_run or tally.changed:
-            return self
+            return {}
         stale = itertools.chain.from_iterable(
             stale_rows(work.target, work.layout, task.question) for task in work.tasks if not task.rolled
         )
         figures_of = delete_rows(work.target, stale, dry_run=False)
         if not tally.refused:
             write_done(work.log, work.interrupted)
-        return dataclasses.replace(self, stale=figures_of)
+        return figures_of
 
     def summarize(self, result: PipelineResult, run: Run) -> DeleteSummary:
         tally, by_rule = COUNTERS.tally(result), figures_by_table(result)
         work = self.work
-        for table, figures in self.stale.items():
+        for table, figures in self._delete_stale(tally).items():
             by_rule["", table] = DeleteFigures(figures.rows, figures.cells, 0, figures.bytes)
         token = str(self.token._replace(checksum=tally.checksum)) if work.dry_run else ""
         return DeleteSummary(
@@ -243,9 +241,7 @@ def _check_names(work: DeleteJob, question: Question) -> None:
     try:
         next(iter(work.layout.select(_selection(question), TableReader(work.target))), Finding)
     except UnknownNameError as error:
-        near = " or ".join(repr(name) for name in error.near())
-        hint = f"; did you mean {near}?" if near else ""
-        raise UsageError(printable(error.args[0] + hint)) from error
+        raise UsageError(printable(error.told())) from error
 
 
 def job_of(options: argparse.Namespace, now_ms: int) -> Delete:

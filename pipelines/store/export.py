@@ -19,7 +19,7 @@ from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
 from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
-from timebeam.pipelines.output.summary import PointsSummary, TallySummary
+from timebeam.pipelines.output.progress_and_summary import PointsSummary, TallySummary
 from timebeam.schema.bits.times import DAY_MS, ceil_to, ends_before, floor_to
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec

@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import layout_with, opentsdb_of, target_of
-from timebeam.pipelines.output.summary import TallySummary
+from timebeam.pipelines.output.progress_and_summary import TallySummary
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Row
@@ -78,14 +78,11 @@ class MetaSync(Job):
     Attributes:
       purge: whether series without points are listed after that.
       remove: whether they are removed too.
-      orphans, removed: how many were found and removed; None before.
     """
 
     work: MetaSyncJob
     purge: bool
     remove: bool
-    orphans: int | None = None
-    removed: int = 0
 
     @property
     def local_only(self) -> str:
@@ -95,14 +92,9 @@ class MetaSync(Job):
         root | SyncMeta(self.work)
         return ()
 
-    def completed(self, result: PipelineResult) -> MetaSync:
-        """See `Job.completed`: purges, if that is asked for."""
-        if not self.purge:
-            return self
-        orphan_count, removed = _purge(self.work, yes=self.remove)
-        return dataclasses.replace(self, orphans=orphan_count, removed=removed)
-
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
+        """See `Job.summarize`: purges, if that is asked for."""
+        orphan_count, removed = _purge(self.work, yes=self.remove) if self.purge else (None, 0)
         tally = create_meta.COUNTERS.tally(result)
         done = "to create" if self.work.dry_run else "created"
         rows = [
@@ -117,10 +109,10 @@ class MetaSync(Job):
             ("series without names", f"{tally.series_skipped:,}"),
             ("damaged, not changed", f"{tally.damaged:,}"),
         ]
-        if self.orphans is not None:
-            rows += [("series without points", f"{self.orphans:,}"), ("  removed", f"{self.removed:,}")]
+        if orphan_count is not None:
+            rows += [("series without points", f"{orphan_count:,}"), ("  removed", f"{removed:,}")]
         return TallySummary(
-            tally=tally._asdict() | {"orphans": self.orphans, "removed": self.removed},
+            tally=tally._asdict() | {"orphans": orphan_count, "removed": removed},
             rows=rows,
             seconds=run.seconds,
             dry_run=self.work.dry_run,

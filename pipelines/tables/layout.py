@@ -14,8 +14,7 @@ import numpy as np
 
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.values import text_of
-from timebeam.pipelines.output.chart import need_plots
-from timebeam.pipelines.output.picture import plain
+from timebeam.pipelines.output.chart import need_plots, plain
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.declaration import Declaration, TableLayout
 from timebeam.schema.stores.declared.language.explain_layout import Heat, explain, figures, heat

@@ -186,7 +186,7 @@ def _tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
       UsageError: the layout has no rollups, or the configuration is wrong.
     """
     # These import Beam, which takes a second, and other tables do not need it.
-    from timebeam.pipelines.rollup.jobs import series_tables
+    from timebeam.pipelines.rollup.roll_up_points import series_tables
     from timebeam.transforms.rollup.rollup_job import rollup_tables
 
     config = read_config(options.rollup_config)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.reading_options import TREE_OUTPUTS
 from timebeam.pipelines.options.values import create_command, opentsdb_of, parsed_file, target_of
-from timebeam.pipelines.trees.text import ShownTree, as_json, as_text
-from timebeam.pipelines.trees.tree_page import trees_page
+from timebeam.pipelines.trees.show_trees import ShownTree, as_json, as_page, as_text
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.stores.opentsdb.trees import tree_cells
@@ -153,7 +152,7 @@ def _write(options: argparse.Namespace, shown: Sequence[ShownTree]) -> None:
     elif form == ".json":
         text = as_json(shown)
     elif form == ".html":
-        text = trees_page(shown, title)
+        text = as_page(shown, title)
     else:
         raise UsageError(f"unknown output {options.output!r}; give one of {TREE_OUTPUTS}")
     if options.output in ("text", "json", "html"):

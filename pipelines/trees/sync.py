@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.output.summary import TallySummary
+from timebeam.pipelines.output.progress_and_summary import TallySummary
 from timebeam.pipelines.trees.actions import places_of, refuse_arguments, stored_trees
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table

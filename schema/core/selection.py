@@ -115,6 +115,11 @@ class UnknownNameError(LookupError):
         super().__init__(message)
         self._name, self._names_from = name, names_from
 
+    def told(self) -> str:
+        """The message, with the stored names that resemble the unknown one."""
+        near = " or ".join(map(repr, self.near()))
+        return f"{self.args[0]}; did you mean {near}?" if near else str(self.args[0])
+
     def near(self) -> list[str]:
         """Up to three stored names that resemble the unknown name, the closest first.
 

@@ -207,10 +207,6 @@ class PackFn(BufferedDoFn[_Group]):
     def __init__(self, layout: Store, packing: Packing) -> None:
         self._layout, self._packing = layout, packing
 
-    def hold(self) -> object:
-        """Nothing: no memory between runs."""
-        return None
-
     def weight(self, element: _Group) -> int:
         return sum(map(len, element[1]))
 

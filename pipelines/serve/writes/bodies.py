@@ -228,7 +228,6 @@ class _Lane:
             return None
 
     async def parse(self, body: bytes, attributes: Mapping[str, str]) -> BodyContent:
-        """See `BodyParser.parse`."""
         future: asyncio.Future[BodyContent] = asyncio.get_running_loop().create_future()
         self._waiting.append((body, attributes, future))
         if self._task is None or self._task.done():

@@ -6,34 +6,42 @@ answered with 429.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import hmac
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 from starlette.responses import Response as HttpResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from timebeam.pipelines.serve.route_requests import Response, as_json, request_of
+from timebeam.pipelines.serve.route_requests import (
+    WRITES,
+    Counters,
+    Response,
+    UnavailableError,
+    as_json,
+    error_of,
+    read_body,
+    request_of,
+)
 from timebeam.pipelines.serve.writes.bodies import BodyParser
 from timebeam.pipelines.serve.writes.protocols import PROTOCOLS, Protocol, Write
-from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
+from timebeam.pipelines.serve.writes.publisher import Publisher
 from timebeam.pipelines.serve.writes.telnet import TelnetAddress, TelnetPort
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request
 
 BODY_BYTES = 9_000_000
 """The longest body: Pub/Sub takes messages of 10 MB."""
 
-_RETRY_SECONDS = "5"
-_CLIENT_CLOSED = 499
+_ADVICE = ": send less at once"
+
 _LOG = logging.getLogger("timebeam.serve")
 
 
@@ -50,11 +58,6 @@ class WriteLimits:
     held_bytes: int = 256 << 20
     body_seconds: float = 30.0
     publish_seconds: float = 10.0
-
-
-def unavailable(why: str) -> ApiError:
-    """The answer to a request that is to be sent again."""
-    return ApiError(why, 503, headers={"Retry-After": _RETRY_SECONDS})
 
 
 class FrontDoor:
@@ -76,9 +79,7 @@ class FrontDoor:
         self.publisher = publisher
         self._parser, self._limits, self._tokens, self._telnet = parser, limits, tokens, telnet
         self._held_bytes = 0
-        self._requests: collections.Counter[tuple[str, int]] = collections.Counter()
-        self._points: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._skipped: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._counters = Counters(WRITES)
 
     @contextlib.asynccontextmanager
     async def running(self, _: object = None) -> AsyncIterator[None]:
@@ -87,7 +88,7 @@ class FrontDoor:
             if self._telnet is None:
                 yield
             else:
-                async with TelnetPort(self._parser, self.publisher, self._points).running(self._telnet):
+                async with TelnetPort(self._parser, self.publisher, self._counters).running(self._telnet):
                     yield
         finally:
             self._parser.close()
@@ -103,14 +104,9 @@ class FrontDoor:
             if query := scope["query_string"]:
                 write.request = request_of(scope["method"], f"{path}?{query.decode('latin-1')}")
             response = await self._stored(write, protocol, receive)
-        except ApiError as error:
-            response = protocol.error(write, error)
-        except _DisconnectedError:
-            response = Response(_CLIENT_CLOSED, b"")
-        except Exception:
-            _LOG.exception("an error of the server")
-            response = protocol.error(write, ApiError("Internal server error; see the log", 500))
-        self._requests[path, response.status] += 1
+        except Exception as error:
+            response = protocol.error(write, error_of(error))
+        self._counters.add("timebeam_writes_total", 1, path, response.status)
         if response.status >= 400:
             client = scope.get("client") or ("-",)
             _LOG.info("%s %s %s %d", client[0], scope["method"], path, response.status)
@@ -121,7 +117,7 @@ class FrontDoor:
 
         Raises:
           ApiError: it is wrong, or cannot be taken now.
-          _DisconnectedError: the client has gone.
+          ClientDisconnect: the client has gone.
         """
         request = write.request
         if request.method != "POST":
@@ -131,87 +127,36 @@ class FrontDoor:
             message = "Unauthorized: send a token of a writer"
             raise ApiError(message, 401, headers={"WWW-Authenticate": "Bearer"})
         attributes = protocol.attributes(write)
-        try:
-            write.body = await self._body(write, receive)
-            content = await self._parser.parse(write.body, attributes)
-            if protocol.is_published(content):
-                await self._publish(write.body, attributes)
-                self._points[request.path, "published"] += content.points
-        finally:
-            self._held_bytes -= write.held_bytes
-        self._points[request.path, "refused"] += content.refused
-        self._skipped.update({(request.path, kind): number for kind, number in content.skipped.items()})
-        return protocol.answer(write, content)
-
-    async def _body(self, write: Write, receive: Receive) -> bytes:
-        """The body of a request, whose bytes count as held from their arrival on.
-
-        Raises:
-          ApiError: it is too long, does not arrive in time, or there is no room for it.
-          _DisconnectedError: the client has gone.
-        """
         length = write.headers.get("content-length", "")
         if length.isdigit() and int(length) > BODY_BYTES:
-            raise _too_long()
-        chunks: list[bytes] = []
+            raise ApiError(f"The body has more than {BODY_BYTES:,} bytes{_ADVICE}", 413)
+        hold = functools.partial(self._hold, write)
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise _DisconnectedError
-                    chunk: bytes = message.get("body", b"")
-                    write.held_bytes += len(chunk)
-                    self._held_bytes += len(chunk)
-                    if write.held_bytes > BODY_BYTES:
-                        raise _too_long()
-                    if self._held_bytes > self._limits.held_bytes:
-                        raise unavailable("Bodies that wait for Pub/Sub fill the memory set aside for them")
-                    chunks.append(chunk)
-                    if not message.get("more_body", False):
-                        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        except TimeoutError as error:
-            seconds = self._limits.body_seconds
-            raise ApiError(f"The body did not arrive within {seconds:g} seconds", 408) from error
+            write.body = await read_body(receive, BODY_BYTES, self._limits.body_seconds, hold, _ADVICE)
+            content = await self._parser.parse(write.body, attributes)
+            if protocol.is_published(content):
+                await self.publisher.publish(write.body, attributes, self._limits.publish_seconds)
+                self._count_points(request.path, "published", content.points)
+        finally:
+            self._held_bytes -= write.held_bytes
+        self._count_points(request.path, "refused", content.refused)
+        for kind, number in content.skipped.items():
+            self._counters.add("timebeam_write_skipped_total", number, request.path, kind)
+        return protocol.answer(write, content)
 
-    async def _publish(self, body: bytes, attributes: Mapping[str, str]) -> None:
-        """Publishes a body.
+    def _hold(self, write: Write, size: int) -> None:
+        """Counts bytes of a body as held; raises ApiError if there is no room for them."""
+        write.held_bytes += size
+        self._held_bytes += size
+        if self._held_bytes > self._limits.held_bytes:
+            raise UnavailableError("Bodies that wait for Pub/Sub fill the memory set aside for them")
 
-        Raises:
-          ApiError: it was not confirmed in time.
-        """
-        try:
-            await self.publisher.publish(body, attributes, self._limits.publish_seconds)
-        except PublishError as error:
-            raise unavailable(str(error)) from error
+    def _count_points(self, path: str, outcome: str, number: int) -> None:
+        self._counters.add("timebeam_written_points_total", number, path, outcome)
 
     def metrics(self) -> str:
         """What was taken, for Prometheus."""
-        lines = ["# TYPE timebeam_writes_total counter"]
-        lines += [
-            f'timebeam_writes_total{{endpoint="{path}",status="{status}"}} {number}'
-            for (path, status), number in sorted(self._requests.items())
-        ]
-        lines.append("# TYPE timebeam_written_points_total counter")
-        lines += [
-            f'timebeam_written_points_total{{endpoint="{path}",outcome="{outcome}"}} {number}'
-            for (path, outcome), number in sorted(self._points.items())
-        ]
-        lines.append("# TYPE timebeam_write_skipped_total counter")
-        lines += [
-            f'timebeam_write_skipped_total{{endpoint="{path}",kind="{kind}"}} {number}'
-            for (path, kind), number in sorted(self._skipped.items())
-        ]
-        lines += ["# TYPE timebeam_held_bytes gauge", f"timebeam_held_bytes {self._held_bytes}"]
-        return "\n".join(lines) + "\n"
-
-
-class _DisconnectedError(Exception):
-    """The client has gone before its request was complete."""
-
-
-def _too_long() -> ApiError:
-    return ApiError(f"The body has more than {BODY_BYTES:,} bytes: send less at once", 413)
+        return self._counters.text(held_bytes=self._held_bytes)
 
 
 async def _send(response: Response, send: Send) -> None:
@@ -234,7 +179,6 @@ class TakesWrites:
         self._app, self._door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] == "http" and scope["path"] in PROTOCOLS:
             await self._door.handle(scope, receive, send)
         else:

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from timebeam.pipelines.serve.route_requests import Response
+from timebeam.pipelines.serve.route_requests import Response, refusal
 from timebeam.pipelines.serve.writes.bodies import BodyContent
 from timebeam.schema.bits.json_text import DECODER, JsonPairs, NumberText
 from timebeam.schema.bits.protobuf import VARINT, encoded_bytes, encoded_varint
@@ -110,11 +110,8 @@ class OpenTsdbPut(Protocol):
         unreadable = _unreadable(content)
         if unreadable:
             starts_well = write.body.lstrip()[:1] in (b"{", b"[") or "content-encoding" in write.headers
-            message = (
-                "Unable to parse the given JSON"
-                if starts_well
-                else "The JSON must start as an object or an array"
-            )
+            start = "Unable to parse the given JSON"
+            message = start if starts_well else "The JSON must start as an object or an array"
             raise ApiError(message, details=unreadable[0].message)
         if not content.points and not content.refused:
             raise ApiError("No datapoints found in content")
@@ -132,12 +129,16 @@ class OpenTsdbPut(Protocol):
         return Response(400 if content.refused else 200, body)
 
     def error(self, write: Write, error: ApiError) -> Response:
-        return Response(error.status, error.body(), error.headers)
+        return refusal(error)
 
 
 def _encoded(text: str) -> bytes:
     """Text that may have half of a surrogate pair out of JSON."""
     return text.encode("utf-8", "replace")
+
+
+def _plain_text(status: int, text: str, headers: Mapping[str, str]) -> Response:
+    return Response(status, _encoded(f"{text}\n"), headers, "text/plain; charset=utf-8")
 
 
 def _unreadable(content: BodyContent) -> list[Rejected]:
@@ -215,13 +216,8 @@ class InfluxWrite(Protocol):
         return Response(204, b"")
 
     def error(self, write: Write, error: ApiError) -> Response:
-        if self._version == 1:
-            return Response(error.status, {"error": error.message}, error.headers)
-        return Response(
-            error.status,
-            {"code": _INFLUX_CODES.get(error.status, "invalid"), "message": error.message},
-            error.headers,
-        )
+        body = {"code": _INFLUX_CODES.get(error.status, "invalid"), "message": error.message}
+        return Response(error.status, {"error": error.message} if self._version == 1 else body, error.headers)
 
 
 def _lacks_numbers_alone(content: BodyContent) -> bool:
@@ -278,10 +274,8 @@ class RemoteWriteRequests(Protocol):
     def attributes(self, write: Write) -> dict[str, str]:
         kind, _, parameter = write.headers.get("content-type", "").replace(" ", "").partition(";")
         proto = parameter.removeprefix("proto=") if parameter else _REMOTE_WRITE_1
-        if kind.lower() not in ("", "application/x-protobuf") or proto not in (
-            _REMOTE_WRITE_1,
-            _REMOTE_WRITE_2,
-        ):
+        protos = _REMOTE_WRITE_1, _REMOTE_WRITE_2
+        if kind.lower() not in ("", "application/x-protobuf") or proto not in protos:
             raise ApiError(f"Content-Type {short(kind)!r} with proto={short(proto)} is not supported", 415)
         encoding = write.headers.get("content-encoding", "snappy").strip().lower()
         if encoding not in ("snappy", *ENCODINGS):
@@ -296,21 +290,11 @@ class RemoteWriteRequests(Protocol):
             counts = {"Samples": samples, "Histograms": content.histograms, "Exemplars": 0}
             headers = {f"X-Prometheus-Remote-Write-{name}-Written": str(n) for name, n in counts.items()}
         if content.refused:
-            return Response(
-                400,
-                _encoded(f"{summary_of(content)}\n"),
-                headers,
-                "text/plain; charset=utf-8",
-            )
+            return _plain_text(400, summary_of(content), headers)
         return Response(204, b"", headers)
 
     def error(self, write: Write, error: ApiError) -> Response:
-        return Response(
-            error.status,
-            _encoded(f"{error.message}\n"),
-            error.headers,
-            "text/plain; charset=utf-8",
-        )
+        return _plain_text(error.status, error.message, error.headers)
 
 
 class OtlpMetrics(Protocol):

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from timebeam.pipelines.local.pubsub import async_publisher, publish_request
+from timebeam.pipelines.serve.route_requests import UnavailableError
 
 CALLS = 4
 """Calls under way at once."""
@@ -38,7 +39,7 @@ _LASTING = {
 _LOG = logging.getLogger("timebeam.serve")
 
 
-class PublishError(Exception):
+class PublishError(UnavailableError):
     """A message was not confirmed in time; it may be in Pub/Sub all the same."""
 
 

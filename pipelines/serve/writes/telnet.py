@@ -7,13 +7,12 @@ not yet published. A connection is read no further until its lines are in Pub/Su
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
-from timebeam.pipelines.serve.route_requests import TSD_VERSION
+from timebeam.pipelines.serve.route_requests import TSD_VERSION, Counters
 from timebeam.pipelines.serve.writes.bodies import BodyContent, BodyParser
 from timebeam.pipelines.serve.writes.publisher import Publisher, PublishError
 from timebeam.schema.bits.reasons import Reason
@@ -57,11 +56,8 @@ class TelnetAddress(NamedTuple):
 class TelnetPort:
     """Takes lines of text; belongs to one event loop."""
 
-    def __init__(
-        self, parser: BodyParser, publisher: Publisher, points: collections.Counter[tuple[str, str]]
-    ) -> None:
-        """`points`: counts points by (`telnet`, `published` or `refused`)."""
-        self._parser, self._publisher, self._points = parser, publisher, points
+    def __init__(self, parser: BodyParser, publisher: Publisher, counters: Counters) -> None:
+        self._parser, self._publisher, self._counters = parser, publisher, counters
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
 
@@ -158,8 +154,8 @@ class TelnetPort:
         content = await self._parser.parse(text, attributes)
         if content.may_have_points:
             await self._publish(text, attributes)
-        self._points["telnet", "published"] += content.points
-        self._points["telnet", "refused"] += content.refused
+        self._counters.add("timebeam_written_points_total", content.points, "telnet", "published")
+        self._counters.add("timebeam_written_points_total", content.refused, "telnet", "refused")
         return _rejections(command, content)
 
     async def _publish(self, text: bytes, attributes: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from timebeam.schema.bits import java_text
 from timebeam.schema.bits.lru_cache import batched
@@ -72,21 +73,23 @@ class TsMeta:
         Raises:
           RejectedError: a string has half a surrogate pair.
         """
-        return java_text.to_bytes(
-            (
-                ("tsuid", self.tsuid.hex().upper()),
-                ("displayName", self.display_name),
-                ("description", self.description),
-                ("notes", self.notes),
-                ("created", self.created),
-                ("custom", self.custom),
-                ("units", self.units),
-                ("dataType", self.data_type),
-                ("retention", self.retention),
-                ("max", self.maximum),
-                ("min", self.minimum),
-            )
-        )
+        return java_text.to_bytes(self.members().items())
+
+    def members(self) -> dict[str, Any]:
+        """The members of the stored JSON, in its order."""
+        return {
+            "tsuid": self.tsuid.hex().upper(),
+            "displayName": self.display_name,
+            "description": self.description,
+            "notes": self.notes,
+            "created": self.created,
+            "custom": None if self.custom is None else dict(self.custom),
+            "units": self.units,
+            "dataType": self.data_type,
+            "retention": self.retention,
+            "max": self.maximum,
+            "min": self.minimum,
+        }
 
     @classmethod
     def from_bytes(cls, tsuid: bytes, raw: bytes) -> TsMeta:

@@ -15,7 +15,7 @@ from apache_beam.testing import test_stream
 from tests.support.inputs.annotations import A, notes
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import IngestGraph
+from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core import contract
 from timebeam.schema.core.annotations import Annotation

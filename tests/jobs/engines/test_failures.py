@@ -15,7 +15,7 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.children import start_command
 from tests.support.processes.tracked import Deadly
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import IngestGraph
+from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER

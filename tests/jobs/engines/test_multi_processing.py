@@ -18,10 +18,10 @@ from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.tracked import FOLDER, Tracked
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import IngestGraph
+from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
-from timebeam.pipelines.output.summary import PointsSummary
+from timebeam.pipelines.output.progress_and_summary import PointsSummary
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import Framing
 from timebeam.transforms.flow.steps import register_coders

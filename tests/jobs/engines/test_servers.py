@@ -26,11 +26,11 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.tracked import FOLDER, FREE, WAITING, DeadlyOnce, HeldOnce
 from tests.support.servers.flink_cluster import FlinkCluster
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import IngestGraph
+from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress, start
 from timebeam.pipelines.local import flink
-from timebeam.pipelines.output.summary import PointsSummary
+from timebeam.pipelines.output.progress_and_summary import PointsSummary
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions

@@ -23,8 +23,8 @@ from tests.support.points import BASE_S
 from tests.support.processes.children import start_command
 from tests.support.stored import Store
 from timebeam.pipelines.jobs.fork_server import DEATH, ForkServer, stoppable
+from timebeam.pipelines.jobs.run_input import Signals
 from timebeam.pipelines.jobs.runners import _ForkedWorker
-from timebeam.pipelines.jobs.stream import Signals
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 

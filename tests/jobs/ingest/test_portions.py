@@ -31,7 +31,7 @@ from tests.support.points import (
 from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from tests.support.workload import Workload, check_equal, run
-from timebeam.pipelines.jobs import run as portions_of_files
+from timebeam.pipelines.jobs import run_input as portions_of_files
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.opentsdb.columns.point_elements import split_qualifiers

@@ -15,9 +15,9 @@ from tests.conftest import Bigtable
 from tests.support.any_store import AnyStore
 from tests.support.points import BASE_S
 from tests.support.processes.children import start_command
-from timebeam.pipelines.ingest import ingest_points
+from timebeam.pipelines.ingest import ingest_jobs
 
-TOLD = re.findall(r"^- `(timebeam\.[\w.]+)`", ingest_points.__doc__ or "", re.MULTILINE)
+TOLD = re.findall(r"^- `(timebeam\.[\w.]+)`", ingest_jobs.__doc__ or "", re.MULTILINE)
 """Functions, each with its module, in the order of the docstring."""
 
 

@@ -31,7 +31,7 @@ from tests.support.plain.rolled import (
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.rollup.follow import Rounds
-from timebeam.pipelines.rollup.jobs import OpenTsdbRollup
+from timebeam.pipelines.rollup.roll_up_points import OpenTsdbRollup
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.row_deletion import deletions
 from timebeam.schema.core.rows import Deletion

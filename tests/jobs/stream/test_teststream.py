@@ -13,7 +13,7 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing import test_stream
 
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_points import IngestGraph
+from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
 from timebeam.pipelines.jobs.job import Flow, write_dead_letters
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope

@@ -121,7 +121,7 @@ def test_a_dry_run_counts_and_writes_nothing(store: Store, tmp_path: Path) -> No
 def test_progress_is_said_on_standard_error(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timebeam.pipelines.output.progress._LINES_SECONDS", 0.001)
+    monkeypatch.setattr("timebeam.pipelines.output.progress_and_summary._LINES_SECONDS", 0.001)
     file = put_file(tmp_path / "a.txt", random_points(100))
     ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--summary=json")
     lines = ran.err.splitlines()

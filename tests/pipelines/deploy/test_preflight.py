@@ -12,7 +12,7 @@ from google.cloud import bigtable as admin
 from tests.support.commands import Ran, timebeam
 from tests.support.pubsub_server import SUBSCRIPTION, PubSubServer
 from tests.support.servers.admin_server import AdminServer
-from timebeam.pipelines.jobs.bigtable_checks import TABLE_PERMISSIONS, BigtableChecks, CheckStatus
+from timebeam.pipelines.jobs.preflight import TABLE_PERMISSIONS, BigtableChecks, CheckStatus
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 from timebeam.transforms.read.table_reader import scan_table
 

@@ -48,7 +48,7 @@ def drawn(results, notes, monkeypatch, zone="UTC"):
     """The axes of a PNG."""
     from matplotlib.figure import Figure
 
-    from timebeam.pipelines.output.picture import chart_picture
+    from timebeam.pipelines.output.chart import chart_picture
 
     figures = []
     save = Figure.savefig

@@ -18,7 +18,7 @@ from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.plain.rollup_declared import Place
 from tests.support.points import put, put_file, random_points, write_file
-from timebeam.pipelines.output.progress import progress_text
+from timebeam.pipelines.output.progress_and_summary import progress_text
 from timebeam.transforms.dead_letters import replay
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.input.files import blocks, match, spans

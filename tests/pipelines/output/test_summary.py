@@ -14,7 +14,7 @@ from apache_beam.metrics.metricbase import MetricName
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from tests.support.inputs.letters import letter, write_letters
-from timebeam.pipelines.output.summary import PointsSummary
+from timebeam.pipelines.output.progress_and_summary import PointsSummary
 from timebeam.transforms.flow import metrics
 
 COUNTED = {

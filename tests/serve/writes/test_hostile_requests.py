@@ -20,7 +20,7 @@ import zstandard
 
 from tests.support.servers.front_door import Door, front_door
 from timebeam.pipelines.serve import connections
-from timebeam.pipelines.serve.hosts import hosts_of
+from timebeam.pipelines.serve.web_application import hosts_of
 from timebeam.pipelines.serve.writes.bodies import LISTED_BYTES, SHORT_BYTES, BodyContent
 from timebeam.pipelines.serve.writes.front_door import BODY_BYTES, WriteLimits
 from timebeam.pipelines.serve.writes.protocols import PROTOCOLS

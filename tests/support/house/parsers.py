@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from timebeam.pipelines import cli
 from timebeam.pipelines.commands import COMMANDS, find_command
-from timebeam.pipelines.jobs.runners import beam_options
+from timebeam.pipelines.jobs.runners import Runner
 from timebeam.pipelines.options.parameters import UsageError
 
 
@@ -27,7 +27,7 @@ def rejection(arguments: Sequence[str]) -> str | None:
             command = find_command(name)
             _, rest = command.parse(words)
             if rest:
-                beam_options(command.parser(), rest, None)
+                Runner.of(command.parser(), rest, None)
         except UsageError as error:
             return str(error)
         except SystemExit as stop:

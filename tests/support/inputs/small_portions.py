@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from timebeam.pipelines.jobs import run
+from timebeam.pipelines.jobs import run_input
 from timebeam.transforms.input import cut_lines, files, parse
 
 POINTS, JOINED_POINTS, BLOCK_BYTES = 100, 40, 2000
@@ -18,7 +18,7 @@ _REST = contextlib.ExitStack()
 def small_portions(points: int = POINTS) -> Iterator[None]:
     """Portions of about so many points; lines have at most `BLOCK_BYTES`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "PORTION_POINTS", points)
+        patch.setattr(run_input, "PORTION_POINTS", points)
         patch.setattr(files, "BLOCK_BYTES", BLOCK_BYTES)
         patch.setattr(parse, "JOINED_POINTS", JOINED_POINTS)
         patch.setattr(cut_lines, "LINE_BYTES", BLOCK_BYTES)

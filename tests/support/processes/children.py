@@ -24,7 +24,7 @@ CONTEXT.set_forkserver_preload(
     [
         "timebeam.pipelines.cli",
         "timebeam.pipelines.jobs.run",
-        "timebeam.pipelines.jobs.stream",
+        "timebeam.pipelines.jobs.run_input",
         "timebeam.pipelines.commands.ingest_and_query",
         "timebeam.pipelines.store.closed_hours",
         "timebeam.transforms.bigtable.create_tables",

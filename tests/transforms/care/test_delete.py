@@ -378,7 +378,7 @@ def test_index_rows_of_series_without_points_go(
     assert {listed["tags"]["host"] for listed in series} == {"b", "c"}
 
 
-def test_no_summary_is_made_before_the_log_says_that_a_run_is_done(
+def test_no_summary_is_shown_before_the_log_says_that_a_run_is_done(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is killed while it deletes index rows must not look finished."""
@@ -389,13 +389,13 @@ def test_no_summary_is_made_before_the_log_says_that_a_run_is_done(
     token = json.loads(timebeam("delete", *flags, "--summary=json").out)["token"]
     before: list[set[str]] = []
 
-    def not_made(job: object, result: object, run: object) -> None:
+    def not_shown(*_: object) -> None:
         series = json.loads(timebeam("series", "sys.cpu", *store.flags, "--output=json").out)
         before.append({listed["tags"]["host"] for listed in series})
-        raise ValueError("the summary is not made")
+        raise ValueError("the summary is not shown")
 
-    monkeypatch.setattr(delete.Delete, "summarize", not_made)
-    with pytest.raises(ValueError, match="is not made"):
+    monkeypatch.setattr(jobs_run, "show", not_shown)
+    with pytest.raises(ValueError, match="is not shown"):
         timebeam("delete", *flags, f"--token={token}")
     assert before == [{"b", "c"}]
     assert len([*tmp_path.glob("log*-done.json")]) == 1

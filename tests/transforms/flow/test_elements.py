@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from timebeam.pipelines.ingest.ingest_points import IngestGraph
+from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
 from timebeam.pipelines.jobs.job import Flow
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.core.contract import Store

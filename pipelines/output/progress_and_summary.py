@@ -1,4 +1,4 @@
-"""The figures at the end of a job."""
+"""What a job tells: how far it is, line by line on standard error, and its figures at the end."""
 
 from __future__ import annotations
 
@@ -7,17 +7,113 @@ import collections
 import dataclasses
 import json
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
+import grpc
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.options.parameters import Limit
+from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity
+from timebeam.pipelines.output.printable import PrintableStream
 from timebeam.schema.core.rejections import Stage
 from timebeam.transforms.dead_letters.letter import from_json
 from timebeam.transforms.dead_letters.letter_files import count_letters, letter_files
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.metrics import KIND_OF, NAMESPACE, OF_ROWS
+
+_TERMINAL_SECONDS, _LINES_SECONDS = 1.0, 10.0
+_LEAST_SHARE = 0.01
+"""Of the work: before it is done, the remaining time is a guess."""
+
+_READ = {"points_read": "points", "messages_read": "rows", "rows_read": "rows", "series": "series"}
+"""What jobs read, by the names of their counters; the first that a job counts is shown."""
+
+
+def progress_text(counters: Mapping[str, int], refused: int, seconds: float) -> str:
+    """What a run has done so far, in one line.
+
+    Args:
+      counters: of the namespaces of all jobs, by name.
+      refused: records and rows.
+      seconds: since it started.
+    """
+    if not any(counters.values()):
+        return f"{seconds:5.0f} s: working"
+    nouns = ((noun, counters.get(name, 0)) for name, noun in _READ.items())
+    noun, amount = next((pair for pair in nouns if pair[1]), ("points", 0))
+    planned = counters.get(metrics.WORK_PLANNED, 0)
+    share = min(1.0, counters.get(metrics.WORK_DONE, 0) / planned) if planned else 0.0
+    left = f", {share:.0%}, {_duration(seconds * (1 - share) / share)} left" if share >= _LEAST_SHARE else ""
+    return (
+        f"{seconds:5.0f} s{left}: {amount:,} {noun} read ({amount / max(seconds, 1e-3):,.0f}/s), "
+        f"{counters.get('rows_written', 0):,} rows written, {refused:,} refused"
+    )
+
+
+class Progress:
+    """Prints how far a run is while it is entered; nothing with --quiet.
+
+    Attributes:
+      result: of the running pipeline, if its runner gives it before the end: then the counts are those of the
+        job where this process has none.
+    """
+
+    def __init__(self) -> None:
+        self.result: PipelineResult | None = None
+        self._done = threading.Event()
+        self._stream = sys.stderr
+        self._reporter = threading.Thread(target=self._report, daemon=True)
+        self._is_quiet = VERBOSITY.get() is Verbosity.QUIET
+
+    def __enter__(self) -> Progress:
+        if not self._is_quiet:
+            self._reporter.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        if not self._is_quiet:
+            self._done.set()
+            self._reporter.join()
+
+    def _report(self) -> None:
+        started = time.monotonic()
+        stream = self._stream
+        terminal = stream if isinstance(stream, PrintableStream) and stream.is_terminal else None
+        while not self._done.wait(_TERMINAL_SECONDS if terminal else _LINES_SECONDS):
+            counters, refused = self.counters()
+            text = progress_text(counters, refused, time.monotonic() - started)
+            if terminal:
+                terminal.show_status(text)
+            else:
+                print(text, file=stream)
+        if terminal:
+            terminal.show_status("")
+
+    def counters(self) -> tuple[Mapping[str, int], int]:
+        """(counters by name, refusals): of this process, or of the job if its workers are other processes."""
+        counters: Mapping[str, int] = dict(metrics.totals)
+        if counters or self.result is None:
+            return counters, sum(metrics.rejected_by_reason().values())
+        try:
+            counters = metrics.counted(self.result)
+        except (grpc.RpcError, RuntimeError, NotImplementedError):  # the job is not known yet, or over
+            return {}, 0
+        return counters, sum(count for name, count in counters.items() if name.startswith("refused_"))
+
+
+def _duration(seconds: float) -> str:
+    """About how long, for people."""
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"about {minutes} min" if minutes < 90 else f"about {minutes // 60} h {minutes % 60} min"
+
 
 _SHOWN = 3  # files of dead letters named in the text
 _LOST = "this runner lost some counts, so other figures may be too low; tables and dead letters are complete"
@@ -232,17 +328,12 @@ class PointsSummary(Summary):
             "points_per_second": round(self.points_stored / self.seconds),
         }
 
-    def _annotations(self) -> list[tuple[str, str]]:
-        """The lines of a table for people on annotations; none if there were none."""
-        if not self.annotations_read:
-            return []
-        return [
+    def lines(self) -> list[tuple[str, str]]:
+        of_annotations = (
             ("annotations read", f"{self.annotations_read:,}"),
             ("annotations stored", f"{self.annotations_written:,}"),
             ("annotations deleted", f"{self.annotations_deleted:,}"),
-        ]
-
-    def lines(self) -> list[tuple[str, str]]:
+        )
         lines = [
             *([("rows read", f"{self.rows_read:,}")] if self.rollup else []),
             ("points read", f"{self.points_read:,}"),
@@ -253,7 +344,7 @@ class PointsSummary(Summary):
             *((f"skipped {kind}", f"{count:,}") for kind, count in self.skipped.items()),
             *([("not accounted for", f"{self.unaccounted:,}: {_LOST}")] if self.unaccounted else []),
             ("UIDs assigned", f"{self.uids_assigned:,}"),
-            *self._annotations(),
+            *(of_annotations if self.annotations_read else ()),
             *([("metadata cells", f"{self.meta_cells:,}")] if self.meta_cells else []),
             *((name.replace("_", " "), f"{n:,}") for name, n in self.rollup.items()),
             ("rows, cells", f"{self.rows:,}, {self.cells:,}"),

@@ -1,12 +1,22 @@
-"""Rollups into OpenTSDB's tables, or as ordinary series into tables of their own."""
+"""Rollups of the points of a layout: into OpenTSDB's tables, or as ordinary series into tables of their own.
+
+`--touched` rolls up the hours that are marked as changed.
+"""
 
 from __future__ import annotations
 
+import abc
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import apache_beam as beam
+from apache_beam.pvalue import AsList, PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from timebeam.pipelines.jobs.job import AnyJob, Job, Needs, Run
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
+from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import Period, delay_ms, period_of
 from timebeam.pipelines.options.values import (
     layout_named,
@@ -16,25 +26,138 @@ from timebeam.pipelines.options.values import (
     rollups_of,
     target_of,
 )
-from timebeam.pipelines.rollup.declared import DeclaredRollups, declared_rollups
-from timebeam.pipelines.rollup.follow import FollowedRollup, Rounds
-from timebeam.pipelines.rollup.layout import LayoutRollup
-from timebeam.schema.bits.times import DAY_S, hours_between, utc_text
+from timebeam.pipelines.output.progress_and_summary import PointsSummary
+from timebeam.schema.bits.times import utc_text
 from timebeam.schema.core.contract import Store
+from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.rollup.day_plan import RollupPart
+from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.schema.rollup.rollup_config import RollupConfig, RollupConfigError
 from timebeam.schema.stores import find_opentsdb, missing
 from timebeam.transforms.bigtable.read_ranges import ranges_between, sampled_bytes, split_keys
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.ingest.write_packed_rows import data_tables
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
+from timebeam.transforms.read.find_series import why_nothing
 from timebeam.transforms.read.table_reader import TableReader
-from timebeam.transforms.rollup.changed_hours import changed_hours_table
-from timebeam.transforms.rollup.rollup_graph import RollupEncoder
+from timebeam.transforms.rollup.changed_hours import (
+    ChangedHour,
+    ChangedRange,
+    changed_hours_table,
+    changed_ranges,
+    read_changed_hours,
+)
+from timebeam.transforms.rollup.rollup_graph import (
+    ClearHoursFn,
+    RollupEncoder,
+    add_rollup,
+    covered_hours,
+    unwritten_metrics,
+    when_complete,
+)
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
 from timebeam.transforms.rollup.rollups_as_series import SeriesRollupJob
 from timebeam.transforms.rollup.rollups_in_tables import TablesEncoder
+
+
+def summary_of(result: PipelineResult, run: Run) -> PointsSummary:
+    """The figures of a finished rollup: its points become buckets, and do not add up."""
+    assert run.dead_letters is not None
+    return PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters, adds_up=False)
+
+
+class DescribedRollup(Job):
+    """A rollup whose dry run only says what it would do."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def describe(self) -> list[str]:
+        """What a dry run prints, in lines."""
+
+    def run_here(self, run: Run) -> int | None:
+        """Describes what it would do, in a dry run; see `AnyJob.run_here`."""
+        if not run.dry_run:
+            return None
+        print("\n".join(self.describe()))
+        return 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LayoutRollup(DescribedRollup):
+    """A rollup of the points of a layout.
+
+    Attributes:
+      work: the layout of the points, the rollup configuration, and what is written of each interval.
+      complete_ms: all points before this time are there.
+      touched: roll up only marked hours.
+      ending: ends a round of `--follow`, which has leased the hours: anything in, and the metrics with
+        unwritten rows as a list. None if the job clears the marks that it covers.
+    """
+
+    work: RollupJob | SeriesRollupJob
+    complete_ms: int = 0
+    touched: bool = False
+    ending: beam.DoFn | None = None
+
+    @property
+    def local_only(self) -> str:
+        return "--touched runs on this machine: leave --runner out" if self.touched else ""
+
+    def planned(self) -> LayoutRollup | None:
+        """With `--touched`, the same job for all marked hours; see `AnyJob.planned`."""
+        if not self.touched:
+            return self
+        layout = self.work.layout
+        lengths = [interval.seconds for interval in self.work.config.intervals]
+        ranges = changed_ranges(read_changed_hours(self.target, layout), lengths, self.complete_ms // 1000)
+        if not ranges:
+            note("no late points")
+            return None
+        return self.of_ranges(ranges)
+
+    def of_ranges(self, ranges: Sequence[ChangedRange]) -> LayoutRollup:
+        """The same job for these ranges."""
+        parts = []
+        for touched in ranges:
+            start, end = utc_text(touched.start_s), utc_text(touched.end_s)
+            metrics, hours = len(touched.metrics), len(touched.hours)
+            note(f"{start} to {end}: changes in {hours:,} hours of {metrics:,} metrics")
+            period_ms = touched.start_s * 1000, touched.end_s * 1000
+            planned = plan(self.work.config, *period_ms, complete_ms=self.complete_ms)
+            parts.append(RollupPart(planned, touched.metrics))
+        return dataclasses.replace(self, work=dataclasses.replace(self.work, parts=parts))
+
+    def needs(self) -> Needs:
+        return Needs(self.work.layout)
+
+    def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
+        """See `Job.build`. Marks are read before the points, and cleared after all rows are written.
+
+        Those of metrics with rows that Bigtable refused stay.
+        """
+        work, once = self.work, root | "OnceMarks" >> beam.Create([None], reshuffle=False)
+        hours, clearing = once, self.ending
+        if clearing is None:
+            lengths = [interval.seconds for interval in work.config.written]
+            covered = self.target, work.layout, work.parts, lengths, self.complete_ms // 1000
+            hours = once | "Marks" >> beam.FlatMap(covered_hours, *covered).with_output_types(ChangedHour)
+            clearing = ClearHoursFn(self.target, work.layout)
+        once = root | "Once" >> beam.Create([None], reshuffle=False)
+        refused = add_rollup(when_complete(once, hours), self.encoder)
+        hours | "ClearMarks" >> beam.ParDo(clearing, AsList(unwritten_metrics(refused, work.layout)))
+        return refused
+
+    @property
+    @abc.abstractmethod
+    def encoder(self) -> RollupEncoder:
+        """The rollup, which reads points after the marks."""
+
+    def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
+        summary = summary_of(result, run)
+        if summary.points_read:
+            return summary
+        return dataclasses.replace(summary, why_nothing=why_nothing(self.target, self.work.layout))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,12 +179,12 @@ class OpenTsdbRollup(LayoutRollup):
             f"would read {len(metrics):,} metrics, {hours:,} hours each, from {job.layout.data_table}: "
             f"about {size / 1e6:,.1f} of {table_size / 1e6:,.1f} MB (sampled)"
         ]
-        for plan in part.plan.intervals:
-            interval, rows = plan.interval, len(plan.bases_s)
+        for planned in part.plan.intervals:
+            interval, rows = planned.interval, len(planned.bases_s)
             tables = job.config.outputs(interval)
             lines.append(
-                f"would write {interval.interval} from {utc_text(plan.start_s)} to {utc_text(plan.end_s)}, "
-                f"{rows:,} rows per series: {', '.join(job.table(name) for name in tables)}"
+                f"would write {interval.interval} from {utc_text(planned.start_s)} to "
+                f"{utc_text(planned.end_s)}, {rows:,} rows per series: {', '.join(map(job.table, tables))}"
             )
         return lines
 
@@ -153,10 +276,10 @@ class SeriesRollup(LayoutRollup):
         else:
             names = ", ".join(sorted(metric.decode() for metric in part.metrics))
             lines = [f"would read metrics {names} of {job.data_table}"]
-        for plan in part.plan.intervals:
-            interval = plan.interval
+        for planned in part.plan.intervals:
+            interval = planned.interval
             table = data_tables(job.layouts[interval.interval])[0]
-            count = (plan.end_s - plan.start_s) // interval.seconds
+            count = (planned.end_s - planned.start_s) // interval.seconds
             lines.append(
                 f"would write {interval.interval}, {count:,} intervals per series of "
                 f"{', '.join(job.config.computed)}: {table}"
@@ -183,7 +306,7 @@ def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Per
     return SeriesRollup(target, [*layout.tables(), *_tables_of(layout, layouts)], work)
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedRollup | DeclaredRollups:
+def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
     """The job that the options describe.
 
     Raises:
@@ -199,6 +322,10 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
     if options.layout == DECLARED:
         if options.follow:
             raise UsageError("--follow is not for declared tables: leave it out")
+        from timebeam.pipelines.rollup.roll_up_declared import (
+            declared_rollups,  # other layouts need no declared tables
+        )
+
         return declared_rollups(options, now_ms)
     if not options.rollup_config:
         raise UsageError("give the rollup configuration: --rollup_config FILE")
@@ -211,47 +338,12 @@ def job_of(options: argparse.Namespace, now_ms: int) -> LayoutRollup | FollowedR
     rollup = dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), touched=options.touched)
     since_s = rollup.work.layout.writing.marked_since_s
     if options.follow:
-        return _followed(options, rollup, since_s, period if has_range else None)
+        from timebeam.pipelines.rollup.follow import followed_rollup  # it imports this module
+
+        return followed_rollup(options, rollup, since_s, period if has_range else None)
     if since_s is not None and (options.touched or period.end_ms > since_s * 1000):
         raise UsageError(
             f"--marked_since {options.marked_since}: from then on only `timebeam rollup --follow` writes "
             "rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"
         )
     return rollup
-
-
-def _followed(
-    options: argparse.Namespace, rollup: LayoutRollup, since_s: int | None, marked: Period | None
-) -> FollowedRollup:
-    """The rounds that the options describe.
-
-    Args:
-      since_s: all writers mark from this time on; None if some may not.
-      marked: the hours that are marked before the first round; None for none.
-
-    Raises:
-      UsageError: the options make no sense together.
-    """
-    layout = rollup.work.layout
-    if find_opentsdb(layout) is None:
-        raise UsageError(f"--follow is not for layout {layout.name}: run --touched now and then")
-    if options.delay_hours:
-        raise UsageError("--follow waits for --quiet_seconds: leave --delay_hours out")
-    if since_s is None:
-        raise UsageError(
-            "--follow needs tables with --marked_since: store the day from which on all writers mark with "
-            f"`timebeam tables adopt --layout {options.layout} --marked_since DAY` (docs/how-to/rollups.md)"
-        )
-    crossing = [each.interval for each in rollup.work.config.intervals if DAY_S % each.seconds]
-    if crossing:
-        raise UsageError(
-            f"--follow: intervals of {crossing[0]} do not divide a day, but a lease is for a UTC day: two "
-            "rounds could write one interval; leave it out of the configuration"
-        )
-    marked_first = range(0)
-    if marked is not None:
-        marked_first = hours_between(marked.start_ms, marked.end_ms)
-    rounds = Rounds(rollup, int(options.quiet_seconds * 1000), options.lease_seconds, options.most_hours)
-    return FollowedRollup(
-        rollup.target, rollup.tables, rounds, options.every_seconds, options.rounds, marked_first
-    )

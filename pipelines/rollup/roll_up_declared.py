@@ -17,8 +17,8 @@ from timebeam.pipelines.jobs.job import Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import days_of, range_of_day
 from timebeam.pipelines.options.values import declaration_of, target_of
-from timebeam.pipelines.output.summary import PointsSummary
-from timebeam.pipelines.rollup.layout import DescribedRollup, summary_of
+from timebeam.pipelines.output.progress_and_summary import PointsSummary
+from timebeam.pipelines.rollup.roll_up_points import DescribedRollup, summary_of
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, KeyRange

@@ -1,47 +1,129 @@
-"""A stream on a local runner: micro-batches in this process until it is stopped."""
+"""Runs the jobs that read input: files, on a local runner in portions, and messages, there in micro-batches.
+
+Portions and micro-batches are runs of one bounded graph in this process, which is built once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import logging
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 import apache_beam as beam
 import numpy as np
 
 from timebeam.pipelines.jobs.fork_server import stop_signals
-from timebeam.pipelines.jobs.job import Flow, Run, StreamJob, write_dead_letters
+from timebeam.pipelines.jobs.job import FilesJob, Flow, Run, StreamJob, write_dead_letters
+from timebeam.pipelines.jobs.run import progress, show, start, submit
+from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.letters import LetterSubscription
 from timebeam.pipelines.local.micro_batches import (
-    BatchLimits,
-    Observer,
+    Repeated,
     StreamStoppedError,
     TakeBatch,
-    drive,
+    TakeBlocks,
     repeated_graphs,
+    store,
 )
 from timebeam.pipelines.local.subscription import Subscription
 from timebeam.pipelines.local.trial import UnderWay
-from timebeam.pipelines.output.summary import PointsSummary
+from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.output.progress_and_summary import PointsSummary
 from timebeam.schema.bits.reasons import Reason, RejectedError
-from timebeam.schema.core.rejections import Stage
+from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter_files import write_letter
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import register_coders
+from timebeam.transforms.input.files import blocks_by_arrival, counted, match
+from timebeam.transforms.input.parse import ReadMessages
 from timebeam.transforms.input.unpack_messages import rejected_message
 
 _HELD_MESSAGES = 150_000
 _HELD_BYTES = 256 << 20
+_BATCH_MESSAGES = 50_000
+_BATCH_BYTES = 64 << 20
 _POINTS_SECONDS = 1.0
 """How long `points` packing gathers messages locally: a run costs a tenth of a second."""
 _STATUS_SECONDS = 5
+
+
+PORTION_POINTS = 2_000_000
+PORTION_BYTES = 256 << 20
+"""A portion ends with the block in which it reaches either limit; bytes are of decompressed text."""
+
+
+def run_portions(job: FilesJob, run: Run) -> PointsSummary:
+    """Stores files on a local runner, one portion of the input after the other; returns the figures.
+
+    The rows of a portion are packed and written before the next one is read, so the memory of a run does not
+    depend on the size of its input, and the first rows are stored early. Portions end where the input says,
+    so a second run writes the same cells. A row with points in several portions gets cells from each
+    (`timebeam.transforms.ingest.encode_group_pack.PackInPartsFn`).
+    """
+    assert run.dead_letters is not None
+    register_coders()
+    memory = job.graph.hold(portions=True)
+
+    def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:
+        refused = job.graph.from_blocks(root, read, Flow(one_bundle=True, snapshot=snapshot))
+        write_dead_letters(refused, run.dead_letters, run.run_ms, in_process=True)
+
+    graphs = repeated_graphs(build, run.runner.flags, TakeBlocks)
+    graph: Repeated | None = None
+    with progress(), contextlib.closing(blocks_by_arrival(match(job.patterns), job.framing)) as blocks:
+        for portion in portions(blocks):
+            graph = next(graphs, graph)
+            assert graph is not None
+            graph.run(counted(portion))
+    del memory
+    return PointsSummary.of_totals(run.seconds, run.dry_run, run.dead_letters, {})
+
+
+def portions(blocks: Iterator[Message | Rejected]) -> Iterator[Iterator[Message | Rejected]]:
+    """Cuts blocks into portions, each of which must be stored before the next one is asked for."""
+    for first in blocks:
+        yield _portion(itertools.chain((first,), blocks))
+
+
+def _portion(blocks: Iterator[Message | Rejected]) -> Iterator[Message | Rejected]:
+    """The first blocks; a block is parsed when the next one is asked for, so its points are counted."""
+    points, size = metrics.totals["points_read"], 0
+    for block in blocks:
+        yield block
+        size += len(block.payload if isinstance(block, Rejected) else block.text)
+        if size >= PORTION_BYTES or metrics.totals["points_read"] - points >= PORTION_POINTS:
+            return
+
+
+def run_stream(job: StreamJob, run: Run) -> int:
+    """Runs a stream until it is stopped, or hands it to its runner; returns the exit code."""
+    if run.runner.is_local:
+        return show(run_micro_batches(job, run), run)
+    if job.idle_seconds is not None:
+        raise UsageError("--stop_when_idle is for local runners")
+    flags = [*run.runner.flags, "--streaming"]
+    if run.runner.is_dataflow and not any("streaming_mode_" in flag for flag in flags):
+        mode = "exactly_once" if job.graph.exactly_once else "at_least_once"
+        flags.append(f"--dataflow_service_options=streaming_mode_{mode}")
+    pipeline = beam.Pipeline(options=CachedOptions(flags))
+    register_coders()
+    read = ReadMessages(job.source.subscription, job.source.topic)
+    flow = Flow(endless=True, flush_seconds=job.flush_seconds)
+    refused = job.graph.from_messages(pipeline, read, flow, letters=job.letters)
+    write_dead_letters(refused, run.dead_letters, None)
+    if run.runner.is_dataflow:
+        return submit(pipeline)
+    start(pipeline).wait_until_finish()
+    return 0
 
 
 def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
@@ -50,13 +132,13 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs what it raises
     metrics.totals.clear()
     register_coders()
-    memory = job.hold()
+    memory = job.graph.hold(portions=False)
     name = job.source.subscription or pubsub.subscribe(job.source.topic or "")
     try:
-        reader = LetterSubscription if job.reads_letters else Subscription
+        reader = LetterSubscription if job.letters else Subscription
         subscription = reader(name, _HELD_MESSAGES, _HELD_BYTES)
-        seconds = job.flush_seconds if job.packs else min(job.flush_seconds, _POINTS_SECONDS)
-        limits = BatchLimits(seconds, job.idle_seconds)
+        tables = [table.name for table in job.tables]
+        seconds = job.flush_seconds if job.graph.packs else min(job.flush_seconds, _POINTS_SECONDS)
         stopping = threading.Event()
         status = StreamStatus(run.dead_letters)
 
@@ -65,13 +147,30 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
             subscription.stop_pulling()
 
         def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:
-            refused = job.build_stream(root, read, Flow(endless=True, one_bundle=True, snapshot=snapshot))
+            flow = Flow(endless=True, one_bundle=True, snapshot=snapshot)
+            refused = job.graph.from_messages(root, read, flow, letters=job.letters)
             write_dead_letters(refused, run.dead_letters, None)
+
+        def store_batches() -> None:
+            graphs, under_way = repeated_graphs(build, run.runner.flags), UnderWay([name, *tables])
+            graph = next(graphs)
+            subscription.start(job.idle_seconds)
+            try:
+                while portions := subscription.take(_BATCH_MESSAGES, _BATCH_BYTES, seconds):
+                    messages = [message for portion in portions for message in portion.messages]
+                    for message, error in store(graph, messages, stopping, under_way):
+                        status.refuse(message, error)
+                    status.note_stored(messages)
+                    subscription.acknowledge(portions)
+                    status.ended = time.monotonic()
+                    graph = next(graphs, graph)
+            finally:
+                subscription.close()
+                under_way.close()
 
         with Signals(stop, "after the pulled messages are stored"), status:
             try:
-                under_way = UnderWay([name, *(table.name for table in job.tables)])
-                drive(subscription, repeated_graphs(build, run.flags), limits, status, stopping, under_way)
+                store_batches()
             except StreamStoppedError:
                 print("stopped; messages that were not stored are delivered again", file=sys.stderr)
     finally:
@@ -106,8 +205,12 @@ class Delays:
         return {key: round(float(np.exp(self._GROWTH * (where + 0.5)))) for key, where in bins.items()}
 
 
-class StreamStatus(Observer):
-    """Counts what happens, and tells it on standard error every few seconds."""
+class StreamStatus:
+    """Counts what happens, and tells it on standard error every few seconds.
+
+    Attributes:
+      ended: when the last batch was acknowledged; None before.
+    """
 
     def __init__(self, dead_letters: str) -> None:
         """`dead_letters`: a topic, or how names of files begin."""
@@ -116,7 +219,7 @@ class StreamStatus(Observer):
         self.delays = Delays()
         self._latest = Delays()
         self._messages = 0
-        self._ended: float | None = None
+        self.ended: float | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._report, daemon=True)
 
@@ -131,22 +234,21 @@ class StreamStatus(Observer):
     @property
     def seconds(self) -> float:
         """How long the work has taken, until the last message was acknowledged."""
-        return (self._ended or time.monotonic()) - self._started
+        return (self.ended or time.monotonic()) - self._started
 
-    def refused(self, message: Message, error: Exception) -> None:
+    def refuse(self, message: Message, error: Exception) -> None:
+        """Makes a dead letter of a message that made the program fail; all others of its batch are stored."""
         why = f"the program failed on this message: {type(error).__name__}: {error}"
         rejected = rejected_message(message, RejectedError(Reason.INTERNAL_ERROR, why[:1000]))
         write_letter(self._dead_letters, dataclasses.replace(rejected, stage=Stage.PARSE))
 
-    def stored(self, messages: Sequence[Message]) -> None:
+    def note_stored(self, messages: Sequence[Message]) -> None:
+        """Counts a batch that is stored."""
         published = np.fromiter((message.arrival_ms for message in messages), np.int64, len(messages))
         delays_ms = int(time.time() * 1000) - published
         self.delays.add(delays_ms)
         self._latest.add(delays_ms)
         self._messages += len(messages)
-
-    def acknowledged(self, messages: Sequence[Message]) -> None:
-        self._ended = time.monotonic()
 
     def _report(self) -> None:
         before, then = 0, time.monotonic()
