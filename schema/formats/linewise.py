@@ -244,7 +244,7 @@ class LineFormat(LinewiseFormat):
         points = points_of_lines(message, in_series, (times_ms, in_ms), numbers, spans)
         is_plain = series >= 0
         good[lines] = is_plain
-        return selected(points, is_plain), np.flatnonzero(~good)
+        return points if is_plain.all() else selected(points, is_plain), np.flatnonzero(~good)
 
     def _skeletons_of(
         self, text: bytes, padded: bytes, cuts: list[Int64s]

@@ -185,7 +185,8 @@ class Influx(MeasurementFormat):
         points = points_of_lines(message, resolved, times, (kinds, bits), spans)
         slow = np.ones(len(starts), np.bool_)
         slow[plain[is_plain]] = False
-        return selected(points, is_plain[fields.line]), np.flatnonzero(slow)
+        points = points if is_plain.all() else selected(points, is_plain[fields.line])
+        return points, np.flatnonzero(slow)
 
     def _times_ms(self, lines: PlainLines) -> tuple[Int64s, Bools, Bools]:
         """(times of lines in ms int64[n], bool[n] stored in ms, bool[n] whether the grammar accepts them)."""
