@@ -51,11 +51,7 @@ from timebeam.pipelines.jobs.job import FilesJob, Flow, InputGraph, Job, Source,
 from timebeam.pipelines.options.formats import format_of, formats_of
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.store_settings import NewSettings, settle_names
-from timebeam.pipelines.options.values import (
-    layout_of,
-    opentsdb_of,
-    target_of,
-)
+from timebeam.pipelines.options.values import layout_of, opentsdb_of, target_of
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected

@@ -23,15 +23,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.fork_server import DEATH
-from timebeam.pipelines.jobs.job import (
-    AnyJob,
-    FilesJob,
-    Job,
-    Run,
-    StreamJob,
-    check_place,
-    write_dead_letters,
-)
+from timebeam.pipelines.jobs.job import AnyJob, FilesJob, Job, Run, StreamJob, check_place, write_dead_letters
 from timebeam.pipelines.jobs.runners import CachedOptions, Runner
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress_and_summary import Progress, Summary

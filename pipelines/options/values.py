@@ -13,25 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from timebeam.pipelines.options.catalogue import layout_parameters
-from timebeam.pipelines.options.parameters import (
-    DECLARED,
-    UsageError,
-    read_text,
-    reason_of,
-    usage_errors,
-)
+from timebeam.pipelines.options.parameters import DECLARED, UsageError, read_text, reason_of, usage_errors
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.rollup.rollup_config import RollupConfig
-from timebeam.schema.stores import (
-    MissingAbilityError,
-    as_opentsdb,
-    find_opentsdb,
-    make_store,
-    missing,
-)
+from timebeam.schema.stores import MissingAbilityError, as_opentsdb, find_opentsdb, make_store, missing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 if TYPE_CHECKING:

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
-from timebeam.pipelines.options.values import (
-    create_command,
-    layout_of,
-    opentsdb_of,
-    readable_of,
-    target_of,
-)
+from timebeam.pipelines.options.values import create_command, layout_of, opentsdb_of, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.write_results import Readable, csv_cell, csv_line, json_array
 from timebeam.schema.core.contract import ReadableStore

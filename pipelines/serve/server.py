@@ -16,13 +16,7 @@ from timebeam.pipelines.local.pubsub import check_topic
 from timebeam.pipelines.options.catalogue import format_parameters
 from timebeam.pipelines.options.formats import check_formats
 from timebeam.pipelines.options.parameters import TOPIC, UsageError
-from timebeam.pipelines.options.values import (
-    create_command,
-    parsed_file,
-    readable_of,
-    rollups_of,
-    target_of,
-)
+from timebeam.pipelines.options.values import create_command, parsed_file, readable_of, rollups_of, target_of
 from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.archive.archive_cell import codec

@@ -13,17 +13,7 @@ import pytest
 from google.cloud.bigtable.batcher import MutationsBatcher
 
 from tests.support.commands import Ran, timebeam
-from tests.support.fault_proxy import (
-    AFTER,
-    BEFORE,
-    INCREMENT,
-    MUTATE_ROWS,
-    Do,
-    Drop,
-    Fault,
-    faulty,
-    nth,
-)
+from tests.support.fault_proxy import AFTER, BEFORE, INCREMENT, MUTATE_ROWS, Do, Drop, Fault, faulty, nth
 from tests.support.servers.tcp_cable import plugged
 from tests.support.stored import Store
 from tests.support.workload import WRITERS, Workload, check_equal, holds, letters, run

@@ -15,15 +15,7 @@ from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, Call, faulty, som
 from tests.support.inputs.poison import POISON_JSON, POISON_TEXT
 from tests.support.model import row_key
 from tests.support.stored import Store
-from tests.support.workload import (
-    PACKINGS,
-    Workload,
-    check_equal,
-    holds,
-    letters,
-    read_letters,
-    run,
-)
+from tests.support.workload import PACKINGS, Workload, check_equal, holds, letters, read_letters, run
 from timebeam.schema.bits.reasons import Reason
 
 

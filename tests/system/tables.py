@@ -8,11 +8,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from google.cloud.bigtable.data import (
-    DeleteAllFromRow,
-    DeleteRangeFromColumn,
-    Mutation,
-)
+from google.cloud.bigtable.data import DeleteAllFromRow, DeleteRangeFromColumn, Mutation
 
 from tests.schema.stores import plain_heroic, plain_kairosdb
 from tests.schema.stores.plain_opentsdb import java_bucket

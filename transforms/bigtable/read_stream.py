@@ -20,12 +20,7 @@ from google.protobuf.message import DecodeError
 from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError, Merged, Merger
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, Stop, StoppedError, breaks_stream
-from timebeam.transforms.bigtable.target import (
-    EMULATOR_VARIABLE,
-    Target,
-    call_headers,
-    method,
-)
+from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target, call_headers, method
 
 PROGRESS_SECONDS = 600.0
 """A read fails after this long without a row or a last scanned row key."""

@@ -33,13 +33,7 @@ from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.selection import Selection
 from timebeam.schema.formats.parquet.footer import read_footer
-from timebeam.schema.formats.parquet.parquet_columns import (
-    columns_of,
-    join_sums,
-    sums_of,
-    table_of,
-    written,
-)
+from timebeam.schema.formats.parquet.parquet_columns import columns_of, join_sums, sums_of, table_of, written
 from timebeam.schema.formats.parquet.row_groups import RowGroups, wrong_statistics
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.copy.copied_points import read_batches

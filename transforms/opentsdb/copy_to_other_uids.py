@@ -24,12 +24,7 @@ from timebeam.schema.core.rows import WHOLE_TABLE, Cell, KeyRange, Row, TableSpe
 from timebeam.schema.core.selection import Scan
 from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.schema.stores.opentsdb.encode import FAMILY
-from timebeam.schema.stores.opentsdb.keys import (
-    SPAN_S,
-    is_of_series,
-    row_key,
-    tsuid_of_key,
-)
+from timebeam.schema.stores.opentsdb.keys import SPAN_S, is_of_series, row_key, tsuid_of_key
 from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, KINDS, TsMeta, meta_table
 from timebeam.schema.stores.opentsdb.trees.tree_cells import (
     COLLISION,

@@ -10,9 +10,7 @@ from timebeam.schema.core.histograms import Histogram, NotASimpleHistogramError,
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import ColumnRange, Finding
-from timebeam.schema.query.answer import (
-    by_start,
-)
+from timebeam.schema.query.answer import by_start
 from timebeam.schema.query.downsample import first_whole_ms
 from timebeam.schema.query.question import Question
 from timebeam.schema.stores.opentsdb import select

@@ -19,9 +19,7 @@ from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.core.selection import Reader, Scan, prefix_range
-from timebeam.schema.query.answer import (
-    QuerySeries,
-)
+from timebeam.schema.query.answer import QuerySeries
 from timebeam.schema.query.question import Question
 from timebeam.schema.series import series_patterns
 from timebeam.schema.series.series_patterns import SeriesQuery

@@ -11,13 +11,7 @@ from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.query.aggregate import never_stops
-from timebeam.schema.query.answer import (
-    Result,
-    annotated,
-    answer,
-    answer_histograms,
-    check_percentiles,
-)
+from timebeam.schema.query.answer import Result, annotated, answer, answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.rollup_config import PreAggregate, RollupConfig
 from timebeam.schema.stores import find_opentsdb

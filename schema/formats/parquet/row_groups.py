@@ -21,14 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from timebeam.schema.formats.parquet.footer import BYTE_ARRAY, ColumnChunk, Footer, RowGroup
-from timebeam.schema.formats.parquet.thrift import (
-    FLAG,
-    I32,
-    StructEndError,
-    Table,
-    ThriftError,
-    ThriftReader,
-)
+from timebeam.schema.formats.parquet.thrift import FLAG, I32, StructEndError, Table, ThriftError, ThriftReader
 
 DATA, DICTIONARY, DATA_2 = 0, 2, 3
 """Types of pages with values."""

@@ -48,12 +48,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
 from timebeam.schema.core.rejections import Spans
 from timebeam.schema.formats.base import Framing
-from timebeam.schema.formats.cached_series import (
-    Outcome,
-    SampleGatherer,
-    Samples,
-    bounded_key,
-)
+from timebeam.schema.formats.cached_series import Outcome, SampleGatherer, Samples, bounded_key
 from timebeam.schema.formats.prometheus.native_histogram import read_histogram
 from timebeam.schema.formats.prometheus.plain_series import SERIES_1, plain_requests, plain_series
 from timebeam.schema.formats.whole_format import WholeFormat

@@ -25,21 +25,10 @@ from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Pac
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, remove_cells
 from timebeam.schema.core.rows import ARRIVAL, Row, TableSpec
-from timebeam.schema.core.selection import (
-    DecodedRows,
-    Finding,
-    Reader,
-    Selected,
-    Selection,
-    Severity,
-)
+from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selected, Selection, Severity
 from timebeam.schema.stores.kairosdb import decode, encode, keys, select
 from timebeam.schema.stores.kairosdb.archived import KairosDbArchive
-from timebeam.schema.stores.kairosdb.keys import (
-    KairosDbOptions,
-    RowSpec,
-    parse_key,
-)
+from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec, parse_key
 from timebeam.schema.stores.kairosdb.select import KairosDbIndex
 
 SAVED_FROM = "saved_from"

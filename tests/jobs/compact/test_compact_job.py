@@ -16,16 +16,7 @@ from tests.support import model
 from tests.support.budget import long_after
 from tests.support.commands import Ran, timebeam
 from tests.support.data_client import open_table
-from tests.support.fault_proxy import (
-    AFTER,
-    BEFORE,
-    MUTATE_ROWS,
-    BadEntries,
-    Do,
-    faulty,
-    nth,
-    some_keys,
-)
+from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, BadEntries, Do, faulty, nth, some_keys
 from tests.support.model import Point, StoredCell
 from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store

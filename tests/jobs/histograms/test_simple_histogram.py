@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.cases import Case, cases
-from timebeam.schema.core.histograms import (
-    Histogram,
-    NotASimpleHistogramError,
-    decode,
-    encode,
-    merged,
-)
+from timebeam.schema.core.histograms import Histogram, NotASimpleHistogramError, decode, encode, merged
 from timebeam.schema.core.points import Series
 from timebeam.schema.query.answer import answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question

@@ -16,12 +16,7 @@ from hypothesis import strategies as st
 from tests.support.inputs.row_chunks import CELL, WHOLE, responses_of, rows_of
 from tests.support.servers.rows_server import RESPONSE, chunk
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.transforms.bigtable.chunk_rows import (
-    InvalidChunkError,
-    Merger,
-    RowMerger,
-    response_class,
-)
+from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError, Merger, RowMerger, response_class
 
 
 def merged(merger: Merger[Any], responses: Sequence[Any]) -> list[Any]:

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.core.rows import LAST_MS, Cell, Deletion, EncodedRow, Row
-from timebeam.transforms.bigtable.mutation_bytes import (
-    encoded_mutations,
-    plain_row,
-    request_bytes,
-    set_cells,
-)
+from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, plain_row, request_bytes, set_cells
 
 Request = MutateRowsRequest.pb()
 KEYS = st.binary(min_size=1, max_size=200)
