@@ -84,12 +84,25 @@ class LruCache(Generic[K, V]):
             self._entries.popitem(last=False)
 
 
+class BoundedDict(dict[K, V]):
+    """At most `most` entries; a further one drops all others. As quick to read as a dict."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self) >= self._most:
+            self.clear()
+        super().__setitem__(key, value)
+
+
 class TimedCache(Generic[K, V]):
     """Values by key, each for some seconds; if there are more than `most`, all are dropped."""
 
     def __init__(self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most, self._seconds, self._clock = most, seconds, clock
-        self._values: dict[K, tuple[float, V]] = {}
+        self._seconds, self._clock = seconds, clock
+        self._values: BoundedDict[K, tuple[float, V]] = BoundedDict(most)
 
     def get(self, key: K) -> V | None:
         """The value of a key; None if there is none, or only an old one."""
@@ -97,6 +110,4 @@ class TimedCache(Generic[K, V]):
         return None if made is None or self._clock() - made[0] >= self._seconds else made[1]
 
     def __setitem__(self, key: K, value: V) -> None:
-        if len(self._values) >= self._most:
-            self._values = {}
         self._values[key] = self._clock(), value

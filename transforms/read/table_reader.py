@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from timebeam.schema.bits.lru_cache import LruCache, TimedCache, batched
+from timebeam.schema.bits.lru_cache import BoundedDict, TimedCache, batched
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange, Row
@@ -47,7 +47,7 @@ from timebeam.transforms.bigtable.target import Target
 
 _ROWS_AT_ONCE = 4000
 
-RowCache = LruCache[tuple[str, bytes], Row] | TimedCache[tuple[str, bytes], Row]
+RowCache = BoundedDict[tuple[str, bytes], Row] | TimedCache[tuple[str, bytes], Row]
 
 MOST_REMEMBERED_ROWS = 200_000
 
@@ -144,7 +144,7 @@ class RememberingReader:
 
     def __init__(self, reader: Reader, table: str | None = None, cache: RowCache | None = None) -> None:
         self._reader, self._table = reader, table
-        self._cache: RowCache = LruCache(MOST_REMEMBERED_ROWS) if cache is None else cache
+        self._cache: RowCache = BoundedDict(MOST_REMEMBERED_ROWS) if cache is None else cache
 
     def scan(self, scan: Scan) -> Iterable[Row]:
         return self._reader.scan(scan)
@@ -152,7 +152,8 @@ class RememberingReader:
     def rows(self, table: str, keys: Sequence[bytes]) -> Mapping[bytes, Row]:
         if self._table not in (None, table):
             return self._reader.rows(table, keys)
-        rows = {key: row for key in keys if (row := self._cache.get((table, key))) is not None}
+        get = self._cache.get
+        rows = {key: row for key in keys if (row := get((table, key))) is not None}
         missing = [key for key in keys if key not in rows]
         for key, row in self._reader.rows(table, missing).items() if missing else ():
             self._cache[table, key] = rows[key] = row
