@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from timebeam.schema.bits.reasons import Reason, RejectedError
@@ -16,7 +15,7 @@ from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.core.selection import Reader
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, read_uid
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidRows, look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_directory import UidCache, look_up_shown
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 
@@ -53,12 +52,12 @@ def read_tsuids(target: Target, layout: OpenTsdb, table: str, within: KeyRange) 
         last = tsuid
 
 
-class DescribedUids(UidRows[Uid | RejectedError]):
+class DescribedUids(UidCache[Uid | RejectedError]):
     """Names and custom fields of UIDs, or why they have none, and the series of TSUIDs. Not for threads."""
 
     def __init__(self, layout: OpenTsdb, reader: Reader) -> None:
-        super().__init__(layout.options.uid_table, reader, functools.partial(read_uid, layout.options.names))
-        self._layout = layout
+        super().__init__(self._described)
+        self._layout, self._reader = layout, reader
 
     def series(self, tsuids: Sequence[bytes]) -> list[TreeSeries | RejectedError]:
         """The series of each TSUID, or why it has none; reads all UIDs together."""
@@ -77,6 +76,11 @@ class DescribedUids(UidRows[Uid | RejectedError]):
             else _series(tsuid, [uids[pair] for pair in series_pairs])
             for tsuid, series_pairs in zip(tsuids, pairs, strict=True)
         ]
+
+    def _described(self, uids: Collection[UidPair]) -> dict[UidPair, Uid | RejectedError]:
+        options = self._layout.options
+        rows = self._reader.rows(options.uid_table, sorted({uid for _, uid in uids}))
+        return {pair: read_uid(options.names, rows.get(pair[1]), *pair) for pair in uids}
 
     def _pairs(self, tsuid: bytes) -> Sequence[UidPair] | RejectedError:
         try:

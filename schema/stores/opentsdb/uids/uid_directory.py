@@ -1,4 +1,4 @@
-"""What UIDs mean: their names and series, from one bounded cache, else from the rows of the UID table."""
+"""What UIDs mean: their names and series, from the rows of the UID table, and a bounded cache of that."""
 
 from __future__ import annotations
 
@@ -57,45 +57,46 @@ def names_from(
             yield form.shown(uid_table.name_text(row.key)), row.cells[0].value
 
 
-class UidRows(Generic[Meaning]):
-    """What the UID table says of UIDs, each read once and cached. Not for threads.
+def read_names(options: OpenTsdbOptions, uids: Collection[UidPair], reader: Reader) -> dict[UidPair, str]:
+    """The names, as they are shown, of the UIDs that have one; reads all rows together."""
+    rows = reader.rows(options.uid_table, sorted({uid for _, uid in uids}))
+    column_of = {kind: (uid_table.NAME_FAMILY, kind.encode()) for kind in uid_table.KINDS}
+    shown, text = options.names.shown, uid_table.name_text
+    return {
+        (kind, uid): shown(text(cell.value))
+        for kind, uid in uids
+        if uid in rows
+        for cell in rows[uid].cells
+        if cell[:2] == column_of[kind]
+    }
+
+
+class UidCache(Generic[Meaning]):
+    """What UIDs mean, each read once. Not for threads.
 
     Args:
-      table: name of the UID table.
-      meaning: what a row says of the UID that is its key, of one kind; None is asked for again. A UID without
-        a row has None in its place.
+      read: what UIDs mean, without those for which to ask again.
     """
 
-    def __init__(
-        self, table: str, reader: Reader, meaning: Callable[[Row | None, str, bytes], Meaning | None]
-    ) -> None:
-        self._table, self._reader, self._meaning = table, reader, meaning
+    def __init__(self, read: Callable[[Collection[UidPair]], dict[UidPair, Meaning]]) -> None:
+        self._read = read
         self._cached: LruCache[UidPair, Meaning] = LruCache(_CACHED)
 
     def resolve(self, uids: Iterable[UidPair]) -> dict[UidPair, Meaning]:
-        """What is known of UIDs; reads the rows of all that are not cached together."""
-        meanings: dict[UidPair, Meaning] = {}
-        missing: list[UidPair] = []
-        for pair in set(uids):
-            cached = self._cached.get(pair)
-            if cached is None:
-                missing.append(pair)
-            else:
-                meanings[pair] = cached
-        rows = self._reader.rows(self._table, sorted({uid for _, uid in missing})) if missing else {}
-        for pair in missing:
-            kind, uid = pair
-            new = self._meaning(rows.get(uid), kind, uid)
-            if new is not None:
-                meanings[pair] = self._cached[pair] = new
-        return meanings
+        """What is known of UIDs; reads all that are not cached together."""
+        distinct = set(uids)
+        known = {pair: meaning for pair in distinct if (meaning := self._cached.get(pair)) is not None}
+        missing = distinct.difference(known)
+        for pair, meaning in self._read(missing).items() if missing else ():
+            known[pair] = self._cached[pair] = meaning
+        return known
 
 
-class UidDirectory(UidRows[str]):
+class UidDirectory(UidCache[str]):
     """The names of UIDs, as they are shown, and the series of TSUIDs."""
 
     def __init__(self, options: OpenTsdbOptions, reader: Reader) -> None:
-        super().__init__(options.uid_table, reader, self._name)
+        super().__init__(lambda uids: read_names(options, uids, reader))
         self._options = options
 
     def series(self, tsuids: Iterable[bytes]) -> dict[bytes, Series | str]:
@@ -130,12 +131,6 @@ class UidDirectory(UidRows[str]):
         }
         return {tsuid: pair for tsuid, pair in first.items() if pair is not None}
 
-    def _name(self, row: Row | None, kind: str, _: bytes) -> str | None:
-        for cell in row.cells if row else ():
-            if (cell.family, cell.qualifier) == (uid_table.NAME_FAMILY, kind.encode()):
-                return self._options.names.shown(uid_table.name_text(cell.value))
-        return None
-
 
 def why_nameless(pair: UidPair) -> str:
     """What is wrong with a UID that has no name."""
@@ -158,8 +153,7 @@ class SeriesResolver:
         reject_lost: bool,
         reject_ambiguous: Callable[[Series], bool] | None = None,
     ) -> None:
-        self._options, self._reject_lost = options, reject_lost
-        self._names = UidDirectory(options, reader)
+        self._options, self._reader, self._reject_lost = options, reader, reject_lost
         self._name_of: dict[UidPair, str] = {}
         self._lost: set[UidPair] = set()
         self._tag_of: dict[bytes, tuple[str, str]] = {}
@@ -176,10 +170,11 @@ class SeriesResolver:
           batch: rows, each with its TSUID and `Selected.archived`.
         """
         self._find({tsuid for _, tsuid, _ in batch}.difference(self._series))
+        new = tuple.__new__  # half the time of a named tuple's own
         for row, tsuid, archived in batch:
             series = self._series[tsuid]
             if series is not None:
-                yield Selected(row, series, archived)
+                yield new(Selected, (row, series, archived))
                 continue
             uids = tsuid_pairs(self._options, tsuid)
             nameless = next(pair for pair in uids if pair in self._lost)
@@ -228,7 +223,7 @@ class SeriesResolver:
                 raise AmbiguousNameError.of(series, (other, tsuid))
 
     def _read(self, uids: Collection[UidPair]) -> None:
-        names = self._names.resolve(uids)
+        names = read_names(self._options, uids, self._reader)
         for pair in uids:
             name = names.get(pair)
             if name is None:
