@@ -48,7 +48,8 @@ TO = "to_"
 """How the options of the layout that `copy` writes begin."""
 
 
-def chosen(command: str, text: str) -> list[Parameter]:
+@functools.cache
+def chosen(command: str, text: str) -> Sequence[Parameter]:
     """The options that a command has, in their order.
 
     >>> [f"{each.group}: {each.name}" for each in chosen("compact", "Bigtable: project | Run: dry_run")]
@@ -62,11 +63,11 @@ def chosen(command: str, text: str) -> list[Parameter]:
     Raises:
       KeyError: there is no such option.
     """
-    return [
+    return tuple(
         dataclasses.replace(_find(command, name), group=group)
         for group, _, names in (part.strip().partition(":") for part in text.split("|"))
         for name in _expanded(names)
-    ]
+    )
 
 
 def setting_parameters() -> dict[str, Parameter]:
@@ -74,12 +75,12 @@ def setting_parameters() -> dict[str, Parameter]:
     return {name: _find("", name) for name in _expanded(SETTINGS)}
 
 
-def layout_parameters() -> list[Parameter]:
+def layout_parameters() -> Sequence[Parameter]:
     """The options of layouts: `layout`, `table_prefix`, and what layouts declare."""
     return chosen("", "Layout: layout table_prefix *layout")
 
 
-def format_parameters() -> list[Parameter]:
+def format_parameters() -> Sequence[Parameter]:
     """The options of message formats, and that of records."""
     return chosen("", "Format: *format records_encoding")
 

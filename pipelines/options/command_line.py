@@ -90,7 +90,7 @@ def with_profiles(parameters: Sequence[Parameter]) -> Sequence[Parameter]:
     return (*parameters, *_profiles()) if any(parameter.setting for parameter in parameters) else parameters
 
 
-def _profiles() -> list[Parameter]:
+def _profiles() -> Sequence[Parameter]:
     return chosen("", "Settings: config profile")
 
 
@@ -180,7 +180,7 @@ class Command:
     takes_archive: bool = False
 
     @property
-    def parameters(self) -> list[Parameter]:
+    def parameters(self) -> Sequence[Parameter]:
         """Its options."""
         return chosen(self.name, self.options)
 
