@@ -157,7 +157,7 @@ def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
     format_options: dict[str, Any] = {}
     if options.format == RECORDS:
         encoding = RecordEncoding(options.records_encoding)
-        framing = encoding.framing
+        framing = Framing.AVRO if encoding is RecordEncoding.AVRO else Framing.LINES
     else:
         format_options, framing = format_of(options)
     graph = RecordsGraph(

@@ -89,9 +89,9 @@ def format_parameters() -> Sequence[Parameter]:
 def _declared(word: str) -> dict[str, Parameter]:
     """The options by name that a word of `chosen` stands for; asked for late, as these imports take long."""
     if word == "*format":
-        from timebeam.schema.formats.options import DECLARED_OPTIONS
+        from timebeam.schema.formats.options import FormatOptions
 
-        return declared_parameters("format", DECLARED_OPTIONS)
+        return declared_parameters("format", {"": FormatOptions.declared()})
     if word == "*layout":
         from timebeam.schema.stores import STORES, declared_options
 

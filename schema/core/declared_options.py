@@ -66,26 +66,44 @@ def member(choices: type[E], option: str, value: str) -> E:
         raise ValueError(f"{option} must be one of {names}, not {value!r}") from None
 
 
-_OPTION, _READ = "option", "read"
+_OPTION, _MEMBERS, _READ = "option", "members", "read"
 _KINDS: dict[type, OptionKind] = {bool: OptionKind.FLAG, int: OptionKind.WHOLE}
 
 
 def option(
-    text: str, default: Any, *, unset: object = ..., read: Callable[[Any], Any] | None = None, **more: Any
+    text: str,
+    default: Any,
+    *,
+    unset: object = ...,
+    members: type[enum.Enum] | None = None,
+    read: Callable[[Any], Any] | None = None,
+    **more: Any,
 ) -> Any:
     """A field of a class of `DeclaredOptions` that is an option; its default says what its values are.
 
     Args:
       text: the `help` of an `Option`, of which `more` are other attributes.
       unset: the default of the option, if it is not that of the field.
-      read: makes the value of the field; that of an enum is its member.
+      members: its values are those of an enum; that of the default if that is a member.
+      read: makes the value of the field, if no enum does.
     """
     shown = default if unset is ... else unset
     if isinstance(default, enum.Enum):
-        more["choices"], read = values_of(type(default)), type(default)
+        members = type(default)
         shown = default.value if shown is default else shown
-    declared = Option("", text, _KINDS.get(type(default), OptionKind.TEXT), shown, **more)
-    return dataclasses.field(default=default, metadata={_OPTION: declared, _READ: read})
+    if members is not None:
+        more["choices"] = values_of(members)
+    more.setdefault("kind", _KINDS.get(type(default), OptionKind.TEXT))
+    declared = Option("", text, default=shown, **more)
+    return dataclasses.field(default=default, metadata={_OPTION: declared, _MEMBERS: members, _READ: read})
+
+
+def _read(field: dataclasses.Field[Any], value: Any) -> Any:
+    """The value of a field, from that of its option."""
+    if members := field.metadata.get(_MEMBERS):
+        return member(members, field.name, value)
+    read = field.metadata.get(_READ)
+    return value if read is None else read(value)
 
 
 class DeclaredOptions:
@@ -113,6 +131,5 @@ class DeclaredOptions:
         given = {}
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             if (value := values.get(field.name)) is not None:
-                read = field.metadata.get(_READ)
-                given[field.name] = value if read is None else read(value)
+                given[field.name] = _read(field, value)
         return cls(**given)

@@ -9,9 +9,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from timebeam.schema.core.declared_options import member
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point
-from timebeam.schema.formats.options import Nan
+from timebeam.schema.formats.options import FormatOptions
 
 AUTO = "auto"
 """In the place of a format: the attributes and the content of each message choose among formats."""
@@ -53,10 +52,7 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     """
     if name not in _CLASSES:
         raise ValueError(f"unknown message format {name!r}: choose one of {', '.join(sorted(FORMATS))}")
-    message_format = format_class(name).from_options(options or {})
-    if nan := (options or {}).get("nan"):
-        message_format.skips_nan = member(Nan, "nan", nan) is Nan.SKIP
-    return message_format
+    return format_class(name)(FormatOptions.of(options or {}))
 
 
 __all__ = ["AUTO", "FORMATS", "Framing", "Message", "MessageFormat", "Parsed", "Point", "message_format"]

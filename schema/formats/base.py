@@ -15,7 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import join, join_pieces
 from timebeam.schema.core.points import HistogramBytes, PointBatch, Series
 from timebeam.schema.core.rejections import Envelope, Joined, Records, Rejected, Stage, records_of
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions, Nan
 
 
 class Point(NamedTuple):
@@ -120,14 +121,15 @@ class MessageFormat(abc.ABC):
     escapes_names: ClassVar[bool] = False
     skips_nan: bool = False
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> MessageFormat:
-        """A new instance, from those of the options that are declared for the format.
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        """A new instance with those of the options that the format has.
 
         Raises:
           ValueError: a value is wrong; the message names the option.
         """
-        return cls()
+        self._options = options
+        if options.nan is not None:
+            self.skips_nan = options.nan is Nan.SKIP
 
     def parse(self, message: Message) -> Parsed:
         """Reads every record of a message; never raises for input, but returns it in `rejected`."""

@@ -37,6 +37,7 @@ from timebeam.schema.formats.base import (
     joined_of,
     separated,
 )
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions
 
 _AT_ONCE = 1 << 18  # lines that are read together; a block of a file has fewer, a message may have more
 
@@ -199,9 +200,10 @@ _SLOW = _SlowSkeleton()
 class LineFormat(LinewiseFormat):
     """A format for the columnar reader; a subclass locates the numbers and parses single lines."""
 
-    def __init__(self, skeletons: int = 200_000) -> None:
-        self._skeletons: LruCache[Skeleton, Series | _SlowSkeleton] = LruCache(skeletons)
-        self._series: LruCache[Series, Series] = LruCache(skeletons)
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        self._skeletons: LruCache[Skeleton, Series | _SlowSkeleton] = LruCache(options.remembered)
+        self._series: LruCache[Series, Series] = LruCache(options.remembered)
         self._has_long = False
 
     @abc.abstractmethod

@@ -8,11 +8,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from timebeam.schema.core.declared_options import Option, OptionKind, values_of
-from timebeam.schema.formats.base import Framing
+from timebeam.schema.core.declared_options import DeclaredOptions, OptionKind, option
 
 
 class RecordEncoding(enum.StrEnum):
@@ -21,11 +19,6 @@ class RecordEncoding(enum.StrEnum):
     JSON = "json"
     CSV = "csv"
     AVRO = "avro"
-
-    @property
-    def framing(self) -> Framing:
-        """How files are cut."""
-        return Framing.AVRO if self is RecordEncoding.AVRO else Framing.LINES
 
 
 class AvroEncoding(enum.StrEnum):
@@ -74,14 +67,8 @@ class Nan(enum.StrEnum):
     REJECT = "reject"
 
 
-METRIC = "{measurement}.{field}"
-"""The default template for the metric of a field."""
-
 OWN_SCHEMAS = ("point", "point_batch")
 """Our own schemas of Avro, by the names of their files."""
-
-RESOURCE_ATTRIBUTES = "service.name,service.namespace,service.instance.id,host.name,k8s.pod.name"
-"""The attributes of OTLP's resources that are kept by default."""
 
 PARTS = ("count", "sum", "min", "max", "buckets")
 """What of a histogram of OTLP is a series each."""
@@ -89,151 +76,139 @@ PARTS = ("count", "sum", "min", "max", "buckets")
 OPENTSDB = "opentsdb"
 """The part that is an explicit histogram as a whole, which only layout `opentsdb` stores."""
 
-HISTOGRAM_ID = 42
-"""The id of SimpleHistogram in the configuration that OpenTSDB's documentation gives."""
-
 _PART = "|".join((*PARTS, OPENTSDB))
 
-_METRIC = Option(
-    "influx_metric",
-    "influx, telegraf-json: the metric of a field; must hold {field}",
-    default=METRIC,
-    regex=r".*\{field\}.*",
-)
-_BOOLEANS = Option(
-    "influx_booleans",
-    "influx, telegraf-json: take true and false as the numbers 1 and 0, or refuse boolean fields",
-    default=Booleans.NUMBER.value,
-    choices=values_of(Booleans),
-)
-_HISTOGRAM_ID = Option(
-    "histogram_id",
-    "opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config",
-    OptionKind.WHOLE,
-    HISTOGRAM_ID,
-)
-_TTL = Option(
-    "kairosdb_ttl",
-    "kairosdb: refuse points with a ttl of their own, or ignore it and store them as others",
-    default=Ttl.REFUSE.value,
-    choices=values_of(Ttl),
-)
-_NAN = Option(
-    "nan",
-    "avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or "
-    "infinite, or refuse them; without it remote write skips them, the others refuse them",
-    choices=values_of(Nan),
-)
 
-DECLARED_OPTIONS: Mapping[str, tuple[Option, ...]] = {
-    "opentsdb-histogram": (_HISTOGRAM_ID,),
-    "influx": (
-        _METRIC,
-        Option(
-            "influx_precision",
-            "influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped",
-            default=Precision.NANOSECONDS.value,
-            choices=values_of(Precision),
-        ),
-        Option(
-            "influx_no_time",
-            "influx: refuse lines without a time, or store them with the publish time of their message; "
-            "lines of files are refused",
-            default=NoTime.REFUSE.value,
-            choices=values_of(NoTime),
-        ),
-        _BOOLEANS,
-    ),
-    "avro": (
-        Option(
-            "avro_encoding",
-            "avro: object containers, or records of a schema that you name: as JSON, one per line, or "
-            "binary, which is for messages and not for files",
-            default=AvroEncoding.CONTAINER.value,
-            choices=values_of(AvroEncoding),
-        ),
-        Option(
-            "avro_schema",
-            "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
-            OptionKind.FILE,
-            choices=OWN_SCHEMAS,
-            example="point_batch",
-        ),
-        Option(
-            "avro_fields",
-            "avro: which field holds what, for schemas of your own: "
-            "metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, "
-            "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
-            regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
-            example="metric=name,timestamp=at,value=reading,tags=labels",
-        ),
-        _NAN,
-    ),
-    "heroic-proto": (_NAN,),
-    "kairosdb-json": (_TTL,),
-    "kairosdb-text": (_TTL,),
-    "otlp": (
-        Option(
-            "otlp_resource",
-            "otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none",
-            default=RESOURCE_ATTRIBUTES,
-            regex=r"[^,\s]+(,[^,\s]+)*",
-        ),
-        Option(
-            "otlp_scope", "otlp: store the name of the scope as tag otel.scope.name", OptionKind.FLAG, False
-        ),
-        Option(
-            "otlp_delta",
-            "otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them",
-            default="tag",
-            choices=("tag", "refuse"),
-        ),
-        Option(
-            "otlp_histogram",
-            "otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as "
-            "histogram columns of layout opentsdb",
-            default=",".join(PARTS),
-            regex=rf"({_PART})(,({_PART}))*",
-        ),
-        _HISTOGRAM_ID,
-        _NAN,
-    ),
-    "prometheus-remote-write": (_NAN,),
-    "telegraf-json": (
-        _METRIC,
-        _BOOLEANS,
-        Option(
-            "telegraf_precision",
-            "telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude",
-            default=Precision.SECONDS.value,
-            choices=values_of(Precision),
-        ),
-    ),
-    "parquet": (
-        Option(
-            "parquet_fields",
-            "parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,"
-            "value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for "
-            "the same text in all rows",
-            regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
-            example="metric=name,timestamp=at,value=reading,tag:host=machine",
-        ),
-        _NAN,
-    ),
-}
-"""The options of `MessageFormat.from_options` by the name of a format, for those that have any."""
+def _of(*formats: str) -> tuple[str, tuple[str, ...]]:
+    """The formats that have an option, as `Option.shown_for`."""
+    return "format", formats
 
 
-def checked_histogram_id(options: Mapping[str, Any]) -> int:
-    """The value of `--histogram_id`.
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormatOptions(DeclaredOptions):
+    """The options of all message formats; a format reads those that are `shown_for` it.
 
-    Raises:
-      ValueError: it is not the value of a byte.
+    Attributes:
+      resources: whether the attributes of OTLP's resources stay resources, for Heroic's layouts.
+      remembered: the number of cached series, or of what tells a series.
     """
-    number = int(options.get("histogram_id", HISTOGRAM_ID))
-    if not 0 <= number <= 255:
-        raise ValueError(f"histogram_id must be from 0 to 255, not {number}")
-    return number
+
+    histogram_id: int = option(
+        "opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config",
+        42,  # as in the configuration that OpenTSDB's documentation gives
+        shown_for=_of("opentsdb-histogram", "otlp"),
+    )
+    influx_metric: str = option(
+        "influx, telegraf-json: the metric of a field; must hold {field}",
+        "{measurement}.{field}",
+        regex=r".*\{field\}.*",
+        shown_for=_of("influx", "telegraf-json"),
+    )
+    influx_precision: Precision = option(
+        "influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped",
+        Precision.NANOSECONDS,
+        shown_for=_of("influx"),
+    )
+    influx_no_time: NoTime = option(
+        "influx: refuse lines without a time, or store them with the publish time of their message; "
+        "lines of files are refused",
+        NoTime.REFUSE,
+        shown_for=_of("influx"),
+    )
+    influx_booleans: Booleans = option(
+        "influx, telegraf-json: take true and false as the numbers 1 and 0, or refuse boolean fields",
+        Booleans.NUMBER,
+        shown_for=_of("influx", "telegraf-json"),
+    )
+    avro_encoding: AvroEncoding = option(
+        "avro: object containers, or records of a schema that you name: as JSON, one per line, or "
+        "binary, which is for messages and not for files",
+        AvroEncoding.CONTAINER,
+        shown_for=_of("avro"),
+    )
+    avro_schema: str = option(
+        "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
+        "",
+        unset=None,
+        kind=OptionKind.FILE,
+        choices=OWN_SCHEMAS,
+        example="point_batch",
+        shown_for=_of("avro"),
+    )
+    avro_fields: str = option(
+        "avro: which field holds what, for schemas of your own: "
+        "metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, "
+        "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
+        "",
+        unset=None,
+        regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
+        example="metric=name,timestamp=at,value=reading,tags=labels",
+        shown_for=_of("avro"),
+    )
+    nan: Nan | None = option(
+        "avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or "
+        "infinite, or refuse them; without it remote write skips them, the others refuse them",
+        None,
+        members=Nan,
+        shown_for=_of("avro", "heroic-proto", "otlp", "prometheus-remote-write", "parquet"),
+    )
+    kairosdb_ttl: Ttl = option(
+        "kairosdb: refuse points with a ttl of their own, or ignore it and store them as others",
+        Ttl.REFUSE,
+        shown_for=_of("kairosdb-json", "kairosdb-text"),
+    )
+    otlp_resource: str = option(
+        "otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none",
+        "service.name,service.namespace,service.instance.id,host.name,k8s.pod.name",
+        regex=r"[^,\s]+(,[^,\s]+)*",
+        shown_for=_of("otlp"),
+    )
+    otlp_scope: bool = option(
+        "otlp: store the name of the scope as tag otel.scope.name", False, shown_for=_of("otlp")
+    )
+    otlp_delta: str = option(
+        "otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them",
+        "tag",
+        choices=("tag", "refuse"),
+        shown_for=_of("otlp"),
+    )
+    otlp_histogram: str = option(
+        "otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as "
+        "histogram columns of layout opentsdb",
+        ",".join(PARTS),
+        regex=rf"({_PART})(,({_PART}))*",
+        shown_for=_of("otlp"),
+    )
+    telegraf_precision: Precision = option(
+        "telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude",
+        Precision.SECONDS,
+        shown_for=_of("telegraf-json"),
+    )
+    parquet_fields: str = option(
+        "parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,"
+        "value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for "
+        "the same text in all rows",
+        "",
+        unset=None,
+        regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
+        example="metric=name,timestamp=at,value=reading,tag:host=machine",
+        shown_for=_of("parquet"),
+    )
+    resources: bool = False
+    remembered: int = 200_000
+
+    def checked_histogram_id(self) -> int:
+        """The value of `--histogram_id`.
+
+        Raises:
+          ValueError: it is not the value of a byte.
+        """
+        if not 0 <= self.histogram_id <= 255:
+            raise ValueError(f"histogram_id must be from 0 to 255, not {self.histogram_id}")
+        return self.histogram_id
+
+
+DEFAULTS = FormatOptions()
 
 
 _ENTRY = re.compile(r"(metric|timestamp|value|tags|tag:[^=:]+)(:?=)(.+)")

@@ -33,6 +33,7 @@ from timebeam.schema.formats.base import (
     separated,
 )
 from timebeam.schema.formats.cached_series import Rejection, Samples, SeriesCache
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions
 
 
 class WholeFormat(MessageFormat):
@@ -40,9 +41,9 @@ class WholeFormat(MessageFormat):
 
     framing = Framing.NONE
 
-    def __init__(self, remembered: int) -> None:
-        """`remembered`: the number of cached series."""
-        self._series = SeriesCache(remembered)
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        self._series = SeriesCache(options.remembered)
         self._histogram_counts = 0, 0  # see `Parsed.histograms`
 
     def plain(self, text: bytes) -> bytes:

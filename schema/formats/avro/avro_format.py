@@ -20,7 +20,6 @@ from timebeam.schema.bits.lru_cache import LruCache
 from timebeam.schema.bits.memory_limit import POINT_BYTES, NoRoomError, charge, charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError, shown
 from timebeam.schema.core.batches import selected
-from timebeam.schema.core.declared_options import member
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series, add_tag
 from timebeam.schema.core.rejections import Origins, Rejected
 from timebeam.schema.formats.avro.container import EarlyEndError, read_records, too_long, unpack
@@ -35,7 +34,7 @@ from timebeam.schema.formats.base import (
     Rejections,
     rejection,
 )
-from timebeam.schema.formats.options import OWN_SCHEMAS, AvroEncoding, RecordFields
+from timebeam.schema.formats.options import DEFAULTS, OWN_SCHEMAS, AvroEncoding, FormatOptions, RecordFields
 
 _POINT = RecordFields.of("metric=metric,timestamp=timestamp,value=value,tags=tags", "avro_fields")
 _POINT_BATCH = RecordFields.of("metric=metric,timestamp=timestamps,value=values,tags=tags", "avro_fields")
@@ -263,45 +262,27 @@ class Avro(MessageFormat):
         b"\x02\x08host\x0aweb01\x00sixteen letters."
     )
 
-    def __init__(
-        self,
-        encoding: AvroEncoding = AvroEncoding.CONTAINER,
-        schema: Schema | None = None,
-        fields: RecordFields | None = None,
-    ) -> None:
-        """A format for messages in one encoding.
-
-        Args:
-          schema: of binary and JSON records.
-          fields: None for records as in point.avsc and point_batch.avsc.
-        """
-        self._encoding, self._schema, self._fields = encoding, schema, fields
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        """See `MessageFormat`; `avro_schema` is one of `OWN_SCHEMAS`, or the JSON text of a schema."""
+        super().__init__(options)
+        self._encoding, text, mapping = options.avro_encoding, options.avro_schema, options.avro_fields
+        self._fields = RecordFields.of(mapping, "avro_fields") if mapping else None
+        self._schema: Schema | None = None
         self._schemas: LruCache[bytes, Schema] = LruCache(_SCHEMAS)
         self.framing = {
             AvroEncoding.CONTAINER: Framing.AVRO,
             AvroEncoding.BINARY: Framing.NONE,
             AvroEncoding.JSON: Framing.LINES,
-        }[encoding]
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Avro:
-        """See `MessageFormat.from_options`: `avro_encoding`, `avro_schema`, `avro_fields`.
-
-        `avro_schema` is one of `OWN_SCHEMAS`, or the JSON text of a schema.
-        """
-        encoding = member(AvroEncoding, "avro_encoding", options.get("avro_encoding", AvroEncoding.CONTAINER))
-        text, mapping = options.get("avro_schema"), options.get("avro_fields")
-        fields = RecordFields.of(mapping, "avro_fields") if mapping else None
-        if encoding is AvroEncoding.CONTAINER:
+        }[self._encoding]
+        if self._encoding is AvroEncoding.CONTAINER:
             if text:
                 raise ValueError("avro_schema: a container holds its own schema; leave the option out")
-            return cls(encoding, None, fields)
+            return
         text = text or OWN_SCHEMAS[0]
-        schema = Schema.of(own_schema(text) if text in OWN_SCHEMAS else text)
-        missing = (fields or default_fields(schema.fields)).names() - schema.fields
+        schema = self._schema = Schema.of(own_schema(text) if text in OWN_SCHEMAS else text)
+        missing = (self._fields or default_fields(schema.fields)).names() - schema.fields
         if missing:
             raise ValueError(f"avro_fields: the schema has no field {', '.join(sorted(missing))}")
-        return cls(encoding, schema, fields)
 
     def _parse(self, message: Message) -> Parsed:
         if self._schema is None:

@@ -36,6 +36,7 @@ from timebeam.schema.formats.heroic.heroic_points import (
     distribution,
     series_of,
 )
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions
 
 _Texts = dict[str, str] | None
 _Number = int | float
@@ -112,7 +113,8 @@ class HeroicJson(HeroicFormat):
     )
     framing = Framing.JSON
 
-    def __init__(self) -> None:
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
         self._decode = msgspec.json.Decoder(_Document).decode
 
     def read(self, text: bytes, start: int, end: int, points: HeroicGatherer) -> None:

@@ -31,6 +31,7 @@ from timebeam.schema.formats.heroic.heroic_points import (
     check_time,
     series_of,
 )
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions
 
 _METRIC = 1 << 3 | BYTES
 _KEY, _TIME, _VALUE = 1 << 3 | BYTES, 2 << 3 | VARINT, 3 << 3 | FIXED64
@@ -59,9 +60,9 @@ class HeroicProto(HeroicFormat):
     framing = Framing.NONE
     separator = b""
 
-    def __init__(self, remembered: int = 200_000) -> None:
-        """A format that caches this many series."""
-        self._series: LruCache[bytes, Series] = LruCache(remembered)
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        self._series: LruCache[bytes, Series] = LruCache(options.remembered)
 
     def plain(self, text: bytes) -> bytes:
         """The batch in a raw Snappy block, or an uncompressed batch of one metric.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,6 @@ from timebeam.schema.bits.lru_cache import CACHED_BYTES, LruCache
 from timebeam.schema.bits.memory_limit import SERIES_BYTES, TAG_BYTES, charge_series, room, text_bytes
 from timebeam.schema.bits.reasons import RejectedError, decoded
 from timebeam.schema.core.batches import selected
-from timebeam.schema.core.declared_options import member
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined
 from timebeam.schema.formats.base import Message, Parsed, Point, RejectedPoints
@@ -33,7 +32,7 @@ from timebeam.schema.formats.influx.line import (
     parse_value,
 )
 from timebeam.schema.formats.linewise import NO_POINTS, LineRecord, LinewiseFormat, points_of_lines
-from timebeam.schema.formats.options import METRIC, Booleans, NoTime, Precision
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions, NoTime, Precision
 
 _UNKNOWN_MS = -1
 """Stands for the time of a line without one, until the arrival of its message takes its place."""
@@ -43,39 +42,17 @@ class MeasurementFormat(LinewiseFormat):
     """A format of measurements with tags and several fields; a subclass has options of its own precision.
 
     Attributes:
-      precision_option: the name of the option for the unit of timestamps, and its default.
+      precision_option: the name of the option for the unit of timestamps.
     """
 
-    precision_option: ClassVar[tuple[str, Precision]]
+    precision_option: ClassVar[str]
 
-    def __init__(
-        self,
-        metric: str = METRIC,
-        precision: Precision | None = None,
-        booleans: Booleans = Booleans.NUMBER,
-        remembered: int = 200_000,
-    ) -> None:
-        """A format with options as `--influx_metric`, `precision_option` and `--influx_booleans`.
-
-        Args:
-          remembered: the number of cached series.
-
-        Raises:
-          ValueError: `metric` is not a template, or gives all fields of a line the same metric.
-        """
-        self._metric = metric_template(metric)
-        self._precision, self._booleans = precision or self.precision_option[1], booleans
-        self._resolved: LruCache[tuple[bytes, bytes], Point | RejectedError] = LruCache(remembered)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """See `MessageFormat.from_options`: `influx_metric`, `precision_option`, `influx_booleans`."""
-        name, default = cls.precision_option
-        return cls(
-            options.get("influx_metric", METRIC),
-            member(Precision, name, options.get(name, default)),
-            member(Booleans, "influx_booleans", options.get("influx_booleans", Booleans.NUMBER)),
-        )
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        self._metric = metric_template(options.influx_metric)
+        self._precision: Precision = getattr(options, self.precision_option)
+        self._booleans = options.influx_booleans
+        self._resolved: LruCache[tuple[bytes, bytes], Point | RejectedError] = LruCache(options.remembered)
 
     def _metric_name(self, measurement: str, field: str) -> str:
         names = {"measurement": measurement, "field": field}
@@ -93,18 +70,8 @@ class Influx(MeasurementFormat):
 
     name = "influx"
     example = b"cpu,host=web01 user=42.5 1356998400000000000"
-    precision_option = ("influx_precision", Precision.NANOSECONDS)
-    publishes = False
-    """Whether lines without a time get the publish time of their message."""
+    precision_option = "influx_precision"
     _has_arrival = False
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """See `MeasurementFormat.from_options`; also `influx_no_time`."""
-        form = super().from_options(options)
-        chosen = member(NoTime, "influx_no_time", options.get("influx_no_time", NoTime.REFUSE))
-        form.publishes = chosen is NoTime.PUBLISH
-        return form
 
     def _read_lines(
         self, message: Message, starts: Int64s, ends: Int64s, joined: Joined | None = None
@@ -113,7 +80,7 @@ class Influx(MeasurementFormat):
         begins = joined.starts if joined else np.zeros(1, np.int64)
         starts, ends = joined_lines(message.text, starts, ends, begins)
         envelope = joined.envelopes[0] if joined else message.envelope
-        self._has_arrival = self.publishes and envelope is not None
+        self._has_arrival = self._options.influx_no_time is NoTime.PUBLISH and envelope is not None
         parsed = super()._read_lines(message, starts, ends, joined)
         batch, origins = parsed.batch, parsed.batch.origins
         lacking = np.flatnonzero(batch.times_ms == _UNKNOWN_MS)

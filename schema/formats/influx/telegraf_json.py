@@ -23,7 +23,7 @@ from timebeam.schema.formats.base import Point, RejectedPoints
 from timebeam.schema.formats.influx.influx_format import MeasurementFormat
 from timebeam.schema.formats.influx.line import parse_time
 from timebeam.schema.formats.linewise import LineRecord
-from timebeam.schema.formats.options import Booleans, Precision
+from timebeam.schema.formats.options import Booleans
 
 
 class TelegrafJson(MeasurementFormat):
@@ -40,7 +40,7 @@ class TelegrafJson(MeasurementFormat):
     escapes_names = True
     example = b'{"fields":{"user":42.5},"name":"cpu","tags":{"host":"web01"},"timestamp":1356998400}'
 
-    precision_option = ("telegraf_precision", Precision.SECONDS)
+    precision_option = "telegraf_precision"
 
     def is_whole(self, text: bytes) -> bool:
         """A document, or what is left of one: its first line is no object, and no line has a point."""

@@ -13,7 +13,7 @@ Sources: DataPointsParser and Validator of KairosDB 1.3.0 (docs/spec/kairosdb.md
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -36,14 +36,8 @@ from timebeam.schema.bits.text_columns import integer
 from timebeam.schema.core.batches import PointBuilder
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, RejectedPoints, Rejections
-from timebeam.schema.formats.kairosdb.text_format import (
-    check_ttl,
-    checked_long,
-    double_of,
-    long_of,
-    ttl_option,
-)
-from timebeam.schema.formats.options import Ttl
+from timebeam.schema.formats.kairosdb.text_format import check_ttl, checked_long, double_of, long_of
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions, Ttl
 
 Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Pair = tuple[Long, Long | float]
@@ -80,15 +74,9 @@ class KairosDbJson(MessageFormat):
     example = b'{"name":"sys.cpu","tags":{"host":"web01"},"datapoints":[[1356998400000,42.5]]}'
     framing = Framing.JSON
 
-    def __init__(self, ttl: Ttl = Ttl.REFUSE, remembered: int = 200_000) -> None:
-        """`ttl`: what to do with points with a lifetime; `remembered`: the number of cached series."""
-        self._ttl = ttl
-        self._series: LruCache[tuple[str, bytes], Series] = LruCache(remembered)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> KairosDbJson:
-        """See `MessageFormat.from_options`: `kairosdb_ttl`."""
-        return cls(ttl_option(options))
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        self._series: LruCache[tuple[str, bytes], Series] = LruCache(options.remembered)
 
     def _parse(self, message: Message) -> Parsed:
         """See `MessageFormat.parse`. Blank lines are skipped."""
@@ -130,7 +118,7 @@ class KairosDbJson(MessageFormat):
         if series is None:
             try:
                 value = DECODER.decode('{"name":"x","datapoints":[],"tags":' + tags.decode() + "}")
-                series_points = read_metric(value, 0, self._ttl).series
+                series_points = read_metric(value, 0, self._options.kairosdb_ttl).series
             except (ValueError, RecursionError):
                 return False
             if not metric.name:
@@ -155,7 +143,7 @@ class KairosDbJson(MessageFormat):
             try:
                 if isinstance(element.value, RejectedError):
                     raise element.value
-                metric = read_metric(element.value, i, self._ttl)
+                metric = read_metric(element.value, i, self._options.kairosdb_ttl)
             except RejectedError as error:
                 rejections.add(element.start, element.end, error)
                 continue

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from timebeam.schema.bits import text_columns
 from timebeam.schema.bits.arrays import Bytes, Int64s, word, words
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.bits.text_columns import finite
-from timebeam.schema.core.declared_options import member
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.formats.base import Message, Point
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places, Skeleton
@@ -38,15 +37,6 @@ _JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 _LONG = re.compile(r"-?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _LONGEST = 400  # characters of a number; a long has 20
-
-
-def ttl_option(options: Mapping[str, Any]) -> Ttl:
-    """The option `kairosdb_ttl`.
-
-    Raises:
-      ValueError: it is neither `refuse` nor `ignore`.
-    """
-    return member(Ttl, "kairosdb_ttl", options.get("kairosdb_ttl", Ttl.REFUSE))
 
 
 def check_ttl(seconds: int, ttl: Ttl) -> None:
@@ -120,16 +110,6 @@ class KairosDbText(LineFormat):
     name = "kairosdb-text"
     example = b"put sys.cpu 1356998400 42.5 host=web01"
 
-    def __init__(self, ttl: Ttl = Ttl.REFUSE, skeletons: int = 200_000) -> None:
-        """`ttl`: what to do with points with a lifetime; `skeletons`: the number of cached skeletons."""
-        super().__init__(skeletons)
-        self._ttl = ttl
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> KairosDbText:
-        """See `MessageFormat.from_options`: `kairosdb_ttl`."""
-        return cls(ttl_option(options))
-
     def locate(self, text: bytes, view: Bytes, starts: Int64s, ends: Int64s) -> Places:
         """See `LineFormat.locate`: the third and fourth word; values with an exponent take the slow path."""
         blanks = np.append(np.flatnonzero(view == 32), np.full(4, len(text) - text_columns.WINDOW - 8))
@@ -186,7 +166,7 @@ class KairosDbText(LineFormat):
             if name == _TTL:
                 if not _JAVA_INTEGER.fullmatch(value):
                     raise RejectedError(Reason.BAD_TAG, f"tag[{_TTL}] must be a number")
-                check_ttl(int(value), self._ttl)
+                check_ttl(int(value), self._options.kairosdb_ttl)
             elif name in tags:
                 why = f"Multiple entries with same key: {name}={short(tags[name])} and {name}={short(value)}"
                 raise RejectedError(Reason.DUPLICATE_TAG, why)

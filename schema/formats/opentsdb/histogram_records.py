@@ -16,8 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from timebeam.schema.formats.opentsdb.put_points import (
     tags_of_words,
     values,
 )
-from timebeam.schema.formats.options import HISTOGRAM_ID, checked_histogram_id
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -47,7 +46,7 @@ class OpenTsdbHistogram(LinewiseFormat):
 
     >>> from timebeam.schema.formats.base import Message
     >>> line = b"histogram sys.latency 1356998407 0,1.75=12:1.75,3.5=16:u=2:o=1 host=a"
-    >>> batch = OpenTsdbHistogram(42).parse(Message(line, arrival_ms=0)).batch
+    >>> batch = OpenTsdbHistogram().parse(Message(line, arrival_ms=0)).batch
     >>> str(batch.series[0]), batch.value(0).hex()  # 2a: the codec 42; two buckets
     ('sys.latency{host=a}', '2a0002000000003fe000000c3fe0000040600000100201')
     """
@@ -56,14 +55,9 @@ class OpenTsdbHistogram(LinewiseFormat):
     example = b"histogram sys.latency 1356998400 0,1.75=12:1.75,3.5=16:u=2:o=1 host=web01"
     framing = Framing.JSON
 
-    def __init__(self, histogram_id: int = HISTOGRAM_ID) -> None:
-        """A format with the option `--histogram_id`."""
-        self._id = histogram_id
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """See `MessageFormat.from_options`: `histogram_id`."""
-        return cls(checked_histogram_id(options))
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        self._id = options.checked_histogram_id()
 
     def records(self, text: bytes, start: int, end: int) -> Iterator[LineRecord]:
         """The histogram of a telnet line or object, or those of an array."""

@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,14 +43,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Spans
 from timebeam.schema.formats.base import Framing, Message
 from timebeam.schema.formats.cached_series import Outcome, SampleGatherer, Samples, bounded_key
-from timebeam.schema.formats.options import (
-    DECLARED_OPTIONS,
-    HISTOGRAM_ID,
-    OPENTSDB,
-    PARTS,
-    RESOURCE_ATTRIBUTES,
-    checked_histogram_id,
-)
+from timebeam.schema.formats.options import DEFAULTS, OPENTSDB, PARTS, FormatOptions
 from timebeam.schema.formats.otlp.data_points import (
     FIRST,
     KINDS,
@@ -94,49 +87,17 @@ class Otlp(WholeFormat):
         "06d512210000000000404540"
     )
 
-    def __init__(
-        self,
-        resource: str = RESOURCE_ATTRIBUTES,
-        delta: str = "tag",
-        histogram: str = ",".join(PARTS),
-        *,
-        scope: bool = False,
-        as_resources: bool = False,
-        histogram_id: int = HISTOGRAM_ID,
-        remembered: int = 200_000,
-    ) -> None:
-        """A format with options as `--otlp_...`; `remembered` is the number of cached series.
-
-        Args:
-          as_resources: whether the attributes of resources stay resources, for Heroic's layouts.
-
-        Raises:
-          ValueError: `histogram` names a part that there is not.
-        """
-        super().__init__(remembered)
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        resource = options.otlp_resource
         self._resource = None if resource == "all" else frozenset(resource.split(",")) - {"none"}
-        self._delta, self._scope, self._as_resources = delta, scope, as_resources
-        self._histogram_id = histogram_id
-        self._parts = histogram.split(",")
+        self._histogram_id = options.checked_histogram_id()
+        self._parts = options.otlp_histogram.split(",")
         for part in self._parts:
             if part not in _CHOICES:
                 raise ValueError(f"otlp_histogram: {part!r} is none of {', '.join(_CHOICES)}")
-        self._contexts: LruCache[Hashable, int] = LruCache(remembered)
+        self._contexts: LruCache[Hashable, int] = LruCache(options.remembered)
         self._new_context = itertools.count(1)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Otlp:
-        """See `MessageFormat.from_options`: the options of `DECLARED_OPTIONS`, and `resources`."""
-        defaults = {option.name: option.default for option in DECLARED_OPTIONS[cls.name][:-2]}
-        resource, scope, delta, histogram = (options.get(name, default) for name, default in defaults.items())
-        return cls(
-            resource,
-            delta,
-            histogram,
-            scope=scope,
-            as_resources=options.get("resources", False),
-            histogram_id=checked_histogram_id(options),
-        )
 
     def split(self, message: Message) -> Iterator[Message]:
         """See `WholeFormat.split`: lines of JSON are a request each."""
@@ -284,7 +245,7 @@ class Otlp(WholeFormat):
         self, levels: Levels, resource: int, scope: bytes, name: bytes, attributes: bytes, *, is_delta: bool
     ) -> Outcome:
         """The series of a resource, by its number, a scope, a metric and encoded attributes."""
-        if is_delta and self._delta == "refuse":
+        if is_delta and self._options.otlp_delta == "refuse":
             why = f"metric {name[:99]!r} has deltas: let the sender make them cumulative, or --otlp_delta tag"
             return RejectedError(Reason.VALUE_NOT_STORABLE, why)
         resources = levels.kept.get(resource)
@@ -301,14 +262,14 @@ class Otlp(WholeFormat):
             tags[DELTA_TAG[0]] = DELTA_TAG[1]
         texts = text_bytes(itertools.chain(resources.items(), tags.items()))
         charge_series(len(metric) + texts, len(resources) + len(tags))
-        if self._as_resources:
+        if self._options.resources:
             return Series.of(metric, tags, resources)
         return Series.of(metric, resources | tags)
 
     def _own_names(self, scope: bytes, name: bytes, attributes: bytes) -> tuple[str, dict[str, str]]:
         """(metric, tags) without those of the resource; raises as `read_attributes` does."""
         tags = read_attributes(attributes)
-        if self._scope:
+        if self._options.otlp_scope:
             scope_name = dict(field_contents(scope)).get(FIRST, b"").decode()
             if scope_name:
                 tags.setdefault("otel.scope.name", scope_name)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,7 @@ from timebeam.schema.formats.base import (
     joined_of,
     rejection,
 )
-from timebeam.schema.formats.options import FieldSource, RecordFields
+from timebeam.schema.formats.options import DEFAULTS, FieldSource, FormatOptions, RecordFields
 from timebeam.schema.formats.parquet.footer import ENCRYPTED_MAGIC, MAGIC, read_footer
 from timebeam.schema.formats.parquet.parquet_columns import MAP, TAG, TIME, batch_bytes, row_bytes
 from timebeam.schema.formats.parquet.read_columns import (
@@ -147,8 +146,8 @@ class Parquet(MessageFormat):
 
     >>> columns = {"name": ["sys.cpu"], "at": [1356998400000], "reading": [42.5], "machine": ["web01"]}
     >>> rows = batch_bytes(pa.RecordBatch.from_pydict(columns))
-    >>> fields = {"parquet_fields": "metric=name,timestamp=at,value=reading,tag:host=machine"}
-    >>> batch = Parquet.from_options(fields).parse(Message(rows, arrival_ms=0)).batch
+    >>> options = FormatOptions(parquet_fields="metric=name,timestamp=at,value=reading,tag:host=machine")
+    >>> batch = Parquet(options).parse(Message(rows, arrival_ms=0)).batch
     >>> str(batch.series[0]), batch.times_ms.tolist(), batch.value(0)
     ('sys.cpu{host=web01}', [1356998400000], 42.5)
     """
@@ -157,15 +156,10 @@ class Parquet(MessageFormat):
     framing = Framing.PARQUET
     example = _Example()
 
-    def __init__(self, fields: RecordFields | None = None) -> None:
-        """`fields`: None for the columns of `timebeam export`."""
-        self._fields = fields
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Parquet:
-        """See `MessageFormat.from_options`: `parquet_fields`."""
-        text = options.get("parquet_fields")
-        return cls(RecordFields.of(text, "parquet_fields") if text else None)
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        text = options.parquet_fields  # none for the columns of `timebeam export`
+        self._fields = RecordFields.of(text, "parquet_fields") if text else None
 
     def parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         """See `MessageFormat.parse_all`; a message is large, so each is a batch."""

@@ -49,6 +49,7 @@ from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Ser
 from timebeam.schema.core.rejections import Spans
 from timebeam.schema.formats.base import Framing
 from timebeam.schema.formats.cached_series import Outcome, SampleGatherer, Samples, bounded_key
+from timebeam.schema.formats.options import DEFAULTS, FormatOptions
 from timebeam.schema.formats.prometheus.native_histogram import read_histogram
 from timebeam.schema.formats.prometheus.plain_series import SERIES_1, plain_requests, plain_series
 from timebeam.schema.formats.whole_format import WholeFormat
@@ -89,10 +90,9 @@ class RemoteWrite(WholeFormat):
         "401080b0a19bbf27"
     )
 
-    def __init__(self, remembered: int = 200_000) -> None:
-        """A format that caches this many series."""
-        super().__init__(remembered)
-        self._symbols: LruCache[Hashable, int] = LruCache(remembered)
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        super().__init__(options)
+        self._symbols: LruCache[Hashable, int] = LruCache(options.remembered)
         self._new_symbol = itertools.count(1)
 
     def plain(self, text: bytes) -> bytes:

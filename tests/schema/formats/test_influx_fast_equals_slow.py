@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import string
@@ -20,7 +21,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.influx.influx_format import Influx, joined_lines
 from timebeam.schema.formats.linewise import LineRecord
-from timebeam.schema.formats.options import Booleans, Precision
+from timebeam.schema.formats.options import Booleans, FormatOptions, Precision
 
 NOW = {
     Precision.NANOSECONDS: 10**9,
@@ -179,8 +180,8 @@ def shape(r: random.Random, precision: Precision) -> Callable[[], bytes]:
 @pytest.mark.parametrize("seed", long_after(1, range(3)))
 def test_blocks_of_lines(precision: Precision, seed: int) -> None:
     r = random.Random(f"{precision} {seed}")
-    options = {"precision": precision, "booleans": r.choice(list(Booleans))}
-    warm, small = Influx(**options), Influx(**options, remembered=r.choice((1, 3)))
+    options = FormatOptions(influx_precision=precision, influx_booleans=r.choice(list(Booleans)))
+    warm, small = Influx(options), Influx(dataclasses.replace(options, remembered=r.choice((1, 3))))
     points = 0
     for _ in range(50):
         shapes = [shape(r, precision) for _ in range(r.choice((1, 2, 4)))]
@@ -200,7 +201,7 @@ def test_any_bytes_behind_a_plain_line(text: bytes, newline: bool) -> None:
 
 @given(st.text(alphabet=' ,=#\\"im15.e\n\r-', max_size=40))
 def test_any_text_of_the_characters_that_matter(text: str) -> None:
-    check(Influx(precision=Precision.SECONDS), text.encode())
+    check(Influx(FormatOptions(influx_precision=Precision.SECONDS)), text.encode())
 
 
 class Counting(Influx):

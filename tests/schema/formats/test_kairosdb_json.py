@@ -15,9 +15,9 @@ from tests.support.inputs.kairosdb_vectors import VECTORS, bits_of, of_kind, sto
 from timebeam.schema.bits.json_text import elements
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.formats import Message, Parsed
+from timebeam.schema.formats import Message, Parsed, message_format
 from timebeam.schema.formats.kairosdb.json_format import KairosDbJson, read_metric
-from timebeam.schema.formats.options import Ttl
+from timebeam.schema.formats.options import FormatOptions, Ttl
 
 DIFFERENT = {
     "rest_datapoints-182": (Reason.BAD_TIMESTAMP, "a time of 5.7 ms, which KairosDB cuts to 5"),
@@ -44,7 +44,7 @@ REASONS = {
 
 
 def parse(text: bytes, ttl: Ttl = Ttl.REFUSE) -> Parsed:
-    return KairosDbJson(ttl).parse(Message(text, 5, "gs://b/f", 100))
+    return KairosDbJson(FormatOptions(kairosdb_ttl=ttl)).parse(Message(text, 5, "gs://b/f", 100))
 
 
 @pytest.mark.parametrize("vector", of_kind("rest_datapoints"))
@@ -255,10 +255,10 @@ def test_nan_in_a_document_over_several_lines_costs_its_point_only() -> None:
 def test_lifetimes_can_be_ignored() -> None:
     parsed = parse(metric(timestamp=1, value=4, ttl=60), Ttl.IGNORE)
     assert (len(parsed.batch), parsed.rejected) == (1, [])
-    form = KairosDbJson.from_options({"kairosdb_ttl": "ignore"})
+    form = message_format("kairosdb-json", {"kairosdb_ttl": "ignore"})
     assert len(form.parse(Message(metric(timestamp=1, value=4, ttl="60"), 1)).batch) == 1
     with pytest.raises(ValueError, match="kairosdb_ttl"):
-        KairosDbJson.from_options({"kairosdb_ttl": "x"})
+        message_format("kairosdb-json", {"kairosdb_ttl": "x"})
 
 
 def test_the_example() -> None:
@@ -342,7 +342,7 @@ def test_fast_equals_slow(seed: int) -> None:
     for _ in range(120):
         text = "[" + r.choice([",", " ,\n"]).join(odd_metric(r) for _ in range(r.randrange(12))) + "]"
         points += len(check(warm, text.encode()).batch)
-        check(KairosDbJson(remembered=1), text.encode())
+        check(KairosDbJson(FormatOptions(remembered=1)), text.encode())
     assert points > 300
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.support.inputs.kairosdb_vectors import VECTORS, bits_of, of_kind, stored, without_ttl
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.formats import Message, Parsed
+from timebeam.schema.formats import Message, Parsed, message_format
 from timebeam.schema.formats.kairosdb.text_format import KairosDbText, split_words
 from timebeam.schema.formats.linewise import LineRecord
-from timebeam.schema.formats.options import Ttl
+from timebeam.schema.formats.options import FormatOptions, Ttl
 
 REFUSED = {
     "telnet-217": (Reason.BAD_NUMBER, ""),
@@ -37,7 +37,7 @@ UTF_8 = "telnet-228"
 
 
 def parse(text: bytes, ttl: Ttl = Ttl.REFUSE) -> Parsed:
-    return KairosDbText(ttl).parse(Message(text, 5, "gs://b/f", 100))
+    return KairosDbText(FormatOptions(kairosdb_ttl=ttl)).parse(Message(text, 5, "gs://b/f", 100))
 
 
 @pytest.mark.parametrize("vector", of_kind("telnet"))
@@ -61,9 +61,9 @@ def test_lifetimes_can_be_ignored() -> None:
     (vector,) = (vector for vector in VECTORS if vector["id"] == "telnet-219")
     parsed = parse(vector["line"].encode(), Ttl.IGNORE)
     assert (stored(parsed.batch), list(parsed.rejected)) == (without_ttl(vector["stored"]), [])
-    assert KairosDbText.from_options({"kairosdb_ttl": "ignore"}).parse(Message(b"", 1)).rejected == []
+    assert message_format("kairosdb-text", {"kairosdb_ttl": "ignore"}).parse(Message(b"", 1)).rejected == []
     with pytest.raises(ValueError, match="kairosdb_ttl"):
-        KairosDbText.from_options({"kairosdb_ttl": "x"})
+        message_format("kairosdb-text", {"kairosdb_ttl": "x"})
 
 
 SERIES = Series.of("m", {"host": "a"})
@@ -202,7 +202,7 @@ def test_fast_equals_slow(seed: int) -> None:
     for _ in range(80):
         text = b"\n".join(odd_line(r) for _ in range(r.choice((1, 3, 30))))
         points += len(check(warm, text).batch)
-        check(KairosDbText(skeletons=2), text)
+        check(KairosDbText(FormatOptions(remembered=2)), text)
     assert points > 300
 
 

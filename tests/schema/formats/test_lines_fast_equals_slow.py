@@ -20,6 +20,7 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.linewise import LineFormat, LineRecord
 from timebeam.schema.formats.opentsdb.put_points import OpenTsdbJson, OpenTsdbText
+from timebeam.schema.formats.options import FormatOptions
 
 SHAPES = {OpenTsdbJson: json_shape, OpenTsdbText: text_shape}
 
@@ -59,7 +60,7 @@ def check_origins(form: LineFormat, parsed: Parsed) -> None:
 @pytest.mark.parametrize("seed", long_after(3, range(8)))
 def test_blocks_of_lines(form: type[LineFormat], seed: int) -> None:
     r = random.Random(seed)
-    warm, small = form(), form(skeletons=r.choice((1, 2, 5)))
+    warm, small = form(), form(FormatOptions(remembered=r.choice((1, 2, 5))))
     points = 0
     for _ in range(60):
         text = block(r, SHAPES[form], r.choice((1, 2, 5, 30, 60)))
@@ -212,7 +213,7 @@ def test_plain_lines_take_the_fast_path(counting: type[CountingText | CountingJs
 
 
 def test_forgotten_skeletons_are_learned_again() -> None:
-    form = CountingText(skeletons=2)
+    form = CountingText(FormatOptions(remembered=2))
     for host in (b"a", b"b", b"a", b"c", b"b"):
         parse(form, b"put m 1356998400 5 host=" + host)
     assert form.calls == 4  # only the second a was still known

@@ -17,7 +17,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import FORMATS, Message, format_class, message_format
 from timebeam.schema.formats.base import NOT_FINITE, Parsed
-from timebeam.schema.formats.options import DECLARED_OPTIONS
+from timebeam.schema.formats.options import FormatOptions
 from timebeam.schema.formats.parquet.parquet_format import batch_bytes
 from timebeam.schema.formats.prometheus.remote_write import STALE
 
@@ -208,7 +208,8 @@ def test_every_format_of_points_is_here() -> None:
 
 
 def test_the_option_of_formats_with_doubles() -> None:
-    having = {name for name, options in DECLARED_OPTIONS.items() if "nan" in {o.name for o in options}}
-    assert having == {name for name, *_ in WITH_DOUBLES.values()}
+    (nan,) = (option for option in FormatOptions.declared() if option.name == "nan")
+    assert nan.shown_for is not None
+    assert set(nan.shown_for[1]) == {name for name, *_ in WITH_DOUBLES.values()}
     with pytest.raises(ValueError, match="nan must be one of skip, reject, not 'drop'"):
         message_format("otlp", {"nan": "drop"})

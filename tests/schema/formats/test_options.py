@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from timebeam.schema.formats import FORMATS
-from timebeam.schema.formats.options import DECLARED_OPTIONS
+from timebeam.schema.formats.options import FormatOptions
 
 
 def test_the_options_of_formats_import_no_reader() -> None:
@@ -25,4 +25,6 @@ def test_the_options_of_formats_import_no_reader() -> None:
 
 
 def test_options_are_those_of_formats() -> None:
-    assert DECLARED_OPTIONS.keys() <= set(FORMATS)
+    for option in FormatOptions.declared():
+        assert option.shown_for is not None
+        assert set(option.shown_for[1]) <= set(FORMATS)

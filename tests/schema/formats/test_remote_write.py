@@ -29,6 +29,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Envelope, Stage
 from timebeam.schema.formats import Framing, Message, whole_format
 from timebeam.schema.formats.base import Parsed
+from timebeam.schema.formats.options import FormatOptions
 from timebeam.schema.formats.prometheus import remote_write
 from timebeam.schema.formats.prometheus.plain_series import PlainSeries
 from timebeam.schema.formats.prometheus.remote_write import RemoteWrite
@@ -203,7 +204,7 @@ def test_labels_are_not_taken_for_symbols_of_version_2() -> None:
 
 @versions
 def test_the_same_series_again(version: int) -> None:
-    form, request = RemoteWrite(remembered=3), Message(snappy(ENCODERS[version](NODE)), 5)
+    form, request = RemoteWrite(FormatOptions(remembered=3)), Message(snappy(ENCODERS[version](NODE)), 5)
     for _ in range(3):
         batch = form.parse(request).batch
         assert list(batch.points()) == expected(NODE)
