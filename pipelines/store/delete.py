@@ -37,8 +37,15 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.selection import Finding, Reader, Selection, UnknownNameError
 from timebeam.schema.query.question import NONE, Question, literals_of
 from timebeam.transforms.bigtable.existing_tables import check_tables, table_exists
-from timebeam.transforms.care.delete_from_tables import COUNTERS, DeleteFigures, DeleteTally, figures_by_table
-from timebeam.transforms.care.delete_log import interrupted_logs, used_s, write_done
+from timebeam.transforms.care.delete_from_tables import (
+    COUNTERS,
+    DeleteFigures,
+    DeleteTally,
+    figures_by_table,
+    interrupted_logs,
+    used_s,
+    write_done,
+)
 from timebeam.transforms.care.delete_points import DeleteJob, DeletePoints, DeleteTask
 from timebeam.transforms.care.range_leases import Leases
 from timebeam.transforms.opentsdb.delete_rows import StaleFigures, delete_rows, stale_rows

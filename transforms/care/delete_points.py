@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
@@ -33,8 +33,10 @@ from timebeam.transforms.care.delete_from_tables import (
     ArchiveDeletions,
     PendingRemovals,
     count_removal,
+    logged_rows,
+    write_begun,
+    write_done,
 )
-from timebeam.transforms.care.delete_log import logged_rows, write_begun, write_done
 from timebeam.transforms.care.range_leases import Leases, RangeLease
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.write_packed_rows import data_tables
@@ -48,9 +50,6 @@ from timebeam.transforms.opentsdb.delete_rows import (
 from timebeam.transforms.read.chunks import spread_chunks
 from timebeam.transforms.read.table_reader import TableReader, read_rows, within
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
-
-if TYPE_CHECKING:
-    pass
 
 _SERIES = 100_000  # whose test of the filters is remembered
 _ROWS_AT_ONCE = 500

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from timebeam.schema.archive import archive_rows
 from timebeam.schema.archive.view import find_archive
@@ -16,9 +15,6 @@ from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered, metered_keys
 from timebeam.transforms.read.table_reader import TableReader
-
-if TYPE_CHECKING:
-    pass
 
 _YEAR_9999_MS = 253_402_300_799_999
 

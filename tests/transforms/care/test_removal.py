@@ -33,7 +33,7 @@ from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_anno
 from timebeam.schema.stores.opentsdb.columns.decode_row import Winner
 from timebeam.schema.stores.opentsdb.columns.rewrite_row import remove_points
 from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
-from timebeam.transforms.care.delete_log import log_files, logged_rows
+from timebeam.transforms.care.delete_from_tables import log_files, logged_rows
 
 NEVER = 1 << 40
 BASE_MS = 1_356_998_400_000

@@ -38,8 +38,7 @@ from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.care import archive_hours, rows_to_archive
 from timebeam.transforms.care import delete_points as delete_module
 from timebeam.transforms.care.archive_hours import ArchiveTally, VerifyError, archive_metric
-from timebeam.transforms.care.delete_from_tables import ArchiveDeletions, PendingRemovals
-from timebeam.transforms.care.delete_log import interrupted_logs
+from timebeam.transforms.care.delete_from_tables import ArchiveDeletions, PendingRemovals, interrupted_logs
 from timebeam.transforms.care.delete_points import DeleteChunk, DeleteJob, DeleteTask
 from timebeam.transforms.care.range_leases import Leases
 from timebeam.transforms.care.rows_to_archive import ArchiveJob
