@@ -128,8 +128,8 @@ class DeclaredOptions:
         Raises:
           ValueError: a value is out of its range; the message names the option.
         """
-        given = {}
+        arguments = {}
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             if (value := values.get(field.name)) is not None:
-                given[field.name] = _read(field, value)
-        return cls(**given)
+                arguments[field.name] = _read(field, value)
+        return cls(**arguments)

@@ -40,8 +40,8 @@ FORMATS = tuple(_CLASSES)
 def format_class(name: str) -> type[MessageFormat]:
     """The class of the format of that name."""
     module, class_name = _CLASSES[name]
-    found: type[MessageFormat] = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
-    return found
+    chosen: type[MessageFormat] = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
+    return chosen
 
 
 def message_format(name: str, options: Mapping[str, Any] | None = None) -> MessageFormat:

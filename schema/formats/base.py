@@ -142,8 +142,8 @@ class MessageFormat(abc.ABC):
             halves = self._halves(message)
             if not halves:
                 return Parsed(PointBatch.of([], message.arrival_ms), [self._failure(message, error)])
-            parts = [self.parse(half) for half in halves]
-            return _summed(join_pieces([part.batch for part in parts], message.text, message.offset), parts)
+            parsed = [self.parse(half) for half in halves]
+            return _summed(join_pieces([half.batch for half in parsed], message.text, message.offset), parsed)
 
     @abc.abstractmethod
     def _parse(self, message: Message) -> Parsed:
