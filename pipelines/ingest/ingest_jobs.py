@@ -48,15 +48,16 @@ from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.ingest.store_points import ONCE, PointsGraph, storing_graph
 from timebeam.pipelines.jobs.job import FilesJob, Flow, InputGraph, Job, Source, StreamJob
-from timebeam.pipelines.options.formats import format_of, formats_of
-from timebeam.pipelines.options.parameters import DECLARED, UsageError
+from timebeam.pipelines.options.catalogue import format_parameters
+from timebeam.pipelines.options.parameters import DECLARED, RECORDS, UsageError, usage_errors
 from timebeam.pipelines.options.store_settings import NewSettings, settle_names
 from timebeam.pipelines.options.values import layout_of, opentsdb_of, target_of
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import FORMATS, Framing, format_class
+from timebeam.schema.formats import AUTO, FORMATS, Framing, format_class, message_format
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table, parse_limits
+from timebeam.schema.stores import STORES, make_store
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters, ReadLetters
 from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.ingest.limit_series import SeriesLimiter
@@ -222,6 +223,40 @@ def _graph(options: argparse.Namespace, *, endless: bool) -> tuple[InputGraph, F
     if options.format in FORMATS and format_class(options.format).edits_annotations:
         opentsdb_of(options, "annotations")
     return graph, framing
+
+
+def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
+    """The options of the message format by name, and how its files are cut.
+
+    Raises:
+      UsageError: an option makes no sense.
+    """
+    format_options = {parameter.name: getattr(options, parameter.name) for parameter in format_parameters()}
+    store = make_store(options.layout, {}) if options.layout in STORES else None
+    format_options["resources"] = store is not None and store.writing.takes_resources
+    if options.format == RECORDS:
+        raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")
+    names = formats_of(options)
+    if options.format == AUTO and not names:
+        raise UsageError(f"--format {AUTO} needs --formats: the formats to choose from")
+    with usage_errors():
+        if options.format != AUTO:
+            names = (options.format, *names)
+        formats = [message_format(name, format_options) for name in names]
+    return format_options, Framing.NONE if options.format == AUTO else formats[0].framing
+
+
+def formats_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """The formats that messages may name in their attributes.
+
+    Raises:
+      UsageError: there is none of such a name.
+    """
+    chosen = [name for text in options.formats for name in text.split(",")]
+    for name in chosen:
+        if name not in FORMATS:
+            raise UsageError(f"--formats: unknown format {name!r}: choose from {', '.join(FORMATS)}")
+    return tuple(chosen)
 
 
 def _limits_of(options: argparse.Namespace) -> SeriesLimits | None:

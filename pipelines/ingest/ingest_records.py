@@ -16,9 +16,9 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
+from timebeam.pipelines.ingest.ingest_jobs import format_of, formats_of
 from timebeam.pipelines.jobs.job import Flow, Needs
-from timebeam.pipelines.options.formats import RECORDS, format_of, formats_of
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import RECORDS, UsageError
 from timebeam.pipelines.options.values import (
     check_writer,
     declaration_of,

@@ -12,10 +12,12 @@ import re
 import zoneinfo
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from timebeam.schema.core.declared_options import Option, OptionKind
 from timebeam.schema.series.retention_rules import parse_rules
+
+T = TypeVar("T")
 
 
 class UsageError(ValueError):
@@ -246,6 +248,36 @@ def reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def text_of(path: str, kind: str) -> str:
+    """The text of a file, local or of any file system that Beam knows.
+
+    Args:
+      kind: what the file is, in words, for the message.
+
+    Raises:
+      UsageError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return read_text(path)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the {kind} {path} is not UTF-8: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a file system that is not installed
+        raise UsageError(f"cannot read the {kind} {path}: {reason_of(error)}") from error
+
+
+def parsed_file(path: str, kind: str, parse: Callable[[str], T]) -> T:
+    """What a file holds; see `text_of`.
+
+    Raises:
+      UsageError: the file cannot be read, or `parse` raises ValueError.
+    """
+    text = text_of(path, kind)
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"the {kind} {path}: {error}") from error
+
+
 def file_content(text: str, names: Collection[str] = ()) -> str:
     """The content of a file; or `text` itself, if it is one of `names`.
 
@@ -298,6 +330,9 @@ def declared_parameters(owner: str, declared: Mapping[str, Sequence[Option]]) ->
 
 DECLARED = "table"
 """The layout of tables that a user declares: no `Store`, since records have no series."""
+
+RECORDS = "records"
+"""The format of records of named fields, which no `MessageFormat` reads."""
 
 TEXT: Mapping[str, Any] = {}
 TRUE: Mapping[str, Any] = {"kind": boolean, "default": True}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from timebeam.pipelines.options.catalogue import layout_parameters
-from timebeam.pipelines.options.parameters import DECLARED, UsageError, read_text, reason_of, usage_errors
+from timebeam.pipelines.options.parameters import DECLARED, UsageError, parsed_file, text_of, usage_errors
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.point_fragments import Packing
@@ -28,36 +28,6 @@ if TYPE_CHECKING:
     from timebeam.schema.stores.declared.layout import DeclaredTables
 
 T = TypeVar("T")
-
-
-def text_of(path: str, kind: str) -> str:
-    """The text of a file, local or of any file system that Beam knows.
-
-    Args:
-      kind: what the file is, in words, for the message.
-
-    Raises:
-      UsageError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        return read_text(path)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the {kind} {path} is not UTF-8: {error}") from error
-    except (OSError, ValueError) as error:  # ValueError: a file system that is not installed
-        raise UsageError(f"cannot read the {kind} {path}: {reason_of(error)}") from error
-
-
-def parsed_file(path: str, kind: str, parse: Callable[[str], T]) -> T:
-    """What a file holds; see `text_of`.
-
-    Raises:
-      UsageError: the file cannot be read, or `parse` raises ValueError.
-    """
-    text = text_of(path, kind)
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"the {kind} {path}: {error}") from error
 
 
 def layout_of(options: argparse.Namespace) -> Store:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.local.pubsub import check_topic
 from timebeam.pipelines.options.catalogue import format_parameters
-from timebeam.pipelines.options.formats import check_formats
-from timebeam.pipelines.options.parameters import TOPIC, UsageError
-from timebeam.pipelines.options.values import create_command, parsed_file, readable_of, rollups_of, target_of
+from timebeam.pipelines.options.parameters import TOPIC, UsageError, parsed_file, usage_errors
+from timebeam.pipelines.options.values import create_command, readable_of, rollups_of, target_of
 from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.archive.archive_cell import codec
@@ -153,6 +152,7 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
     from timebeam.pipelines.serve.writes.front_door import FrontDoor, Tokens, WriteLimits
     from timebeam.pipelines.serve.writes.publisher import Publisher
     from timebeam.pipelines.serve.writes.telnet import TelnetAddress
+    from timebeam.schema.formats import message_format
 
     tokens = None
     if options.token_file:
@@ -165,6 +165,8 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
         for parameter in format_parameters()
         if (value := getattr(options, parameter.name, None)) is not None
     }
-    check_formats(FORMATS, format_options)
+    with usage_errors():
+        for name in FORMATS:
+            message_format(name, format_options)
     limits = WriteLimits(held_bytes=options.max_held)
     return FrontDoor(Publisher(options.topic), BodyParser(format_options), limits, tokens, telnet)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from timebeam.pipelines.options.parameters import UsageError, usage_errors
-from timebeam.pipelines.options.values import text_of
+from timebeam.pipelines.options.parameters import UsageError, text_of, usage_errors
 from timebeam.pipelines.output.chart import need_plots, plain
 from timebeam.schema.formats import Message
 from timebeam.schema.stores.declared.declaration import Declaration, TableLayout

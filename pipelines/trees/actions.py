@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from timebeam.pipelines.options.parameters import UsageError, usage_errors
+from timebeam.pipelines.options.parameters import UsageError, parsed_file, usage_errors
 from timebeam.pipelines.options.reading_options import TREE_OUTPUTS
-from timebeam.pipelines.options.values import create_command, opentsdb_of, parsed_file, target_of
+from timebeam.pipelines.options.values import create_command, opentsdb_of, target_of
 from timebeam.pipelines.trees.show_trees import ShownTree, as_json, as_page, as_text
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.reasons import RejectedError

@@ -7,7 +7,7 @@ import pytest
 from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.local import generate
 from timebeam.pipelines.options.catalogue import OPTIONS, format_parameters
-from timebeam.pipelines.options.formats import RECORDS
+from timebeam.pipelines.options.parameters import RECORDS
 from timebeam.pipelines.options.store_settings import ESCAPE
 from timebeam.pipelines.serve import writes
 from timebeam.pipelines.sizing.estimate import NODES
