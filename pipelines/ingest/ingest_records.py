@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.ingest.ingest_jobs import format_of, formats_of
-from timebeam.pipelines.jobs.job import Flow, Needs
+from timebeam.pipelines.jobs.job import Flow, InputGraph
 from timebeam.pipelines.options.parameters import RECORDS, UsageError
 from timebeam.pipelines.options.values import (
     check_writer,
@@ -42,8 +42,8 @@ from timebeam.transforms.input.parse import ParseFn, ParseMessagesFn, gathered, 
 
 
 @dataclasses.dataclass(slots=True)
-class RecordsGraph:
-    """How records, or points, are stored in declared tables.
+class RecordsGraph(InputGraph):
+    """How records, or points, are stored in declared tables; nothing is packed, or remembered between runs.
 
     Attributes:
       encoding: of the records; None if the input is points.
@@ -64,23 +64,6 @@ class RecordsGraph:
     def tables(self) -> list[TableSpec]:
         """The tables that must exist."""
         return list(self.declaration.specs)
-
-    def needs(self) -> Needs:
-        """What storing the records needs beside the tables."""
-        return Needs()
-
-    @property
-    def packs(self) -> bool:
-        """A record is a mutation of its own."""
-        return False
-
-    @property
-    def exactly_once(self) -> bool:
-        """A repeated bundle writes the same cells."""
-        return False
-
-    def hold(self, *, portions: bool) -> None:
-        """Nothing is remembered from run to run."""
 
     def from_blocks(
         self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow | None = None

@@ -204,14 +204,17 @@ class InputGraph(Protocol):
 
     def needs(self) -> Needs:
         """What storing needs beside the tables."""
+        return Needs()
 
     @property
     def packs(self) -> bool:
         """Whether points of a stream are gathered to be packed together."""
+        return False
 
     @property
     def exactly_once(self) -> bool:
         """Whether a repeated bundle of a stream would write more columns."""
+        return False
 
     def hold(self, *, portions: bool) -> object:
         """What keeps the memory of the steps alive in this process, from run to run, while it is referenced.
@@ -219,6 +222,7 @@ class InputGraph(Protocol):
         Args:
           portions: whether the runs are those of portions of files.
         """
+        return None
 
     def from_blocks(
         self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow = ...
