@@ -96,7 +96,8 @@ def _random_query(metric: str, chance: random.Random) -> Query:
 def _check(tables: Tables, model: Model, query: Query, flags: list[str]) -> None:
     ran = timebeam("query", *tables.flags, *query.flags(), "--output=json-ms", *flags)
     if tables.has_uids and query.names_unknown_to(model):
-        expect((ran.code, "No such name" in ran.err) == (1, True), "query of an unknown name", ran)
+        is_unknown = (ran.code, "No such name" in ran.err) == (1, True)
+        expect(is_unknown, "query of an unknown name", f"{query.flags()}: {ran}")
         return
     expect(ran.code == 0, "exit code of query", ran)
     answer = {_label(result, query): result["dps"] for result in json.loads(ran.out)}

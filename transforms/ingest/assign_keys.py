@@ -164,7 +164,7 @@ class SeriesKeys:
     def _rejected_by_limits(
         self, names_by_series: Mapping[Series, Sequence[Name]], batch: PointBatch
     ) -> Mapping[Series, RejectedError]:
-        """The series that limits reject. Of these no name is assigned a UID."""
+        """The series that limits, or names that get no UID, reject. Of these no name is assigned a UID."""
         assert self._limiter is not None
         assert self._cache is not None
         assert self._cache.limits is not None
@@ -178,13 +178,17 @@ class SeriesKeys:
                 uids[name] = self._cache.uids[name] = uid
             # A name that cannot be assigned is rejected as such, and does not count.
             uids |= self._table.unassignable(unknown.difference(stored))
+        rejected: dict[Series, RejectedError] = {}
         candidates: dict[Series, SeriesKey | None] = {}
         for series, series_names in names_by_series.items():
             series_uids = [uids.get(name) for name in series_names]
-            if not any(isinstance(uid, RejectedError) for uid in series_uids):
+            error = next((uid for uid in series_uids if isinstance(uid, RejectedError)), None)
+            if error is not None:
+                rejected[series] = error
+            else:
                 is_named = None not in series_uids
                 candidates[series] = self._layout.series_key(series, uids) if is_named else None  # type: ignore[arg-type]
-        return self._limiter.rejections(self._cache.limits, candidates, batch)
+        return rejected | self._limiter.rejections(self._cache.limits, candidates, batch)
 
     def _count_collisions(self, replaced: Iterable[tuple[Name, str]]) -> None:
         """Counts the names that are stored as another name is; see `UidSpec`."""

@@ -87,6 +87,16 @@ def test_names_of_refused_series_get_no_uids(bigtable: tuple[str, str], prefix: 
     assert "beyond --max_tag_values 7: tag key user has 7 values: " in result.letters[0]["message"]
 
 
+def test_tags_of_a_metric_that_is_not_created_get_no_uids_with_a_limit(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    store = with_counts(AnyStore.create(bigtable, prefix, "opentsdb"))
+    path = write(tmp_path / "in.json", lines("m", range(3)))
+    result = ingest(tmp_path, *store.flags, "--format=opentsdb-json", "--max_series=0", "--input", path)
+    assert (len(result.letters), result.summary["uids_assigned"]) == (3, 0)
+    assert {letter["reason"] for letter in result.letters} == {"unknown-name"}
+
+
 def test_new_series_of_known_names_count_with_metadata(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
