@@ -54,8 +54,8 @@ from timebeam.schema.core.selection import Finding, Reader, Selected, Selection
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.rollup.accumulate import Accumulator
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.select import select_metrics
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.write_rows import write_all

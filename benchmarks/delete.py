@@ -23,8 +23,8 @@ from benchmarks import bench
 from benchmarks.archive import START_S, Rows, generated
 from benchmarks.bench import TARGET
 from timebeam.schema.core.point_fragments import Packing
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.read.table_reader import scan_table

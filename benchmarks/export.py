@@ -34,8 +34,8 @@ from benchmarks.rollup import START, configure, create, load, scan
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.selection import Selection
 from timebeam.schema.formats.parquet.parquet_columns import written
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.copy.copied_points import read_batches
 from timebeam.transforms.read.table_reader import ParallelReader
 

@@ -34,8 +34,8 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.rollup.rollup_config import RollupConfig
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.answer_question import evaluate
 from timebeam.transforms.read.table_reader import TableReader, scan_table

@@ -46,8 +46,8 @@ from benchmarks.generate import Load, write
 from benchmarks.table_content import named_cells
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.selection import Selected
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import scan_table

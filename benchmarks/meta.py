@@ -27,9 +27,9 @@ from benchmarks import bench
 from benchmarks.bench import TARGET, BenchmarkError, log, run_child
 from benchmarks.generate import Load, write
 from benchmarks.ingest import count_points
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 
 _FORM = "opentsdb-json"

@@ -31,8 +31,8 @@ from benchmarks.checkouts import Queries
 from benchmarks.rollup import START, client_scan, configure, load, scan
 from timebeam.pipelines import cli
 from timebeam.schema.core.selection import Selection
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.read_ranges import row_filter
 from timebeam.transforms.bigtable.read_stream import ON_ONE_THREAD

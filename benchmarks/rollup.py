@@ -60,8 +60,8 @@ from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import EncodedRow, Row
 from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.rollup.accumulate import Accumulator
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.select import select_metrics
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import request_bytes

@@ -53,8 +53,8 @@ from timebeam.pipelines.local.subscription import Subscription
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.selection import Selected, Selection
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from timebeam.schema.bits.times import parse_duration
 from timebeam.schema.core.declared_options import Option, OptionKind
 from timebeam.schema.series.retention_rules import parse_rules
 
@@ -197,8 +198,6 @@ def rules_text(text: str) -> str:
 
 def duration(text: str) -> int:
     """A duration in ms."""
-    from timebeam.schema.bits.times import parse_duration  # imports numpy
-
     try:
         return parse_duration(text)
     except ValueError as error:

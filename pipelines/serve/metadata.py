@@ -31,9 +31,9 @@ from timebeam.schema.stores.opentsdb.meta_documents import (
     counter_value,
     meta_table,
 )
+from timebeam.schema.stores.opentsdb.options import Names
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.opentsdb.stored_series import from_meta
 
 if TYPE_CHECKING:

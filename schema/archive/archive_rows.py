@@ -18,7 +18,7 @@ import itertools
 import operator
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,24 +27,10 @@ from timebeam.schema.archive.archive_cell import ArchiveError, PartHeader, PartP
 from timebeam.schema.bits.arrays import Bools
 from timebeam.schema.bits.times import DAY_S, HOUR_S
 from timebeam.schema.core.batches import join, latest_points
-from timebeam.schema.core.declared_options import option
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion, deletions
 from timebeam.schema.core.rows import Cell, Deletion, Row, TableSpec
 from timebeam.schema.core.selection import ColumnRange, DecodedRows, Finding, Selected, Severity, prefix_range
-
-
-def archive_option() -> Any:
-    """The option of layouts that can have an archive, as a field of their options."""
-    return option(
-        "the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` writes and "
-        "queries read",
-        False,
-        unset=None,
-        example="true",
-        stored=True,
-    )
-
 
 SPANS_S = {1: HOUR_S, 2: 4 * HOUR_S, 3: DAY_S, 4: 5 * DAY_S, 5: 30 * DAY_S}
 """Seconds of the spans, by code."""

@@ -5,7 +5,8 @@ and ISO 8601. A time without an offset is that of a time zone, by default UTC.
 
 Declared lengths cut time into buckets: buckets are counted from 1970-01-01, a Thursday, unless a span of
 weeks has another first weekday (`beginning_on`). Days, weeks and months begin at local midnight of their
-zone. Times are int64 milliseconds since 1970-01-01 UTC.
+zone. Times are int64 milliseconds since 1970-01-01 UTC. Only functions that need numpy or pyarrow import
+them: commands read durations without.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from __future__ import annotations
 import datetime
 import re
 import zoneinfo
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from timebeam.schema.bits.arrays import Int64s
+if TYPE_CHECKING:
+    from timebeam.schema.bits.arrays import Int64s
 
 TIME_FORMS = (
     "seconds (1356998400) or milliseconds (1356998400000, 1356998400.123, 1356998400000ms) since 1970, "
@@ -113,6 +113,8 @@ def parse_time(text: str, now_ms: int, zone: str = "UTC") -> int:
 
 def ends_before(start_ms: int, end_ms: int) -> str:
     """What is wrong with a range of time, [start_ms, end_ms), that has nothing in it."""
+    import numpy as np
+
     start, end = (
         np.datetime_as_string(np.datetime64(time_ms, "ms"), "ms" if time_ms % 1000 else "s")
         for time_ms in (start_ms, end_ms)
@@ -207,6 +209,8 @@ def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:
     >>> (end_ms - start_ms) // HOUR_MS
     23
     """
+    import numpy as np
+
     midnight = (day - _EPOCH.date()).days * DAY_MS
     start, end = first_time(np.array([midnight, midnight + DAY_MS], np.int64), zone).tolist()
     return start, end
@@ -214,6 +218,8 @@ def day_range(day: datetime.date, zone: str = UTC) -> tuple[int, int]:
 
 def last_complete_day(now_ms: int, zone: str = UTC) -> datetime.date:
     """Yesterday in a time zone."""
+    import numpy as np
+
     days = int(local_ms(np.array([now_ms], np.int64), zone)[0]) // DAY_MS
     return _EPOCH.date() + datetime.timedelta(days=days - 1)
 
@@ -323,6 +329,7 @@ def first_time(local: Int64s, zone: str) -> Int64s:
 def bucket_starts(times_ms: Int64s, span: Span, zone: str) -> Int64s:
     """int64[n]: the first time of the bucket of each time.
 
+    >>> import numpy as np
     >>> april = bucket_starts(np.array([1364774400000]), span_of("1mo"), "Europe/Berlin")
     >>> [utc_text(start // 1000) for start in april.tolist()]  # midnight in Berlin, by summer time
     ['2013-03-31T22:00:00Z']
@@ -338,6 +345,8 @@ def sample_starts(span: Span, zone: str) -> Int64s:
     For buckets that begin at local midnight, all starts from 1970 to 2037, which include every change of the
     zone's clocks; for others the first thousand.
     """
+    import numpy as np
+
     if not span.is_local:
         return np.arange(_CHECKED_BUCKETS, dtype=np.int64) * span.ms
     starts = bucket_starts(np.arange(_CHECKED_DAYS, dtype=np.int64) * DAY_MS, span, zone)
@@ -351,7 +360,7 @@ def whole_days(times_ms: Int64s, starts_ms: Int64s, zone: str) -> Int64s:
 
 def _local_starts(local: Int64s, span: Span) -> Int64s:
     if span.months:
-        months = local.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+        months = local.astype("datetime64[ms]").astype("datetime64[M]").astype("int64")
         months -= months % span.months
-        return months.astype("datetime64[M]").astype("datetime64[ms]").astype(np.int64)
+        return months.astype("datetime64[M]").astype("datetime64[ms]").astype("int64")
     return local - (local - span.first_ms) % span.ms

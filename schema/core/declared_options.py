@@ -106,6 +106,18 @@ def _read(field: dataclasses.Field[Any], value: Any) -> Any:
     return value if read is None else read(value)
 
 
+def archive_option() -> Any:
+    """The option of layouts that can have an archive, as a field of their options."""
+    return option(
+        "the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` writes and "
+        "queries read",
+        False,
+        unset=None,
+        example="true",
+        stored=True,
+    )
+
+
 class DeclaredOptions:
     """The base of dataclasses of options; a field made by `option` is one on the command line too."""
 

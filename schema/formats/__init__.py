@@ -1,16 +1,18 @@
 """Message formats by name: they turn bytes into points in columns and rejected records.
 
-Each is imported when it is asked for: who only needs names imports no reader of Parquet or Avro.
+Each is imported when it is asked for: who only needs names or options imports no numpy.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point
 from timebeam.schema.formats.options import FormatOptions
+
+if TYPE_CHECKING:  # numpy
+    from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point
 
 AUTO = "auto"
 """In the place of a format: the attributes and the content of each message choose among formats."""
@@ -56,3 +58,10 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
 
 
 __all__ = ["AUTO", "FORMATS", "Framing", "Message", "MessageFormat", "Parsed", "Point", "message_format"]
+
+
+def __getattr__(name: str) -> Any:
+    """A name of `base`, imported when it is first used: the names and options of formats alone are quick."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.base"), name)

@@ -18,7 +18,7 @@ _CLASSES = {
     "heroic-readable": ("heroic", "Heroic", "HeroicReadableOptions"),
     "kairosdb": ("kairosdb", "KairosDb", "KairosDbOptions"),
 }
-"""By the name of a store, as of --layout, its package, its class, and its options in the module `keys`."""
+"""By the name of a store, as of --layout, its package, its class, and its options in the module `options`."""
 
 STORES = tuple(_CLASSES)
 """The names of the stores."""
@@ -26,8 +26,8 @@ STORES = tuple(_CLASSES)
 
 def _options(name: str) -> type[DeclaredOptions]:
     package, _, class_name = _CLASSES[name]
-    keys = importlib.import_module(f"timebeam.schema.stores.{package}.keys")
-    found: type[DeclaredOptions] = getattr(keys, class_name)
+    options = importlib.import_module(f"timebeam.schema.stores.{package}.options")
+    found: type[DeclaredOptions] = getattr(options, class_name)
     return found
 
 

@@ -42,8 +42,8 @@ from timebeam.pipelines.local.emulator import HOST_VARIABLE
 from timebeam.pipelines.options.values import read_config
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from timebeam.schema.core.point_fragments import Name
-from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import Decimals, OpenTsdbOptions
 
 HERE = Path(__file__).parent / "opentsdb"
 

@@ -26,7 +26,7 @@ from timebeam.pipelines.local.emulator import Emulator
 
 FOLDERS = ("schema", "transforms", "pipelines")
 STORES = ("opentsdb", "heroic", "kairosdb", "declared")
-FAMILIES = frozenset({"__init__", "keys", "encode", "decode", "layout"})
+FAMILIES = frozenset({"__init__", "keys", "encode", "decode", "layout", "options"})
 """Base names of modules that each store may have."""
 CONTRACTS = ("schema/core/contract.py",)
 OLD_CONTRACTS = tuple(

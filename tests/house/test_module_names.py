@@ -14,6 +14,7 @@ FAMILIES = {
     "json_format": "a message format in JSON, of each system that has one",
     "keys": "row keys, in each layout and the archive",
     "layout": "the class of each layout",
+    "options": "the options of each layout, and of the formats: data without numpy, for help and completion",
     "select": "the rows of a query, in each layout",
 }
 """Names that several modules have, one in each room of a kind."""

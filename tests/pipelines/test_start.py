@@ -19,12 +19,15 @@ from timebeam.pipelines.commands import COMMANDS, find_command
 
 SLOW = (
     "apache_beam",
+    "fastavro",
     "google.api_core",
+    "google.protobuf",
     "grpc",
     "matplotlib",
+    "numpy",
     "pandas",
     "plotly",
-    "pyarrow.compute",
+    "pyarrow",
     "starlette",
     "uvicorn",
 )

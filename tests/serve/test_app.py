@@ -27,8 +27,8 @@ from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError
 from timebeam.schema.stores.opentsdb.http.ts_query import checked
 from timebeam.schema.stores.opentsdb.http.uri_query import uri_query
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.query.answer_question import evaluate
 from timebeam.transforms.query.budget import AbandonedError, Budget, Meter
 

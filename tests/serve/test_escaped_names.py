@@ -17,7 +17,7 @@ from tests.support.servers.remote_read import EQ, RE
 from tests.support.stored import Store
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
+from timebeam.schema.stores.opentsdb.options import Names
 
 METRICS = ["job:load_1", "node.load_1", "node_load", "температура"]
 TAGS = {"mount point": "/a b", "host_id": "web_1"}

@@ -18,8 +18,8 @@ from tests.support.servers.running_server import running
 from timebeam.pipelines.serve import web_application
 from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
 

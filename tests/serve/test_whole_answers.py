@@ -21,7 +21,7 @@ from timebeam.pipelines.serve.cache import Api
 from timebeam.pipelines.serve.route_requests import Response, request_of, respond
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series as TimeSeries
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
+from timebeam.schema.stores.opentsdb.options import Names
 
 BASE_S = 1_709_251_200  # 2024-03-01
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from tests.schema.stores.plain_opentsdb import Number, java_bucket, number, read_row, read_value
 from timebeam.schema.core.point_fragments import Name
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 SeriesName: TypeAlias = "tuple[str, tuple[tuple[str, str], ...]]"
 """(metric, tags sorted by key)."""

@@ -16,8 +16,9 @@ from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
+from timebeam.schema.stores.opentsdb.keys import parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import write_all

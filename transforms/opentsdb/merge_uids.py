@@ -24,7 +24,8 @@ from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_append, read_row
 from timebeam.schema.stores.opentsdb.encode import columns
-from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, UidPair
+from timebeam.schema.stores.opentsdb.keys import UidPair
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES, OpenTsdbOptions
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.existing_tables import table_exists
 from timebeam.transforms.bigtable.target import Target

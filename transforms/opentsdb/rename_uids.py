@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.rows import Cell
 from timebeam.schema.series.series_limits import counts_table
-from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, UidPair, is_of_series, tsuid_pairs
+from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES
 from timebeam.schema.stores.opentsdb.trees.tree_cells import leaf_tsuid
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidChange, UidMaps

@@ -27,10 +27,10 @@ from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.schema.stores.opentsdb import keys, meta_documents
 from timebeam.schema.stores.opentsdb.keys import tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import FAMILY, meta_table
+from timebeam.schema.stores.opentsdb.options import Names
 from timebeam.schema.stores.opentsdb.select import key_of_tsuid
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, names_from
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered, metered_keys

@@ -13,7 +13,8 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from timebeam.schema.bits.times import DAY_S, floor_to
 from timebeam.schema.core.rows import WHOLE_TABLE, KeyRange
-from timebeam.schema.stores.opentsdb.keys import SPAN_S, OpenTsdbOptions, base_s_of, ranges
+from timebeam.schema.stores.opentsdb.keys import SPAN_S, base_s_of, ranges
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.read_ranges import cuts_within, ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics

@@ -21,7 +21,8 @@ from timebeam.schema.rollup.buckets import Buckets, Grouping
 from timebeam.schema.rollup.day_plan import IntervalPlan, RollupPart, RollupPlan
 from timebeam.schema.rollup.rollup_config import OF_GROUP, RollupConfig, RollupInterval
 from timebeam.schema.stores.opentsdb import keys as row_keys
-from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, SPAN_S
+from timebeam.schema.stores.opentsdb.keys import SPAN_S
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES
 from timebeam.schema.stores.opentsdb.rollup_tables import (
     FAMILY,
     EncodedRollups,
@@ -205,7 +206,7 @@ def chunk_ranges(job: RollupJob, plan: IntervalPlan, chunk: Chunk) -> list[KeyRa
             start, end = common
             base_end = len(hour_range[0])  # behind the base time
             head, behind = (
-                hour_range[0][: -row_keys.BASE_BYTES] + base.to_bytes(row_keys.BASE_BYTES, "big")
+                hour_range[0][:-BASE_BYTES] + base.to_bytes(BASE_BYTES, "big")
                 for base in (base_s, base_s + 1)
             )
             clipped.append(

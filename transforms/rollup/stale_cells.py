@@ -20,6 +20,7 @@ from timebeam.schema.rollup.day_plan import IntervalPlan
 from timebeam.schema.rollup.rollup_config import RollupInterval
 from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, POINT_BYTES, ROLLUP_BYTES
 from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
 from timebeam.transforms.bigtable.chunk_columns import EqualCells, MergedRows
@@ -100,7 +101,7 @@ class OwnedIds:
         names = [Name("tagk", config.agg_tag_key), *(Name("tagv", value) for value in tag_values)]
         self._options = options = job.layout.options
         uids = look_up_shown(options, names, reader)
-        self._tags_from = options.salt_width + options.uid_width_metric + row_keys.BASE_BYTES
+        self._tags_from = options.salt_width + options.uid_width_metric + BASE_BYTES
         self._tag_key = uids.get(names[0])
         holds_groups = interval.table == interval.pre_aggregation_table or config.tag_raw
         self.kinds: list[PrefixIds] = [single, {} if holds_groups else single]

@@ -22,7 +22,8 @@ from timebeam.schema.core.selection import Finding, Reader, Scan, Selected, Sele
 from timebeam.schema.stores.heroic import series_table
 from timebeam.schema.stores.heroic.decode import cell_times
 from timebeam.schema.stores.heroic.encode import POINTS
-from timebeam.schema.stores.heroic.keys import LAST_BASE_MS, PERIOD_MS, HeroicOptions, KeyForm, base_of
+from timebeam.schema.stores.heroic.keys import LAST_BASE_MS, PERIOD_MS, KeyForm, base_of
+from timebeam.schema.stores.heroic.options import HeroicOptions
 from timebeam.schema.stores.heroic.select import ResourceNames, find_bases, scans
 
 _HEADS_AT_ONCE = 200  # each head has one key range in the archive for each span

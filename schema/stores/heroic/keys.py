@@ -23,32 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from timebeam.schema.archive.archive_rows import archive_option
 from timebeam.schema.bits.arrays import Int64s
-from timebeam.schema.core.declared_options import DeclaredOptions, option
 from timebeam.schema.core.points import Series, SeriesKey
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeroicOptions(DeclaredOptions):
-    """The options of the layout `heroic`.
-
-    Attributes:
-      table_prefix: put before the table names `metrics` and `series`.
-    """
-
-    table_prefix: str = ""
-    archive: bool = archive_option()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeroicReadableOptions(HeroicOptions):
-    """The options of the layout `heroic-readable`."""
-
-    resource_names: bool = option(
-        "heroic-readable: put the names of resources into row keys, beside their values", False, stored=True
-    )
-
 
 PERIOD_MS = 1 << 32
 LAST_BASE_MS = (1 << 63) - PERIOD_MS

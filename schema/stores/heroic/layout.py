@@ -29,14 +29,8 @@ from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selecte
 from timebeam.schema.stores.heroic import decode, encode, select, series_table
 from timebeam.schema.stores.heroic.archived import HeroicArchive
 from timebeam.schema.stores.heroic.decode import SeriesTable
-from timebeam.schema.stores.heroic.keys import (
-    KEY_LIMIT,
-    LAST_BASE_MS,
-    HeroicOptions,
-    HeroicReadableOptions,
-    KeyForm,
-    ReadableKeys,
-)
+from timebeam.schema.stores.heroic.keys import KEY_LIMIT, LAST_BASE_MS, KeyForm, ReadableKeys
+from timebeam.schema.stores.heroic.options import HeroicOptions, HeroicReadableOptions
 from timebeam.schema.stores.heroic.select import HeroicIndex, ResourceNames
 from timebeam.schema.stores.heroic.wire_key import WireKeys
 

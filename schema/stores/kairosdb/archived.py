@@ -22,7 +22,7 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import ColumnRange, Finding, Reader, Scan, Selected, Selection
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.decode import cell_times, kind_of
-from timebeam.schema.stores.kairosdb.keys import FAMILY, KairosDbOptions
+from timebeam.schema.stores.kairosdb.options import FAMILY, KairosDbOptions
 from timebeam.schema.stores.kairosdb.select import check_metric, indexed, metrics_from, selected_rows
 
 _ROWS_AT_ONCE = 1000

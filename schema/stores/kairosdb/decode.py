@@ -21,7 +21,8 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Finding, Severity
 from timebeam.schema.stores.kairosdb import keys, select
 from timebeam.schema.stores.kairosdb.encode import LONGEST_LONG
-from timebeam.schema.stores.kairosdb.keys import KairosDbRowKey, RowSpec, Tables, parse_key
+from timebeam.schema.stores.kairosdb.keys import KairosDbRowKey, parse_key
+from timebeam.schema.stores.kairosdb.options import RowSpec, Tables
 
 _FAMILIES = re.compile(r"d[0-9]*")
 _LAST_MS = (1 << 63) - 1

@@ -28,7 +28,7 @@ from timebeam.schema.core.point_fragments import Encoded
 from timebeam.schema.core.points import PointBatch, SeriesKey
 from timebeam.schema.core.rejections import Stage
 from timebeam.schema.stores.kairosdb import keys as row_keys
-from timebeam.schema.stores.kairosdb.keys import RowSpec
+from timebeam.schema.stores.kairosdb.options import RowSpec
 
 KINDS = len(row_keys.TYPES)
 

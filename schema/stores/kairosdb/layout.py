@@ -28,7 +28,8 @@ from timebeam.schema.core.rows import ARRIVAL, Row, TableSpec
 from timebeam.schema.core.selection import DecodedRows, Finding, Reader, Selected, Selection, Severity
 from timebeam.schema.stores.kairosdb import decode, encode, keys, select
 from timebeam.schema.stores.kairosdb.archived import KairosDbArchive
-from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec, parse_key
+from timebeam.schema.stores.kairosdb.keys import parse_key
+from timebeam.schema.stores.kairosdb.options import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.select import KairosDbIndex
 
 SAVED_FROM = "saved_from"

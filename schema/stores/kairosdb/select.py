@@ -33,7 +33,7 @@ from timebeam.schema.core.selection import (
 )
 from timebeam.schema.stores.kairosdb import keys
 from timebeam.schema.stores.kairosdb.encode import KINDS, sorted_rows, storable
-from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
+from timebeam.schema.stores.kairosdb.options import KairosDbOptions, RowSpec
 
 ROW_KEYS_FAMILY, NAMES_FAMILY = "k", "s"
 

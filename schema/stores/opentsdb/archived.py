@@ -21,6 +21,7 @@ from timebeam.schema.core.selection import Finding, Reader, Scan, Selected, Sele
 from timebeam.schema.stores.opentsdb import keys, select
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import is_annotation
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES
 from timebeam.schema.stores.opentsdb.select import Wanted, key_ranges
 from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver
 
@@ -133,7 +134,7 @@ class OpenTsdbArchive(ArchiveView[_SomeMetrics]):
 
     def _series_key(self, key: bytes) -> SeriesKey:
         base_at = self._options.salt_width + self._options.uid_width_metric
-        return SeriesKey(key[:base_at], key[base_at + keys.BASE_BYTES :])
+        return SeriesKey(key[:base_at], key[base_at + BASE_BYTES :])
 
     def metric_keys(self, reader: Reader) -> dict[str, bytes]:
         return self._store.metric_uids(reader)

@@ -17,14 +17,8 @@ from timebeam.schema.stores.opentsdb.columns.annotation_cells import (
     read_annotations,
 )
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram, read_row
-from timebeam.schema.stores.opentsdb.keys import (
-    SPAN_S,
-    OpenTsdbOptions,
-    OpenTsdbRowKey,
-    parse_key,
-    row_key,
-    salt,
-)
+from timebeam.schema.stores.opentsdb.keys import SPAN_S, OpenTsdbRowKey, parse_key, row_key, salt
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidMaps
 
 _ROWS_AT_ONCE, _POINTS_AT_ONCE = 1000, 100_000

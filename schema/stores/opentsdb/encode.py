@@ -21,7 +21,8 @@ from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import QUALIFIER_BYTES, Cell
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import HISTOGRAM
-from timebeam.schema.stores.opentsdb.keys import SPAN_S, Decimals, OpenTsdbOptions, row_keys
+from timebeam.schema.stores.opentsdb.keys import SPAN_S, row_keys
+from timebeam.schema.stores.opentsdb.options import Decimals, OpenTsdbOptions
 
 _SPAN_MS = SPAN_S * 1000
 _OFFSET_BITS = 22

@@ -1,197 +1,24 @@
-"""Row keys of the data table ([salt] metric UID, base time, tag UID pairs), and the options that shape them.
+"""Row keys of the data table: [salt] metric UID, base time, tag UID pairs.
 
-A key without salt and base time is the TSUID of a series (docs/spec/opentsdb.md §5.4). Options are named
-after the configuration keys of a TSD. Format: docs/spec/opentsdb.md §1.1 and §1.2.
+A key without salt and base time is the TSUID of a series (docs/spec/opentsdb.md §5.4).
+Format: docs/spec/opentsdb.md §1.1 and §1.2.
 
 Sources: core/RowKey, core/Tags.resolveAllInternal, uid/UniqueId.getTSUIDFromKey (OpenTSDB 2.4.1).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
-from timebeam.schema.archive.archive_rows import archive_option
 from timebeam.schema.bits.arrays import Int64s
 from timebeam.schema.bits.regex import of_bytes
 from timebeam.schema.bits.times import HOUR_S
-from timebeam.schema.core.declared_options import DeclaredOptions, option
 from timebeam.schema.core.points import SeriesKey
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names, Overflow
-
-
-class Decimals(enum.StrEnum):
-    """How many bytes a decimal value takes (docs/spec/opentsdb.md §1.6).
-
-    Use DOUBLE for a table that a TSD also writes over HTTP: the qualifier holds the width, so with another
-    one the same point becomes two cells.
-    """
-
-    EXACT = "exact"
-    """4 bytes where they hold the value exactly, else 8: telnet `put`."""
-    DOUBLE = "double"
-    """Always 8 bytes: HTTP /api/put."""
-    FLOAT = "float"
-    """Always 4 bytes, precision lost: `tsdb import`. A value beyond float32 stays on 8 bytes."""
-
-
-class OpenTsdbCellTime(enum.StrEnum):
-    """What the timestamps of cells are."""
-
-    ARRIVAL = "arrival"
-    """The arrival of the point: the newest cell wins a time."""
-    EVENT = "event"
-    """The time of the point (tsd.storage.use_otsdb_timestamp): the greatest or smallest value wins."""
-
-
-MAX_TAGS = 30
-"""The default of `max_tags`: TSDs count tags only when they write, and read rows of any number
-(docs/spec/opentsdb.md §1.1). Prometheus describes itself with nine, Kubernetes a container with twenty."""
-
-TSD_MAX_TAGS = 8
-"""The default of a TSD; also the one of `Overflow`, since it decides which series lose tags."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class OpenTsdbOptions(DeclaredOptions):
-    """Options, which must agree with the TSDs that share the tables (docs/reference/opentsdb.md).
-
-    Attributes:
-      table_prefix: put before the table names `tsdb` and `tsdb-uid`.
-      overflow: what happens to series of more than `max_tags` tags; None: they are rejected.
-    """
-
-    table_prefix: str = ""
-    salt_width: int = option("bytes of salt in row keys (tsd.storage.salt.width)", 0, stored=True)
-    salt_buckets: int = option("salt buckets (tsd.storage.salt.buckets)", 20, stored=True)
-    uid_width_metric: int = option("bytes of a metric UID (tsd.storage.uid.width.metric)", 3, stored=True)
-    uid_width_tagk: int = option("bytes of a tag key UID (tsd.storage.uid.width.tagk)", 3, stored=True)
-    uid_width_tagv: int = option("bytes of a tag value UID (tsd.storage.uid.width.tagv)", 3, stored=True)
-    names: Names = option(
-        "opentsdb: names with characters that OpenTSDB does not allow: refuse, escape (queries undo it), or "
-        "replace each such character by _; by default escape for formats of other systems, else refuse",
-        Names.REFUSE,
-        unset=None,
-        stored=True,
-    )
-    max_tags: int = option(
-        f"tags that a written series may have (tsd.storage.max_tags); {MAX_TAGS} by default, {TSD_MAX_TAGS} "
-        "with --overflow_tag",
-        MAX_TAGS,
-        unset=None,
-        example=str(MAX_TAGS),
-    )
-    decimals: Decimals = option(
-        "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "
-        "8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)",
-        Decimals.EXACT,
-    )
-    cell_time: OpenTsdbCellTime = option(
-        "opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, "
-        "and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
-        OpenTsdbCellTime.ARRIVAL,
-        stored=True,
-    )
-    use_max_value: bool = option(
-        "opentsdb, with --cell_time event: the greatest value of an instant wins, or with false the smallest "
-        "(tsd.storage.use_max_value)",
-        True,
-        shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),
-        stored=True,
-    )
-    archive: bool = archive_option()
-    marked_since: str = option(
-        "opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and "
-        "queries use no rollup of a marked hour (docs/how-to/rollups.md)",
-        "",
-        unset=None,
-        regex=r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
-        example="2026-11-20",
-        stored=True,
-    )
-    overflow: Overflow | None = None
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """See `DeclaredOptions.of`; also takes the options of `Overflow.of`."""
-        tag, drop, keep = (values.get(name) or "" for name in ("overflow_tag", "drop_tags", "keep_tags"))
-        overflow = Overflow.of(tag, drop, keep)
-        values = {**values, "overflow": overflow}
-        if overflow and values.get("max_tags") is None:
-            values["max_tags"] = TSD_MAX_TAGS
-        return super(OpenTsdbOptions, cls).of(values)
-
-    def __post_init__(self) -> None:
-        if self.marked_since and self.marked_since_s is None:
-            raise ValueError(
-                f"marked_since must be a day from 1970 to 2105, such as 2026-11-20, not {self.marked_since}"
-            )
-        for name, low, high in (
-            ("salt_width", 0, 8),
-            ("salt_buckets", 1, 1 << 31),
-            ("uid_width_metric", 1, 8),
-            ("uid_width_tagk", 1, 8),
-            ("uid_width_tagv", 1, 8),
-            ("max_tags", 1, 255),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be from {low} to {high}, not {value}")
-        if self.salt_width and self.salt_buckets > 1 << (8 * self.salt_width):
-            raise ValueError(
-                f"{self.salt_buckets} salt_buckets do not fit a salt_width of {self.salt_width}: "
-                "different buckets would share a salt"
-            )
-
-    def head_bytes(self, key: bytes) -> int:
-        """See `timebeam.schema.archive.archive_rows.SeriesHeads`; of the archive: salt and metric UID.
-
-        Raises:
-          ValueError: the length of the key cannot be that of an archive row.
-        """
-        head = self.salt_width + self.uid_width_metric
-        tags = len(key) - head - 1 - BASE_BYTES
-        if tags <= 0 or tags % (self.uid_width_tagk + self.uid_width_tagv):
-            raise ValueError(
-                f"archive row key {key.hex()} of {len(key)} bytes is not salt, metric, span code, base time "
-                "and tag pairs"
-            )
-        return head
-
-    @property
-    def uid_table(self) -> str:
-        """Name of the UID table."""
-        return self.table_prefix + "tsdb-uid"
-
-    @property
-    def is_event_time(self) -> bool:
-        """Whether cells have the time of their points."""
-        return self.cell_time is OpenTsdbCellTime.EVENT
-
-    @property
-    def marked_since_s(self) -> int | None:
-        """The start of the day `marked_since`, in s; None if it is empty, or no day of 1970 to 2105."""
-        try:
-            day = datetime.datetime.strptime(self.marked_since, "%Y-%m-%d")
-        except ValueError:
-            return None
-        is_stored = day.date().isoformat() == self.marked_since and 1970 <= day.year <= 2105
-        return int(day.replace(tzinfo=datetime.UTC).timestamp()) if is_stored else None
-
-    def uid_width(self, kind: str) -> int:
-        """Bytes of a UID of kind `metrics`, `tagk` or `tagv`."""
-        widths = {"metrics": self.uid_width_metric, "tagk": self.uid_width_tagk, "tagv": self.uid_width_tagv}
-        return widths[kind]
-
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES, OpenTsdbOptions
 
 SPAN_S = HOUR_S
 """Seconds in one row."""
-
-BASE_BYTES = 4
-"""Bytes of the base time in a row key."""
 
 
 UidPair = tuple[str, bytes]

@@ -26,12 +26,11 @@ from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.archived import OpenTsdbArchive
 from timebeam.schema.stores.opentsdb.columns import decode_row, decode_rows, rewrite_row
 from timebeam.schema.stores.opentsdb.columns.decode_row import winner_of
-from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES, Decimals, Names, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.select import LeadingTags
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidMaps
 from timebeam.schema.stores.opentsdb.uids.uid_directory import names_from
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; in a compacted row the newest of these; not the time "
@@ -183,7 +182,7 @@ class OpenTsdb(Archivable):
         """See `Store.hours`; the keys alone tell them."""
         start = self.options.salt_width
         base = start + self.options.uid_width_metric
-        heads = {key[start : base + row_keys.BASE_BYTES] for key in keys}
+        heads = {key[start : base + BASE_BYTES] for key in keys}
         width = base - start
         return {(head[:width], int.from_bytes(head[width:], "big")) for head in heads}
 

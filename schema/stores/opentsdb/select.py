@@ -30,7 +30,7 @@ from timebeam.schema.core.selection import (
     row_findings,
 )
 from timebeam.schema.stores.opentsdb import keys
-from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver, look_up_shown, names_from
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def data_rows(
     """The rows of a scan of the data table with points of a period, in ms, both ends inclusive."""
     first_s, last_s = period[0] // 1000 - keys.SPAN_S, period[1] // 1000
     base_at = options.salt_width + options.uid_width_metric
-    tags_at = base_at + keys.BASE_BYTES
+    tags_at = base_at + BASE_BYTES
     for row in reader.scan(rows):
         key = row.key
         if len(key) < tags_at or first_s < int.from_bytes(key[base_at:tags_at], "big") <= last_s:
@@ -149,7 +149,7 @@ def with_series(
     size = 0
     passes_of: dict[bytes, bool] = {}
     salt_end, base_at = options.salt_width, options.salt_width + options.uid_width_metric
-    tags_at = base_at + keys.BASE_BYTES
+    tags_at = base_at + BASE_BYTES
     for row, key, archived in rows:
         tsuid = key[salt_end:base_at] + key[tags_at:]
         passes = passes_of.get(tsuid)

@@ -22,8 +22,8 @@ from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import Message
-from timebeam.schema.stores.heroic.keys import HeroicOptions
 from timebeam.schema.stores.heroic.layout import Heroic
+from timebeam.schema.stores.heroic.options import HeroicOptions
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target

@@ -21,8 +21,8 @@ from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import Framing
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions

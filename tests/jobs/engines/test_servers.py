@@ -33,8 +33,8 @@ from timebeam.pipelines.local import flink
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import Framing
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.input.files import ReadBlocks

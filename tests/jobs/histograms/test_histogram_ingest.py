@@ -12,7 +12,7 @@ from tests.support.commands import ingest
 from tests.support.inputs.annotations import query
 from tests.support.points import BASE_S, FIRST_MS, write_file
 from tests.support.stored import Store
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbCellTime
+from timebeam.schema.stores.opentsdb.options import OpenTsdbCellTime
 
 BUCKETS = {"0,1": 12, "1,2.5": 16}
 

@@ -16,7 +16,7 @@ from tests.support.any_store import AnyStore
 from tests.support.commands import Ran, timebeam
 from tests.support.model import SeriesName
 from tests.support.stored import Store
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
+from timebeam.schema.stores.opentsdb.options import Names
 
 SERIES: list[SeriesName] = [
     *[

@@ -42,7 +42,7 @@ from timebeam.pipelines.options.values import read_config
 from timebeam.schema.core.points import Series
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.keys import parse_key
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
+from timebeam.schema.stores.opentsdb.options import Names
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read import chunks

@@ -15,8 +15,8 @@ from tests.support.plain.rolled import interval
 from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import RollupPart, plan
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.rollup.rollup_job import RollupJob
 from timebeam.transforms.rollup.rollups_in_tables import shared_intervals

@@ -10,7 +10,7 @@ import pytest
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S
 from tests.support.stored import Store
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbCellTime
+from timebeam.schema.stores.opentsdb.options import OpenTsdbCellTime
 
 
 @pytest.fixture

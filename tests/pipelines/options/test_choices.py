@@ -16,7 +16,8 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.formats import AUTO, FORMATS
 from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode
-from timebeam.schema.stores.opentsdb.uids.uid_table import KINDS, Names
+from timebeam.schema.stores.opentsdb.options import Names
+from timebeam.schema.stores.opentsdb.uids.uid_table import KINDS
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import ArchiveRead, Selected
 from timebeam.schema.stores import make_store
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, series_key
 from timebeam.schema.stores.opentsdb.keys import row_key as data_row_key
+from timebeam.schema.stores.opentsdb.keys import series_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 VECTORS = Path(__file__).parents[2] / "golden" / "archive" / "vectors.json"
 OPTIONS = OpenTsdbOptions()

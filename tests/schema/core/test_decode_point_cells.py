@@ -13,13 +13,14 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Selected
 from timebeam.schema.stores.heroic import decode as heroic
-from timebeam.schema.stores.heroic.keys import HeroicReadableOptions, KeyForm, ReadableKeys
+from timebeam.schema.stores.heroic.keys import KeyForm, ReadableKeys
 from timebeam.schema.stores.heroic.layout import Heroic
+from timebeam.schema.stores.heroic.options import HeroicReadableOptions
 from timebeam.schema.stores.heroic.wire_key import WireKeys
 from timebeam.schema.stores.kairosdb import decode as kairosdb
 from timebeam.schema.stores.kairosdb import keys
-from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb
+from timebeam.schema.stores.kairosdb.options import KairosDbOptions, RowSpec
 
 SERIES = [Series.of("m", {"host": name}) for name in "ab"]
 DOUBLES = st.floats(allow_nan=False).map(lambda value: struct.pack(">d", value))

@@ -20,8 +20,8 @@ from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.formats import Message, message_format
 from timebeam.schema.formats.base import Parsed
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 CASES = [pytest.param(case, id=case.name) for case in cases("histogram")]
 GOOD = {"metric": "m", "timestamp": 1356998407, "tags": {"host": "a"}, "buckets": {"0,1.75": 12, "1.75,3": 1}}

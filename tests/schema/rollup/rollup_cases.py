@@ -11,8 +11,8 @@ from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.rollup_config import RollupConfig
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 HERE = Path(__file__).parents[2] / "golden" / "opentsdb"
 GROUPS = ("rollup", "rollup_tagraw", "salt_rollup")

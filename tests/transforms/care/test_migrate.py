@@ -23,8 +23,8 @@ from tests.support.stored import Store
 from tests.support.workload import as_messages, check_equal, random_points
 from timebeam.pipelines.store import copy
 from timebeam.schema.core.point_fragments import Name
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.trees.tree_cells import LEAF
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.opentsdb.copy_to_other_uids import ComparedRows, compare_translated

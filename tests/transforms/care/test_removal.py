@@ -32,7 +32,7 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.opentsdb.columns.annotation_cells import remove_annotations
 from timebeam.schema.stores.opentsdb.columns.decode_row import Winner
 from timebeam.schema.stores.opentsdb.columns.rewrite_row import remove_points
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.care.delete_from_tables import log_files, logged_rows
 
 NEVER = 1 << 40

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.support.inputs.chunk_rows import DAY, HOUR, METRICS, START, cut, row_keys
 from timebeam.schema.core.rows import WHOLE_TABLE
 from timebeam.schema.stores.opentsdb import keys
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.read.chunks import Chunk, hour_chunks
 
 

@@ -12,8 +12,8 @@ from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import ArchiveRead, Selected
 from timebeam.schema.rollup.config_json import parse_config
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
 from timebeam.transforms.rollup.rollup_job import RollupJob, RollupSeriesKeys

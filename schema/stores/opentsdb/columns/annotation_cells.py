@@ -25,7 +25,7 @@ from timebeam.schema.core.selection import ColumnRange, Scan
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns.decode_row import ANNOTATION
 from timebeam.schema.stores.opentsdb.encode import FAMILY
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.select import key_of_tsuid
 
 COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x02")

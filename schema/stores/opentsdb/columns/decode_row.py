@@ -26,7 +26,8 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.point_elements import NONE, Elements, concatenate
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
+from timebeam.schema.stores.opentsdb.keys import parse_key
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 
 class Winner(enum.Enum):

@@ -47,7 +47,8 @@ from timebeam.schema.stores.opentsdb.columns.decode_row import (
     read_row,
 )
 from timebeam.schema.stores.opentsdb.encode import FAMILY, columns, offsets_of
-from timebeam.schema.stores.opentsdb.keys import BASE_BYTES, OpenTsdbOptions, base_s_of
+from timebeam.schema.stores.opentsdb.keys import base_s_of
+from timebeam.schema.stores.opentsdb.options import BASE_BYTES, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
 
 if TYPE_CHECKING:

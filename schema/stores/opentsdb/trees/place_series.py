@@ -16,10 +16,10 @@ from timebeam.schema.bits import regex
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb.meta_documents import QUALIFIERS
+from timebeam.schema.stores.opentsdb.options import Names
 from timebeam.schema.stores.opentsdb.trees.definitions import Rule, RuleType, Tree
 from timebeam.schema.stores.opentsdb.trees.tree_cells import ROOT, hex_text
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 
 def read_uid(form: Names, row: Row | None, kind: str, uid: bytes) -> Uid | RejectedError:

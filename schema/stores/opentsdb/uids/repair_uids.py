@@ -13,9 +13,9 @@ from typing import NamedTuple
 from timebeam.schema.bits.times import DAY_MS
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Finding, Severity
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair
+from timebeam.schema.stores.opentsdb.keys import UidPair
+from timebeam.schema.stores.opentsdb.options import Names, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
 
 _NEARLY_EXHAUSTED = 0.8
 _GROWTH_DAYS = 30

@@ -21,7 +21,8 @@ from timebeam.schema.core.selection import (
     prefix_range,
     row_findings,
 )
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, UidPair, tsuid_pairs
+from timebeam.schema.stores.opentsdb.keys import UidPair, tsuid_pairs
+from timebeam.schema.stores.opentsdb.options import Names, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids import uid_table
 
 _CACHED = 1_000_000
@@ -50,7 +51,7 @@ def names_from(
       UnicodeEncodeError: no name can begin with `start`, since names are stored as ISO-8859-1.
     """
     form = options.names
-    first = uid_table.name_bytes(form.stored(start) if form is uid_table.Names.ESCAPE else start)
+    first = uid_table.name_bytes(form.stored(start) if form is Names.ESCAPE else start)
     column = ColumnRange(uid_table.ID_FAMILY, kind.encode(), kind.encode() + b"\x00")
     for row in reader.scan(Scan(options.uid_table, [prefix_range(first)], columns=column)):
         if row.key != uid_table.COUNTER_ROW:

@@ -18,7 +18,7 @@ from memory_tables import MemoryTables
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.selection import Finding, Selected, Selection
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.schema.stores.declared.layout import DeclaredTables
 from timebeam.schema.stores.declared.records import read_json

@@ -11,7 +11,7 @@ from plain_points import PATTERNS, declared, stored
 
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Severity
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.language.load_declaration import load
 from timebeam.schema.stores.declared.layout import DeclaredTables

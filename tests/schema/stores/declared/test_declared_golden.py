@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from timebeam.schema.core.rows import Row, TableSpec
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.declared.declaration import Declaration, TableLayout
 from timebeam.schema.stores.declared.filled_tables import day_piece, is_expired, is_of_day, name_of
 from timebeam.schema.stores.declared.language.load_declaration import load

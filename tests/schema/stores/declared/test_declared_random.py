@@ -32,7 +32,7 @@ from random_tables import (
 )
 
 from timebeam.schema.core.rows import Row
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.declaration import TableLayout
 from timebeam.schema.stores.declared.language.ambiguities import Ambiguity, ambiguities

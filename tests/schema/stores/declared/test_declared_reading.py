@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timebeam.schema.bits.reasons import Reason
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.declared.records import RecordBatch, read_avro, read_csv, read_json
 
 

@@ -12,7 +12,7 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import Row
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.schema.stores.declared.keys import ranges
 from timebeam.schema.stores.declared.language.load_declaration import DeclarationError, load

@@ -15,7 +15,7 @@ from tests.support.plain.plain_rollups import Fraction, Table, midnight_ms, rand
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.batches import join
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.rollup.accumulate import accumulate
 from timebeam.schema.stores.declared.declaration import Declaration, DeclaredRollup
 from timebeam.schema.stores.declared.filled_tables import rollup_rows, values_of

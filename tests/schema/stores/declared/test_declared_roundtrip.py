@@ -17,7 +17,7 @@ from plain_tables import bucket_start_ms, key, to_ms
 from tests.support.budget import examples
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Scan
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.declared.audit_records import audit_rows
 from timebeam.schema.stores.declared.declaration import TableLayout
 from timebeam.schema.stores.declared.keys import ranges

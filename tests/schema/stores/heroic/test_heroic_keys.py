@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.schema.stores.plain_heroic import PERIOD, qualifier, readable_key, wire_key
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores.heroic.keys import HeroicReadableOptions, KeyForm, ReadableKeys
+from timebeam.schema.stores.heroic.keys import KeyForm, ReadableKeys
 from timebeam.schema.stores.heroic.layout import Heroic
+from timebeam.schema.stores.heroic.options import HeroicReadableOptions
 from timebeam.schema.stores.heroic.wire_key import WireKeys
 
 WIRE, READABLE, NAMED = WireKeys(), ReadableKeys(), ReadableKeys(with_names=True)

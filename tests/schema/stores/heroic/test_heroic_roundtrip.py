@@ -20,8 +20,8 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores.heroic.keys import HeroicOptions, HeroicReadableOptions
 from timebeam.schema.stores.heroic.layout import Heroic
+from timebeam.schema.stores.heroic.options import HeroicOptions, HeroicReadableOptions
 
 SERIES = [
     Series.of("cpu", {"host": "a"}),

@@ -18,8 +18,8 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, Severity, UnknownNameError
-from timebeam.schema.stores.heroic.keys import HeroicOptions, HeroicReadableOptions
 from timebeam.schema.stores.heroic.layout import Heroic
+from timebeam.schema.stores.heroic.options import HeroicOptions, HeroicReadableOptions
 
 NAMES = st.sampled_from(["", "a", "b", "aa", "\x00", "\x01", "a\x00", "é"])
 TAGS = st.dictionaries(NAMES, NAMES, max_size=2)

@@ -18,8 +18,8 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.kairosdb import encode, keys
-from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb
+from timebeam.schema.stores.kairosdb.options import KairosDbOptions, RowSpec
 
 VECTORS = json.loads((Path(__file__).parents[3] / "golden/kairosdb/vectors.json").read_text())["vectors"]
 TIME_MS = 1_300_000_000_000

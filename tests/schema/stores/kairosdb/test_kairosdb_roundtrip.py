@@ -23,8 +23,8 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores.kairosdb import keys
-from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb
+from timebeam.schema.stores.kairosdb.options import KairosDbOptions, RowSpec
 
 Value = int | float | str
 

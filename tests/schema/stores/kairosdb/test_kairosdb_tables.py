@@ -15,8 +15,8 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Finding, Selected, Selection, Severity, UnknownNameError
-from timebeam.schema.stores.kairosdb.keys import KairosDbOptions, RowSpec
 from timebeam.schema.stores.kairosdb.layout import KairosDb
+from timebeam.schema.stores.kairosdb.options import KairosDbOptions, RowSpec
 
 WIDTH = plain.WIDTH_MS
 SERIES = [

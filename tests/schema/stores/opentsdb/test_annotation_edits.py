@@ -24,9 +24,10 @@ from timebeam.schema.core.annotations import (
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.formats import Message, message_format
+from timebeam.schema.formats import message_format
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 TSUID = "000001000001000001"
 

@@ -10,9 +10,10 @@ import pytest
 from tests.golden.cases import Case, cases, units
 from timebeam.schema.core.annotations import NO_CELL, Annotation, AnnotationState, after, as_ms
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.formats import Message, message_format
+from timebeam.schema.formats import message_format
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 OPTIONS = OpenTsdbOptions()
 

@@ -14,8 +14,8 @@ from timebeam.schema.archive import archive_rows
 from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.rollup.day_plan import RowSpan
 from timebeam.schema.stores.opentsdb import keys
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.select import MOST_RANGES, LeadingTags, Wanted, key_ranges, of_tsuids
 
 METRIC, HOUR = b"\0\0\7", 3600

@@ -10,8 +10,9 @@ import pytest
 from tests.golden.meta_cases import GROUPS, AnyCell, MetaCase, created, meta_cases
 from timebeam.schema.core.rows import Row
 from timebeam.schema.stores.opentsdb import meta_documents
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, is_of_series, tsuid_of_key, tsuid_pairs
+from timebeam.schema.stores.opentsdb.keys import is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import TsMeta, UidMeta, series_row, uid_rows
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 OPTIONS = OpenTsdbOptions()
 

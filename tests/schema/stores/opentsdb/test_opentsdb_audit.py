@@ -6,8 +6,8 @@ import pytest
 
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import Severity
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 
 UIDS = {("metrics", b"m"): b"\0\0\1", ("tagk", b"host"): b"\0\0\1", ("tagv", b"a"): b"\0\0\1"}
 KEY = bytes.fromhex("00000150e22700000001000001")

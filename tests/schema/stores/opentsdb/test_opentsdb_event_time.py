@@ -17,9 +17,10 @@ from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.formats import Message, message_format
-from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbCellTime, OpenTsdbOptions
+from timebeam.schema.formats import message_format
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import Decimals, OpenTsdbCellTime, OpenTsdbOptions
 
 GOLDEN = json.loads((Path(HERE) / "otsdb_timestamp.json").read_text())
 BASE_MS = 1356998400000

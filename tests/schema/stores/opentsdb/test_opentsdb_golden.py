@@ -17,7 +17,8 @@ from timebeam.schema.core.contract import pack_row
 from timebeam.schema.core.point_fragments import Packing, RowFragment
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.formats import Message, message_format
+from timebeam.schema.formats import message_format
+from timebeam.schema.formats.base import Message
 from timebeam.schema.stores.opentsdb.keys import parse_key
 
 Cells = dict[tuple[bytes, bytes], bytes]

@@ -15,8 +15,9 @@ from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series, SeriesKey
 from timebeam.schema.stores.opentsdb import keys, select
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions, parse_key
+from timebeam.schema.stores.opentsdb.keys import parse_key
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.select import LeadingTags, Wanted
 from timebeam.schema.stores.opentsdb.uids import uid_table
 

@@ -15,8 +15,8 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.core.selection import DecodedRows, Selected
 from timebeam.schema.stores.opentsdb.columns.decode_row import decode_row
 from timebeam.schema.stores.opentsdb.columns.decode_rows import read_rows
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbCellTime, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbCellTime, OpenTsdbOptions
 
 LAYOUT = OpenTsdb()
 SERIES = [Series.of("m", {"host": name}) for name in "ab"]

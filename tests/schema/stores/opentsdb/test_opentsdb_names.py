@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
-from timebeam.schema.stores.opentsdb.uids.uid_table import Names
+from timebeam.schema.stores.opentsdb.options import Names, OpenTsdbOptions
 
 
 @pytest.mark.parametrize(

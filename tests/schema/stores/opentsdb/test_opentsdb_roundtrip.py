@@ -24,8 +24,8 @@ from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rejections import Origins, Stage
 from timebeam.schema.core.rows import Cell, Row
 from timebeam.schema.stores import make_store
-from timebeam.schema.stores.opentsdb.keys import Decimals, OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import Decimals, OpenTsdbOptions
 
 SERIES = [
     Series.of("cpu", {"host": "a"}),

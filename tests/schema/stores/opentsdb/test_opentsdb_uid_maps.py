@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidCapacity, UidMaps
 
 DAY_MS = 86_400_000

@@ -12,13 +12,13 @@ from tests.golden.cases import HERE, units
 from tests.schema.stores.opentsdb.unit_vectors import APPLIED, ELSEWHERE, NOT_APPLIED, unhex, vectors
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import Series
-from timebeam.schema.formats import Message
+from timebeam.schema.formats.base import Message
 from timebeam.schema.formats.opentsdb.put_points import OpenTsdbJson, parse_value
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.columns.decode_row import repaired
-from timebeam.schema.stores.opentsdb.keys import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
+from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.schema.stores.opentsdb.uids import uid_table
 
 Facts = dict[str, Any]
