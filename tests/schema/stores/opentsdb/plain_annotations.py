@@ -51,7 +51,7 @@ def cell_place(tsuid: str, start: int, salt_width: int = 0) -> tuple[bytes, byte
     base_s = time_ms // 1000 - time_ms // 1000 % 3600
     raw = bytes.fromhex(tsuid) or b"\0\0\0"
     salt = java_bucket(raw, 20).to_bytes(salt_width, "big") if salt_width and tsuid else bytes(salt_width)
-    offset_ms = time_ms - base_s * 1000
-    wide = offset_ms % 1000 != 0
-    column = offset_ms.to_bytes(4, "big") if wide else (offset_ms // 1000).to_bytes(2, "big")
+    # Annotation.getQualifier takes 1,000 off whatever is a multiple of it, seconds too.
+    stamp = start if start % 1000 else start // 1000
+    column = (stamp % 3_600_000).to_bytes(4, "big") if stamp >> 32 else (stamp % 3600).to_bytes(2, "big")
     return salt + raw[:3] + base_s.to_bytes(4, "big") + raw[3:], b"\x01" + column
