@@ -73,14 +73,12 @@ class PointQuery:
 
     Attributes:
       rollups: the rollup tables that may serve; None for points alone.
-      meter: ends the query after `max_seconds`; None for never.
     """
 
     target: Target
     layout: ReadableStore
     question: Question
     rollups: tuple[OpenTsdb, RollupConfig] | None
-    meter: Meter | None
     now_ms: int
 
     @classmethod
@@ -110,7 +108,7 @@ class PointQuery:
             check_tables(target, layout.tables(), create_command(options))
             if options.tsuid:
                 question = question_of_tsuids(question, layout, options.tsuid, TableReader(target))
-        return cls(target, layout, question, rollups, meter, now_ms)
+        return cls(target, layout, question, rollups, now_ms)
 
     def evaluate(self, *, full_scan: bool, with_annotations: bool) -> Evaluated:
         """The answer, out of points and rollups.
@@ -126,13 +124,7 @@ class PointQuery:
             raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
         with usage_errors():
             return evaluate(
-                self.target,
-                self.layout,
-                asked,
-                self.rollups,
-                self.now_ms,
-                self.meter,
-                with_annotations=with_annotations,
+                self.target, self.layout, asked, self.rollups, self.now_ms, with_annotations=with_annotations
             )
 
 
@@ -191,7 +183,6 @@ def _histograms(options: argparse.Namespace, query: PointQuery) -> Evaluated:
             query.question,
             options.percentiles,
             has_buckets=options.histogram,
-            meter=query.meter,
             with_annotations=not options.no_annotations,
         )
 
@@ -201,7 +192,7 @@ def _list_annotations(options: argparse.Namespace, query: PointQuery) -> int:
     notes, damage = list[Annotation](), list[str]()
     if not options.no_annotations:
         layout = opentsdb_of(options, "annotations")
-        of_series, damage = series_annotations(query.target, layout, query.question, query.meter)
+        of_series, damage = series_annotations(query.target, layout, query.question)
         notes = [note for series_notes in of_series.values() for note in series_notes]
     if options.global_annotations:
         of_all, unread = _global_annotations(options, query)
@@ -218,7 +209,7 @@ def _global_annotations(
 ) -> tuple[Sequence[Annotation], Sequence[str]]:
     """(the global annotations of the range, a line for each unreadable one)."""
     layout, asked = opentsdb_of(options, "annotations"), query.question
-    notes, damage = global_annotations(query.target, layout, asked.start_ms, asked.end_ms, query.meter)
+    notes, damage = global_annotations(query.target, layout, asked.start_ms, asked.end_ms)
     return notes or (), damage
 
 

@@ -27,7 +27,7 @@ from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.answer_question import Evaluated
 from timebeam.transforms.query.budget import Meter, MeteredReader, Transcript, metered
-from timebeam.transforms.read.table_reader import RememberingReader, TableReader
+from timebeam.transforms.read.table_reader import RememberingReader
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
@@ -147,7 +147,6 @@ class Api:
     Attributes:
       rollups: the rollup tables that may serve queries; None for points alone.
       ignored_labels: labels that a Prometheus adds to what it asks for, and that no series has.
-      meter: counts what a request reads; None for no budget.
       skipped: takes a line for each row that a request could not read.
       caches: None where nothing is kept between requests.
     """
@@ -156,24 +155,18 @@ class Api:
     layout: ReadableStore
     rollups: tuple[OpenTsdb, RollupConfig] | None = None
     ignored_labels: Sequence[str] = ()
-    meter: Meter | None = None
     skipped: list[str] = dataclasses.field(default_factory=list)
     caches: Caches | None = None
 
     @property
     def reader(self) -> Reader:
         """Reads the tables, as far as the budget goes."""
-        return metered(TableReader(self.target), self.meter)
+        return metered(self.target)
 
-    def add_points(self, count: int) -> None:
-        """Counts points that are made, as far as the budget goes; raises as `Meter.check` does."""
-        if self.meter is not None:
-            self.meter.add_points(count)
-
-    def add_shown(self, count: int) -> None:
-        """Counts what an answer holds, in points; raises as `Meter.check` does."""
-        if self.meter is not None:
-            self.meter.add_shown(count)
+    @property
+    def meter(self) -> Meter:
+        """Counts what a request reads."""
+        return Meter.of(self.target)
 
     def with_names(self, evaluate: Callable[[], Evaluated]) -> Evaluated:
         """An answer; if two UIDs seem to have one name, names are read again, and it is computed once more.
@@ -183,19 +176,19 @@ class Api:
         Raises:
           AmbiguousNameError: two UIDs have one name.
         """
-        read = None if self.meter is None else self.meter.read
+        meter = self.meter
+        read = meter.read
         try:
             return evaluate()
         except AmbiguousNameError:
-            if self.caches is None or self.meter is None or read is None:
+            if self.caches is None:
                 raise
-            self.meter.read = read  # the same rows are about to be read again
+            meter.read = read  # the same rows are about to be read again
             self.caches.forget_names()
-            self.meter.remembers = self.caches.remembers
+            meter.remembers = self.caches.remembers
             return evaluate()
 
     def for_request(self, meter: Meter) -> Api:
         """The same for one request."""
         meter.remembers = None if self.caches is None else self.caches.remembers
-        target = dataclasses.replace(self.target, stop=meter)
-        return dataclasses.replace(self, target=target, meter=meter, skipped=[])
+        return dataclasses.replace(self, target=dataclasses.replace(self.target, stop=meter), skipped=[])

@@ -103,7 +103,7 @@ def ts_meta(api: Api, request: Request) -> Any:
         if look_up_shown(layout.options, names, api.reader).keys() != {*names}:
             raise ApiError("Unable to find one of the UIDs", 404)
         query = SeriesQuery(metric, {key: (value,) for key, value in named.items()})
-        listed = from_meta(api.target, layout, query, api.meter)
+        listed = from_meta(api.target, layout, query)
         return _ts_bodies(
             api, layout, [one.tsuid for one in listed if not isinstance(one, tuple) and one.tsuid]
         )
@@ -130,7 +130,7 @@ def _ts_bodies(api: Api, layout: OpenTsdb, found: Sequence[bytes]) -> list[dict[
         form = layout.options.names
         metric, *tags = (_uid_body(form, kind, uid, names) for kind, uid in pairs_of[tsuid])
         body = _ts_body(tsuid, cells, rows[tsuid])
-        api.add_shown(1 + len(tags))
+        api.meter.add_shown(1 + len(tags))
         bodies.append(body | {"metric": metric, "tags": tags})
     return bodies
 

@@ -39,7 +39,7 @@ from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
 from timebeam.transforms.opentsdb.read_annotations import global_annotations
 from timebeam.transforms.opentsdb.stored_series import question_of_tsuids
 from timebeam.transforms.query.answer_question import Evaluated, evaluate, evaluate_histograms
-from timebeam.transforms.query.budget import MeteredReader
+from timebeam.transforms.query.budget import MeteredReader, metered
 from timebeam.transforms.read.table_reader import ParallelReader
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _body(api: Api, request: Request, asked: TsQuery, answers: Sequence[Answered
         shown_globally(api, asked),
         arrays=request.has("arrays"),
         leaves_out_nan=request.leaves_out_nan,
-        add_shown=api.add_shown,
+        add_shown=api.meter.add_shown,
     )
 
 
@@ -102,7 +102,9 @@ def expressions(api: Api, request: Request) -> Any:
         for text in dict.fromkeys(texts)
         for index in (index_of[metric_sub_query(text)],)
     }
-    evaluated = [item for expression in parsed for item in expression.evaluate(results_of, api.add_points)]
+    evaluated = [
+        item for expression in parsed for item in expression.evaluate(results_of, api.meter.add_points)
+    ]
     of_items = [dataclasses.replace(answers[item.index], results=[item.result]) for item in evaluated]
     return _body(api, request, asked, of_items)
 
@@ -125,7 +127,6 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
                 question,
                 raw.percentiles or (),
                 has_buckets=raw.has_buckets,
-                meter=api.meter,
                 with_annotations=annotates,
             )
         else:
@@ -157,17 +158,17 @@ def _evaluated(api: Api, asked: TsQuery, sub_query: SubQuery, question: Question
       UnknownNameError, ValueError: see `evaluate`.
     """
     rollups = None if (sub_query.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
-    annotates, meter = not asked.no_annotations, api.meter
+    annotates, reader = not asked.no_annotations, metered(api.target, ParallelReader)
     compute = functools.partial(
-        evaluate, api.target, api.layout, question, rollups, now_ms, meter, with_annotations=annotates
+        evaluate, api.target, api.layout, question, rollups, now_ms, with_annotations=annotates
     )
     has_stats, is_over = asked.show_stats or asked.show_summary, question.range.until_ms <= now_ms
-    if api.caches is None or meter is None or has_stats or not is_over:
+    if api.caches is None or not isinstance(reader, MeteredReader) or has_stats or not is_over:
         return compute()
     plan = None if rollups is None else choose(rollups[1], question, now_ms)
     times = sub_query.downsampling, asked.start_ms, asked.end_ms
     key = (sub_query, *times, question.series, plan, annotates)
-    return api.caches.answers.evaluated(key, compute, MeteredReader(ParallelReader(api.target), meter))
+    return api.caches.answers.evaluated(key, compute, reader)
 
 
 def shown_globally(api: Api, asked: TsQuery) -> list[Annotation] | None:
@@ -175,7 +176,7 @@ def shown_globally(api: Api, asked: TsQuery) -> list[Annotation] | None:
     layout = find_opentsdb(api.layout)
     if layout is None or asked.no_annotations or not asked.global_annotations:
         return None
-    notes, damage = global_annotations(api.target, layout, asked.start_ms, asked.end_ms, api.meter)
+    notes, damage = global_annotations(api.target, layout, asked.start_ms, asked.end_ms)
     api.skipped.extend(damage)
     return notes
 
@@ -269,7 +270,7 @@ def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]
         )
         try:
             evaluated = api.with_names(
-                functools.partial(evaluate, api.target, api.layout, question, rollups, now_ms, api.meter)
+                functools.partial(evaluate, api.target, api.layout, question, rollups, now_ms)
             )
         except UnknownNameError:
             continue
@@ -285,5 +286,5 @@ def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]
                 continue
             seen.add((*labels.items(),))
             size = sum(len(name) + len(value) for name, value in labels.items())
-            api.add_shown(len(result.times_ms) + OBJECT_POINTS + size // POINT_BYTES)
+            api.meter.add_shown(len(result.times_ms) + OBJECT_POINTS + size // POINT_BYTES)
             yield LabelledPoints(labels, result.times_ms, result.values)

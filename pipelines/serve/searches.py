@@ -130,9 +130,7 @@ def _last_point(api: Api, series: Series, end_ms: int, hours: int) -> Iterator[t
     last_ms = floor_to(end_ms, HOUR_MS) + HOUR_MS - 1
     tags = {key: frozenset({value}) for key, value in series.tags}
     selection = Selection(series.metric, tags, first_ms, last_ms, explicit_tags=True)
-    found, damage, _ = find_series(
-        api.target, api.layout, selection, lambda other: other == series, meter=api.meter
-    )
+    found, damage, _ = find_series(api.target, api.layout, selection, lambda other: other == series)
     api.skipped.extend(damage)
     for points in found:
         yield int(points.times_ms[-1]), points.values[-1:].tolist()[0]
@@ -187,7 +185,7 @@ def metric_names(api: Api) -> Iterator[str]:
     """The names of all metrics."""
     if find_opentsdb(api.layout) or api.layout.index:
         return _names(api, "metrics", "")
-    listed = _readable(api, from_rows(api.target, api.layout, SeriesQuery("*", {}), api.meter))
+    listed = _readable(api, from_rows(api.target, api.layout, SeriesQuery("*", {})))
     return iter(sorted({one.series.metric for one in listed}))
 
 
@@ -218,7 +216,7 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
             raise not_found()
         return iter(
             sorted(
-                _readable(api, from_keys(api.target, api.layout, patterns, api.meter)),
+                _readable(api, from_keys(api.target, api.layout, patterns)),
                 key=lambda one: one.series,
             )
         )
@@ -229,10 +227,10 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
             details = f"No such name for '{name.kind}': '{name.text}'"
             raise ApiError("Unable to resolve one or more UIDs", 404, details)
     if query.use_meta and has_rows(api.target, meta_table(layout.options.table_prefix).name):
-        return from_meta(api.target, layout, patterns, api.meter)
+        return from_meta(api.target, layout, patterns)
     if not query.use_meta:
-        return from_data(api.target, layout, patterns, api.meter, once=False)
-    found = _readable(api, from_data(api.target, layout, patterns, api.meter))
+        return from_data(api.target, layout, patterns, once=False)
+    found = _readable(api, from_data(api.target, layout, patterns))
     return iter(sorted(found, key=lambda one: one.tsuid or b""))
 
 
@@ -254,7 +252,7 @@ def _names_of_series(api: Api, kind: str, start: str) -> list[str]:
     if api.layout.index is None:
         return []
     names: set[str] = set()
-    for one in _readable(api, from_keys(api.target, api.layout, SeriesQuery("*", {}), api.meter)):
+    for one in _readable(api, from_keys(api.target, api.layout, SeriesQuery("*", {}))):
         if kind == "metrics":
             names.add(one.series.metric)
         else:

@@ -385,7 +385,8 @@ def test_the_budget_is_checked_while_series_are_downsampled_and_added_up(api: Ap
     )
     (sub_query,) = asked.queries
     meter = WatchedMeter(BUDGET)
-    results = evaluate(api.target, api.layout, asked.question(sub_query), None, 0, meter).results
+    target = dataclasses.replace(api.target, stop=meter)
+    results = evaluate(target, api.layout, asked.question(sub_query), None, 0).results
     series = sum(len(result.members) for result in results)
     assert series > len(results)
     assert meter.checks >= 2 * series

@@ -21,28 +21,25 @@ from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.schema.stores.opentsdb.keys import parse_key
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
-from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
 
 
 def series_annotations(
-    target: Target, layout: OpenTsdb, question: Question, meter: Meter | None = None
+    target: Target, layout: OpenTsdb, question: Question
 ) -> tuple[dict[Series, list[Annotation]], list[str]]:
     """(the annotations that start in the range of a question, by series; a line for each unreadable one).
 
     A series that has annotations only elsewhere in the hours of the range has an empty list.
 
-    Args:
-      meter: counts what is read; what it raises goes through.
-
     Raises:
       UnknownNameError: a name is in no table.
+      StoppedError: by the meter of the target.
     """
     corruption: list[str] = []
     by_series: dict[Series, list[Annotation]] = {}
-    within, reader = question.range, metered(TableReader(target), meter)
+    within, reader = question.range, metered(target)
     selection = question.selection(within.first_ms, within.until_ms)
     for selected in select.select(layout, layout.data_table, selection, reader, cells.COLUMNS):
         if isinstance(selected, Finding):
@@ -54,7 +51,7 @@ def series_annotations(
 
 
 def global_annotations(
-    target: Target, layout: OpenTsdb, start_ms: int, end_ms: int, meter: Meter | None = None
+    target: Target, layout: OpenTsdb, start_ms: int, end_ms: int
 ) -> tuple[list[Annotation] | None, list[str]]:
     """(the global annotations that start and end in a range, sorted; a line for each unreadable one).
 
@@ -62,7 +59,7 @@ def global_annotations(
     the unit of the annotation, and of those that it finds only what starts in the range is shown.
     """
     corruption: list[str] = []
-    reader = metered(TableReader(target), meter)
+    reader = metered(target)
     notes = [
         note
         for row in reader.scan(cells.global_scan(layout.options, layout.data_table, start_ms, end_ms))
@@ -87,21 +84,20 @@ _BUCKET_POINTS = 4  # memory of a bucket, about 150 bytes, in points
 
 
 def find_histograms(
-    target: Target, layout: OpenTsdb, question: Question, meter: Meter | None = None
+    target: Target, layout: OpenTsdb, question: Question
 ) -> tuple[dict[Series, dict[int, Histogram]], list[str]]:
     """(histograms of a question by series and time in ms, a line for each unreadable one).
 
-    Args:
-      meter: counts what is read, a histogram and each of its buckets as `_BUCKET_POINTS`; what it raises
-        goes through.
+    The meter counts a histogram and each of its buckets as `_BUCKET_POINTS`.
 
     Raises:
       UnknownNameError: a name is in no table.
+      StoppedError: by the meter of the target.
     """
     corruption: list[str] = []
     by_series: dict[Series, dict[int, Histogram]] = {}
-    first_ms, until_ms = _span_ms(question)
-    selection, reader = question.selection(first_ms, until_ms), metered(TableReader(target), meter)
+    meter, (first_ms, until_ms) = Meter.of(target), _span_ms(question)
+    selection, reader = question.selection(first_ms, until_ms), metered(target)
     for selected in select.select(layout, layout.data_table, selection, reader, _HISTOGRAM_COLUMNS):
         if isinstance(selected, Finding):
             corruption.append(f"row {selected.key.hex()}: {selected.text}")
@@ -117,8 +113,7 @@ def find_histograms(
                 continue
             try:
                 histogram = decode(cell.value)
-                if meter is not None:
-                    meter.add_points(_BUCKET_POINTS * (1 + len(histogram.buckets)))
+                meter.add_points(_BUCKET_POINTS * (1 + len(histogram.buckets)))
                 by_series.setdefault(selected.series, {})[time_ms] = histogram
             except NotASimpleHistogramError as error:
                 codec = cell.value[:1].hex() or "none"

@@ -33,7 +33,7 @@ from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, names_from
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.budget import Meter, metered, metered_keys
+from timebeam.transforms.query.budget import metered, metered_keys
 from timebeam.transforms.read.find_series import Found
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 
@@ -65,15 +65,9 @@ def shown_names(target: Target, layout: OpenTsdb, kind: str, start: str) -> Iter
     return (name for name, _ in names_from(layout.options, kind, start, TableReader(target)))
 
 
-def from_meta(
-    target: Target, layout: OpenTsdb, query: SeriesQuery, meter: Meter | None = None
-) -> Iterator[Found]:
-    """The series in the meta table, ascending by TSUID.
-
-    Args:
-      meter: counts what is read, here and below; it stops the scan, and what it raises goes through.
-    """
-    table, reader = meta_of(layout).name, metered(TableReader(target), meter)
+def from_meta(target: Target, layout: OpenTsdb, query: SeriesQuery) -> Iterator[Found]:
+    """The series in the meta table, ascending by TSUID."""
+    table, reader = meta_of(layout).name, metered(target)
     ranges = [prefix_range(uid) for uid in _metrics(layout, query, reader)]
     rows = reader.scan(Scan(table, ranges)) if ranges else ()
     with_meta = (row for row in rows if any(cell.family == FAMILY for cell in row.cells))
@@ -81,13 +75,7 @@ def from_meta(
 
 
 def from_data(
-    target: Target,
-    layout: OpenTsdb,
-    query: SeriesQuery,
-    meter: Meter | None = None,
-    *,
-    once: bool = True,
-    start_ms: int = 0,
+    target: Target, layout: OpenTsdb, query: SeriesQuery, *, once: bool = True, start_ms: int = 0
 ) -> Iterator[Found]:
     """The series that have rows in the data table, in the order of the rows.
 
@@ -95,11 +83,13 @@ def from_data(
       start_ms: without rows that begin before the hour of this time.
       once: each series once, which holds those of one metric in memory; else one for each of its rows.
     """
-    reader = metered(TableReader(target), meter)
+    reader = metered(target)
     rows = (
         row
         for uid in _metrics(layout, query, reader)
-        for row in _series_rows(layout, metered_keys(metric_keys(target, layout, uid, start_ms), meter), once)
+        for row in _series_rows(
+            layout, metered_keys(target, metric_keys(target, layout, uid, start_ms)), once
+        )
     )
     return meta_documents.listed(rows, UidDirectory(layout.options, reader), query)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series
-from timebeam.schema.query.aggregate import never_stops
 from timebeam.schema.query.answer import Result, annotated, answer, answer_histograms, check_percentiles
 from timebeam.schema.query.question import Question
 from timebeam.schema.rollup.rollup_config import PreAggregate, RollupConfig
@@ -20,7 +19,6 @@ from timebeam.transforms.opentsdb.read_annotations import find_histograms, serie
 from timebeam.transforms.opentsdb.stored_series import tsuids_of, with_tsuids
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.read_rollups import find_points, find_rolled_up
-from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
@@ -54,7 +52,6 @@ def evaluate(
     question: Question,
     rollups: tuple[OpenTsdb, RollupConfig] | None,
     now_ms: int,
-    meter: Meter | None = None,
     *,
     with_annotations: bool = False,
 ) -> Evaluated:
@@ -62,28 +59,28 @@ def evaluate(
 
     Args:
       rollups: the rollup tables that may serve; None for points alone.
-      meter: counts what is read; what it raises goes through.
       with_annotations: whether results have those of their series.
 
     Raises:
       UnknownNameError: a name is in no table.
       ValueError: too large a fill.
+      StoppedError: by the meter of the target.
     """
-    stats = _Stats(meter)
+    stats = _Stats(target)
     if rollups is None:
-        read = find_points(target, layout, question, meter=meter)
+        read = find_points(target, layout, question)
     else:
-        read = find_rolled_up(target, *rollups, question, now_ms, meter)
+        read = find_rolled_up(target, *rollups, question, now_ms)
     series, corruption = [item.series for item in read.series], read.damage
-    ordered = with_tsuids(layout, read.series, metered(TableReader(target), meter))
+    ordered = with_tsuids(layout, read.series, metered(target))
     tsuids = {item.series: item.tsuid for item in ordered if item.tsuid}
     stats.add_scan()
-    if meter is not None:
-        meter.add_points(question.filled_count * len(ordered))
-    results = answer(question, ordered, never_stops if meter is None else meter.check)
+    meter = Meter.of(target)
+    meter.add_points(question.filled_count * len(ordered))
+    results = answer(question, ordered, meter.check)
     stats.add_results(results)
     if with_annotations and read.may_have_annotations:
-        results, corruption = _annotated(target, layout, question, results, corruption, meter, read.group)
+        results, corruption = _annotated(target, layout, question, results, corruption, read.group)
     return Evaluated(results, series, tsuids, corruption, read.explained, stats.values, read.interval)
 
 
@@ -94,7 +91,6 @@ def evaluate_histograms(
     percentiles: Sequence[float],
     *,
     has_buckets: bool,
-    meter: Meter | None = None,
     with_annotations: bool = False,
 ) -> Evaluated:
     """The answer to a question out of histograms; see `answer_histograms`.
@@ -102,39 +98,40 @@ def evaluate_histograms(
     Raises:
       UnknownNameError: a name is in no table.
       ValueError: a percentile is out of its range.
+      StoppedError: by the meter of the target.
     """
     check_percentiles(percentiles)
-    stats = _Stats(meter)
-    histograms, corruption = find_histograms(target, layout, question, meter)
+    stats = _Stats(target)
+    histograms, corruption = find_histograms(target, layout, question)
     series = [*histograms]
-    tsuids = tsuids_of(layout, series, metered(TableReader(target), meter))
+    tsuids = tsuids_of(layout, series, metered(target))
     stats.add_scan()
     results = answer_histograms(
         question,
         histograms,
         percentiles,
         has_buckets=has_buckets,
-        add_points=(lambda _: None) if meter is None else meter.add_points,
+        add_points=Meter.of(target).add_points,
     )
     stats.add_results(results)
     if with_annotations:
-        results, corruption = _annotated(target, layout, question, results, corruption, meter)
+        results, corruption = _annotated(target, layout, question, results, corruption)
     return Evaluated(results, series, tsuids, corruption, [], stats.values)
 
 
 class _Stats:
     """Measures the steps of an evaluation."""
 
-    def __init__(self, meter: Meter | None) -> None:
+    def __init__(self, target: Target) -> None:
         self.values: dict[str, float] = {}
-        self._meter, self._begun_s = meter, time.perf_counter()
-        self._read = meter.read if meter is not None else (0, 0, 0)
+        self._target, self._begun_s = target, time.perf_counter()
+        self._read = Meter.of(target).read
 
     def add_scan(self) -> None:
         """The series are read."""
-        if self._meter is not None:
+        if isinstance(meter := self._target.stop, Meter):
             names = ("rowsFromStorage", "bytesFromStorage", "dpsPostFilter")
-            for name, before, after in zip(names, self._read, self._meter.read, strict=True):
+            for name, before, after in zip(names, self._read, meter.read, strict=True):
                 self.values[name] = after - before
         self.values["queryScanTime"] = self._lap_ms()
 
@@ -154,7 +151,6 @@ def _annotated(
     question: Question,
     results: list[Result],
     corruption: Sequence[str],
-    meter: Meter | None,
     group: PreAggregate | None = None,
 ) -> tuple[list[Result], list[str]]:
     """(the results with the annotations of their series, a line for each problem).
@@ -165,7 +161,7 @@ def _annotated(
     annotating = find_opentsdb(layout)
     if annotating is None:
         return results, [*corruption]
-    notes, unread = series_annotations(target, annotating, question, meter)
+    notes, unread = series_annotations(target, annotating, question)
     if group is not None:
         of_groups: dict[Series, list[Annotation]] = {}
         for series, of_series in notes.items():

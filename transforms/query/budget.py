@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import hashlib
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -15,6 +16,8 @@ import msgspec
 from timebeam.schema.core.rows import Row
 from timebeam.schema.core.selection import Reader, Scan
 from timebeam.transforms.bigtable.retry import Stop, StoppedError
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.read.table_reader import TableReader
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class AbandonedError(StoppedError):
 
 
 class Meter(Stop):
-    """What a request has read so far; as `Target.stop` it ends reads that wait for Bigtable too.
+    """What a request has read so far; as `Target.stop` it stops scans, and reads that wait for Bigtable.
 
     `set` says that the client has gone.
 
@@ -63,6 +66,11 @@ class Meter(Stop):
         self.budget, self.remembers = budget, remembers
         self.transcript: Transcript | None = None
         self.rows = self.points = self.shown = self.size = 0
+
+    @classmethod
+    def of(cls, target: Target) -> Meter:
+        """The meter that is the `stop` of a target; where none is, a new one that allows all."""
+        return target.stop if isinstance(target.stop, Meter) else cls(Budget.of_seconds(math.inf))
 
     def add_row(self, row: Row) -> None:
         """Counts a row; raises as `check` does."""
@@ -156,15 +164,16 @@ class MeteredReader:
         return rows
 
 
-def metered(reader: Reader, meter: Meter | None) -> Reader:
-    """A reader that counts; the reader itself if there is nothing to count."""
-    return reader if meter is None else MeteredReader(reader, meter)
+def metered(target: Target, reader: Callable[[Target], Reader] = TableReader) -> Reader:
+    """A reader that counts what it reads if the target has a meter; a reader alone if not."""
+    return MeteredReader(reader(target), target.stop) if isinstance(target.stop, Meter) else reader(target)
 
 
-def metered_keys(keys: Iterable[bytes], meter: Meter | None) -> Iterator[bytes]:
-    """The keys of rows, counted if there is a meter; raises as `Meter.check` does."""
+def metered_keys(target: Target, keys: Iterable[bytes]) -> Iterator[bytes]:
+    """The keys of rows, counted if the target has a meter; raises as `Meter.check` does."""
+    meter = target.stop
     for key in keys:
-        if meter is not None:
+        if isinstance(meter, Meter):
             meter.add_key(key)
         yield key
 

@@ -36,7 +36,6 @@ def find_series(
     layout: ReadableStore,
     selection: Selection,
     passes: Callable[[Series], bool] | None = None,
-    meter: Meter | None = None,
     how: Downsampling | None = None,
 ) -> tuple[list[QuerySeries], list[str], int]:
     """(selected series with their points in the time range, a line for each problem, cells without points).
@@ -45,19 +44,20 @@ def find_series(
 
     Args:
       passes: whether a selected series is read; None for all.
-      meter: counts what is read; it stops the scan, and what it raises goes through.
       how: downsample by it while the points are read, if `Intervals` can.
 
     Raises:
       UnknownNameError: a name is in no table.
       AmbiguousNameError: see `Selection`.
+      StoppedError: by the meter of the target.
     """
     corruption: list[str] = []
     skipped_cells = 0
     batches: list[PointBatch] = []
     keys: dict[Series, tuple[str, bytes]] = {}
     intervals = Intervals(how) if how is not None and Intervals.takes(how) else None
-    reader, read = metered(ParallelReader(target), meter), None if meter is None else meter.read
+    reader, meter = metered(target, ParallelReader), Meter.of(target)
+    read = meter.read
     most = BATCH_POINTS if intervals is None else _FOLDED_POINTS
     for decoded in read_decoded(layout, selection, reader, most, passes, keys):
         if isinstance(decoded, Finding):
@@ -65,13 +65,11 @@ def find_series(
             continue
         corruption += [f"row {row.key.hex()}: {text}" for row, text in decoded.damage]
         skipped_cells += decoded.skipped
-        if meter is not None:
-            meter.add_points(len(decoded.batch))
+        meter.add_points(len(decoded.batch))
         if intervals is not None:
             if not intervals.add(decoded.batch):
-                if meter is not None and read is not None:
-                    meter.read = read
-                return find_series(target, layout, selection, passes, meter)
+                meter.read = read
+                return find_series(target, layout, selection, passes)
         elif len(decoded.batch):
             batches.append(decoded.batch)
     by_series = _by_series(batches) if intervals is None else intervals.result()

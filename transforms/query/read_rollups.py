@@ -41,7 +41,6 @@ from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.read_points import find_series
-from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
@@ -90,11 +89,7 @@ class _TableRollups:
 
 
 def find_points(
-    target: Target,
-    layout: ReadableStore,
-    question: Question,
-    notes: Sequence[str] = (),
-    meter: Meter | None = None,
+    target: Target, layout: ReadableStore, question: Question, notes: Sequence[str] = ()
 ) -> QueryResult:
     """The series of a query, from points alone.
 
@@ -103,18 +98,13 @@ def find_points(
     """
     span = SourceSpan(question.range.first_ms, question.range.until_ms)
     series, corruption, skipped = find_series(
-        target, layout, question.selection(*span), question.passing, meter, question.downsampling
+        target, layout, question.selection(*span), question.passing, question.downsampling
     )
     return QueryResult(series, corruption, [*notes, _line(span, layout.tables()[0].name)], skipped > 0)
 
 
 def find_rolled_up(
-    target: Target,
-    layout: OpenTsdb,
-    config: RollupConfig,
-    question: Question,
-    now_ms: int,
-    meter: Meter | None = None,
+    target: Target, layout: OpenTsdb, config: RollupConfig, question: Question, now_ms: int
 ) -> QueryResult:
     """The series of a query, from rollups where they exist, else from points.
 
@@ -127,7 +117,7 @@ def find_rolled_up(
     """
     plan = choose(config, question, now_ms)
     notes = list(plan.notes)
-    query = _RollupQuery(target, layout, config, question, meter)
+    query = _RollupQuery(target, layout, config, question)
     changing_s = query.changing_hours(plan)
     for source in plan.sources:
         try:
@@ -143,7 +133,7 @@ def find_rolled_up(
             return query.completed(plan, source, rolled, notes)
         changed = ", but changed intervals" if len(rolled.changing) else ""
         notes.append(f"nothing in {_table(layout, source)}{changed}")
-    return find_points(target, layout, question, notes, meter)
+    return find_points(target, layout, question, notes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,12 +144,11 @@ class _RollupQuery:
     layout: OpenTsdb
     config: RollupConfig
     question: Question
-    meter: Meter | None
 
     @property
     def reader(self) -> Reader:
         """Reads rows, which count for the meter."""
-        return metered(TableReader(self.target), self.meter)
+        return metered(self.target)
 
     def changing_hours(self, plan: QueryPlan) -> Int64s:
         """The starts, in s, of the hours in which rollups may differ from points, as marks and leases say.
@@ -203,7 +192,7 @@ class _RollupQuery:
         tsuids: dict[Series, bytes] = {}
         raw_key = self._uid(Name("tagk", self.config.agg_tag_key)) if self.config.tag_raw else None
         changing = overlapping(changing_s, length_ms)
-        broken = [changing * length_ms]
+        broken, meter = [changing * length_ms], Meter.of(self.target)
         for row, series in self._rows(source, corruption):
             if source.ids:
                 partial, lacking, unread = _row_rollups(self.layout, self.config, source, row)
@@ -213,8 +202,7 @@ class _RollupQuery:
                 partial = Partials(decoded.batch.times_ms, decoded.batch.floats[None, :])
                 unread = [text for _, text in decoded.damage]
             corruption += [f"row {row.key.hex()}: {text}" for text in unread]
-            if self.meter is not None:
-                self.meter.add_points(len(partial.times_ms))
+            meter.add_points(len(partial.times_ms))
             inside = (partial.times_ms >= source.first_ms) & (partial.times_ms < source.until_ms)
             if inside.any():
                 partials.setdefault(series, []).append(partial.take(inside))
@@ -288,7 +276,7 @@ class _RollupQuery:
         missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
         for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
             raw_series, unread, _ = find_series(
-                self.target, self.layout, question.selection(*span), question.passing, self.meter
+                self.target, self.layout, question.selection(*span), question.passing
             )
             corruption += unread
             for raw in raw_series:

@@ -13,8 +13,7 @@ from timebeam.schema.core.selection import Finding, Selection
 from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.query.budget import Meter, metered, metered_keys
-from timebeam.transforms.read.table_reader import TableReader
+from timebeam.transforms.query.budget import metered, metered_keys
 
 _YEAR_9999_MS = 253_402_300_799_999
 
@@ -22,14 +21,12 @@ Found = Listed | tuple[bytes, str]
 """A series; or the key of a row that cannot be read, and why."""
 
 
-def from_keys(
-    target: Target, layout: ReadableStore, query: SeriesQuery, meter: Meter | None = None
-) -> Iterator[Found]:
+def from_keys(target: Target, layout: ReadableStore, query: SeriesQuery) -> Iterator[Found]:
     """The series of a layout whose row keys hold the names; memory for all of them."""
     seen: set[Series] = set()
     index = layout.index
     assert index is not None
-    for key in metered_keys(_data_keys(target, layout), meter):
+    for key in metered_keys(target, _data_keys(target, layout)):
         try:
             series, base_ms = index.entry_of(key)
         except ValueError as error:
@@ -52,13 +49,10 @@ def _data_keys(target: Target, layout: ReadableStore) -> Iterator[bytes]:
                 yield archive.data_key(archive_rows.parse_key(archive.heads, key))
 
 
-def from_rows(
-    target: Target, layout: ReadableStore, query: SeriesQuery, meter: Meter | None = None
-) -> Iterator[Found]:
+def from_rows(target: Target, layout: ReadableStore, query: SeriesQuery) -> Iterator[Found]:
     """The series of a layout whose rows say them; all that are found are held in memory."""
     seen: set[Series] = set()
-    reader = metered(TableReader(target), meter)
-    for row in layout.select(Selection(None, {}, 0, _YEAR_9999_MS), reader):
+    for row in layout.select(Selection(None, {}, 0, _YEAR_9999_MS), metered(target)):
         if isinstance(row, Finding):
             yield row.key, row.text
         elif row.series not in seen and query.takes(row.series):

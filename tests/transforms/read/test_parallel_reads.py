@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -117,10 +118,10 @@ def test_downsampling_while_reading_gives_the_same(
 
 def test_points_that_are_read_again_count_once(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     once, again = Meter(Budget.of_seconds(60)), Meter(Budget.of_seconds(60))
-    find_series(store.target, store.layout, EVERYTHING, meter=once)
+    find_series(dataclasses.replace(store.target, stop=once), store.layout, EVERYTHING)
     monkeypatch.setattr(Intervals, "add", lambda *_: False)
     how = Downsampling.parse("1m-sum")
-    find_series(store.target, store.layout, EVERYTHING, meter=again, how=how)
+    find_series(dataclasses.replace(store.target, stop=again), store.layout, EVERYTHING, how=how)
     assert again.read == once.read
     assert min(again.read) > 0
 
