@@ -211,7 +211,7 @@ def send(port: int, requests: list[bytes]) -> None:
 
 def run(pid: int, port: int, load: Load, requests: int, connections: int) -> tuple[float, float]:
     """(processor seconds of the server, seconds) for some requests."""
-    head = f"POST {load.path} HTTP/1.1\r\nHost: x\r\n"
+    head = f"POST {load.path} HTTP/1.1\r\nHost: localhost\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in load.headers.items())
     wire = [f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in load.bodies]
     shares = [
