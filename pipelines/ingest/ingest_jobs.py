@@ -52,10 +52,10 @@ from timebeam.pipelines.options.catalogue import format_parameters
 from timebeam.pipelines.options.parameters import DECLARED, RECORDS, UsageError, usage_errors
 from timebeam.pipelines.options.store_settings import NewSettings, settle_names
 from timebeam.pipelines.options.values import layout_of, opentsdb_of, target_of
-from timebeam.schema.core.contract import Store
+from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import AUTO, FORMATS, Framing, format_class, message_format
+from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, format_class, message_format
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table, parse_limits
 from timebeam.schema.stores import STORES, make_store
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters, ReadLetters
@@ -116,27 +116,36 @@ class IngestGraph(PointsGraph):
         letters: bool = False,
     ) -> list[PCollection[Rejected]]:
         messages = root | "Read" >> read
-        refused = []
+        refused: list[PCollection[Rejected]] = []
         if letters:
-            waits = flow.endless and not flow.one_bundle
-            opened = single(messages) | "OpenLetters" >> OpenLetters(self.target, self.layout, endless=waits)
-            messages = opened["main"]
-            refused.append(opened[REJECTED])
+            messages, of_rows, refused = open_letters(messages, self, self.layout, flow)
         parsed = gathered(messages) | "Parse" >> parsing(self.parse)
         annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)
         refused += [parsed[REJECTED], annotations]
         points = parsed.main
         if letters:
-            points = (points, opened[POINTS]) | "WithPointsOfRows" >> beam.Flatten()
-            if not self.dry_run:
-                write = StoreRows(self.target, (), "direct")
-                refused.append(opened[ROWS] | "WriteOtherRows" >> write)
+            points = (points, of_rows) | "WithPointsOfRows" >> beam.Flatten()
         return refused + self.store(root, flow, points)
 
     def _annotations(self, flow: Flow) -> StoreAnnotations:
         return StoreAnnotations(
             self.target, self.layout, self.uids, endless=flow.endless, dry_run=self.dry_run
         )
+
+
+def open_letters(
+    messages: PCollection[Any], graph: InputGraph, layout: ReadableStore, flow: Flow
+) -> tuple[PCollection[Message], PCollection[PointBatch], list[PCollection[Rejected]]]:
+    """Opens dead letters: (their messages, the points of their rows, what is refused).
+
+    Rows that hold no points of the layout are written as they are, but in a dry run.
+    """
+    waits = flow.endless and not flow.one_bundle
+    opened = single(messages) | "OpenLetters" >> OpenLetters(graph.target, layout, endless=waits)
+    refused = [opened[REJECTED]]
+    if not graph.dry_run:
+        refused.append(opened[ROWS] | "WriteOtherRows" >> StoreRows(graph.target, (), "direct"))
+    return opened["main"], opened[POINTS], refused
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

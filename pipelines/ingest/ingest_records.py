@@ -16,7 +16,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.ingest.ingest_jobs import format_of, formats_of
+from timebeam.pipelines.ingest.ingest_jobs import format_of, formats_of, open_letters
 from timebeam.pipelines.jobs.job import Flow, InputGraph
 from timebeam.pipelines.options.parameters import RECORDS, UsageError
 from timebeam.pipelines.options.values import (
@@ -34,11 +34,10 @@ from timebeam.schema.formats import Framing
 from timebeam.schema.formats.options import RecordEncoding
 from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.replay import ROWS, OpenLetters
 from timebeam.transforms.flow.steps import REJECTED, rejecting
 from timebeam.transforms.ingest.declared_rows import RecordMessagesFn, RecordRowsFn, point_rows
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
-from timebeam.transforms.input.parse import ParseFn, ParseMessagesFn, gathered, single
+from timebeam.transforms.input.parse import ParseFn, ParseMessagesFn, gathered
 
 
 @dataclasses.dataclass(slots=True)
@@ -84,17 +83,9 @@ class RecordsGraph(InputGraph):
         letters: bool = False,
     ) -> list[PCollection[Rejected]]:
         messages = root | "Read" >> read
-        refused = []
+        refused: list[PCollection[Rejected]] = []
         if letters:
-            waits = flow.endless and not flow.one_bundle
-            opened = single(messages) | "OpenLetters" >> OpenLetters(
-                self.target, declared_tables(self.declaration), endless=waits
-            )
-            messages = opened["main"]
-            refused.append(opened[REJECTED])
-            if not self.dry_run:
-                write = StoreRows(self.target, (), "direct")
-                refused.append(opened[ROWS] | "WriteOtherRows" >> write)
+            messages, _, refused = open_letters(messages, self, declared_tables(self.declaration), flow)
         step: beam.DoFn = ParseMessagesFn(self.format_name, self.format_options, self.formats)
         if self.encoding is not None:
             step = RecordMessagesFn(self.declaration, self.encoding, letters=letters)

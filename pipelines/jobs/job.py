@@ -198,6 +198,7 @@ class InputGraph(Protocol):
     """How input is stored: points in a layout, or records in declared tables."""
 
     target: Target
+    dry_run: bool
 
     def tables(self) -> list[TableSpec]:
         """The tables that must exist."""

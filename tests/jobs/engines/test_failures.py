@@ -11,23 +11,16 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from tests.support.commands import timebeam
-from tests.support.points import BASE_S, FIRST_MS
+from tests.support.points import BASE_S
 from tests.support.processes.children import start_command
+from tests.support.processes.text_ingest import text_ingest
 from tests.support.processes.tracked import Deadly
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
-from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
-from timebeam.schema.core.point_fragments import Packing
-from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import BigtableError, Target
-from timebeam.transforms.flow.steps import register_coders
-from timebeam.transforms.ingest.assign_keys import UidOptions
-from timebeam.transforms.input.files import ReadBlocks
-from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
@@ -41,15 +34,8 @@ def run(target: Target, layout: OpenTsdb, folder: Path) -> None:
     """An ingest of one point by two processes."""
     path = folder / "points.txt"
     path.write_text(f"put sys.load {BASE_S} 1 host=a\n")
-    uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    graph = IngestGraph(
-        layout, Packing.COMPACTED, target, "direct", uids, format_name="opentsdb-text", format_options={}
-    )
-    register_coders()
-    pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
-    refused = graph.from_blocks(pipeline, ReadBlocks([str(path)], Framing.LINES))
-    write_dead_letters(refused, str(folder / "dead"), FIRST_MS)
-    run_with_progress(pipeline)
+    flags = [*TWO, f"--runner={LOCAL_RUNNER}"]
+    run_with_progress(text_ingest(layout, target, str(path), folder / "dead", flags))
 
 
 @pytest.mark.long

@@ -8,26 +8,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from benchmarks.table_content import NamedCell, named_cells
 from tests.support.commands import timebeam
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import BASE_S, FIRST_MS
+from tests.support.processes.text_ingest import text_ingest
 from tests.support.processes.tracked import FOLDER, Tracked
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
-from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
-from timebeam.schema.core.point_fragments import Packing
-from timebeam.schema.formats import Framing
-from timebeam.transforms.flow.steps import register_coders
-from timebeam.transforms.ingest.assign_keys import UidOptions
-from timebeam.transforms.input.files import ReadBlocks
-from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 FILES, HOSTS, SCRAPES = 6, 4, 50
@@ -124,22 +115,9 @@ def test_both_processes_encode(
     monkeypatch.setenv(FOLDER, str(pids))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))  # workers import the layout
     store = Store.create(bigtable, prefix)
-    uids = UidOptions(UidPolicy(auto_create_metrics=True))
+    flags = [*TWO, f"--runner={LOCAL_RUNNER}"]
     layout = Tracked(store.layout.options)
-    graph = IngestGraph(
-        layout,
-        Packing.COMPACTED,
-        store.target,
-        "direct",
-        uids,
-        format_name="opentsdb-text",
-        format_options={},
-    )
-    register_coders()
-    pipeline = beam.Pipeline(options=PipelineOptions([*TWO, f"--runner={LOCAL_RUNNER}"]))
-    read = ReadBlocks([f"{files}/*.txt"], Framing.LINES)
-    write_dead_letters(graph.from_blocks(pipeline, read), str(tmp_path / "dead"), FIRST_MS)
-    result = pipeline.run()
+    result = text_ingest(layout, store.target, f"{files}/*.txt", tmp_path / "dead", flags).run()
     result.wait_until_finish()
     summary = PointsSummary.of(result, 1.0, False, str(tmp_path / "dead"))
     assert summary.points_stored == FILES * SCRAPES * HOSTS

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
 from benchmarks.engines import prism
@@ -23,22 +21,15 @@ from benchmarks.worker_pool import WorkerPool
 from tests.support.commands import timebeam
 from tests.support.plain.rolled import config_file, interval, with_tables
 from tests.support.points import BASE_S, FIRST_MS
+from tests.support.processes.text_ingest import text_ingest
 from tests.support.processes.tracked import FOLDER, FREE, WAITING, DeadlyOnce, HeldOnce
 from tests.support.servers.flink_cluster import FlinkCluster
 from tests.support.stored import Store
-from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
-from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress, start
 from timebeam.pipelines.local import flink
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
-from timebeam.schema.core.point_fragments import Packing
-from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
-from timebeam.transforms.flow.steps import register_coders
-from timebeam.transforms.ingest.assign_keys import UidOptions
-from timebeam.transforms.input.files import ReadBlocks
-from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 FILES, HOSTS, SCRAPES = 4, 4, 60
 TABLES = ("tsdb", "rollup-1h", "copy-tsdb")
@@ -171,25 +162,6 @@ def test_a_refusal_over_the_limit_is_the_exit_code_on_flink(
     assert f"refused {FILES} of {FILES * (HOSTS * SCRAPES + 1)}" in ran.err
 
 
-def pipeline_of(layout: OpenTsdb, store: Store, files: Path, dead: Path, flags: list[str]) -> beam.Pipeline:
-    """An ingest of the files into the tables of a store."""
-    uids = UidOptions(UidPolicy(auto_create_metrics=True))
-    graph = IngestGraph(
-        layout,
-        Packing.COMPACTED,
-        store.target,
-        "direct",
-        uids,
-        format_name="opentsdb-text",
-        format_options={},
-    )
-    register_coders()
-    pipeline = beam.Pipeline(options=PipelineOptions(flags))
-    refused = graph.from_blocks(pipeline, ReadBlocks([f"{files}/*.txt"], Framing.LINES))
-    write_dead_letters(refused, str(dead), FIRST_MS)
-    return pipeline
-
-
 def check_stored(store: Store, result: PipelineResult, again: Store, files: Path, dead: Path) -> None:
     """Checks the counts of a run, and that its cells are those of a run of `ingest` into other tables."""
     summary = PointsSummary.of(result, 1.0, False, str(dead))
@@ -212,7 +184,8 @@ def test_flink_replaces_a_worker_that_dies_within_a_bundle(
 ):
     store, again = (Store.create(bigtable, f"{prefix}{name}") for name in ("", "again-"))
     dead = tmp_path / "dead"
-    result = run_with_progress(pipeline_of(DeadlyOnce(store.layout.options), store, files, dead, on_flink))
+    layout = DeadlyOnce(store.layout.options)
+    result = run_with_progress(text_ingest(layout, store.target, f"{files}/*.txt", dead, on_flink))
     assert len(list(Path(os.environ[FOLDER]).glob("died-*"))) == 1
     check_stored(store, result, again, files, dead)
 
@@ -236,7 +209,9 @@ def test_a_job_manager_that_is_killed_within_a_bundle_is_followed_by_another(
         FlinkCluster(tmp_path / "cluster") as cluster,
         flink.engine(tmp_path, master=cluster.address, configuration=cluster.configuration) as flags,
     ):
-        result = start(pipeline_of(HeldOnce(store.layout.options), store, files, dead, flags))
+        result = start(
+            text_ingest(HeldOnce(store.layout.options), store.target, f"{files}/*.txt", dead, flags)
+        )
         while not (tmp_path / WAITING).exists():
             assert result.state not in ("FAILED", "DONE")
             time.sleep(0.2)
