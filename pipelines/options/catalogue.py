@@ -44,6 +44,8 @@ _LOCAL = {
 }
 """Why an option is that of the command alone and not a parameter of templates; and which."""
 
+_REASONS = {name: reason for reason, names in _LOCAL.items() for name in names.split()}
+
 TO = "to_"
 """How the options of the layout that `copy` writes begin."""
 
@@ -120,9 +122,8 @@ def _find(command: str, name: str) -> Parameter:
     """The option of a command, with what the lists above say of it; raises KeyError."""
     own = f"{command}.{name}"
     key = own if own in OPTIONS else name
-    local = next((reason for reason, names in _LOCAL.items() if key in names.split()), "")
     if key in OPTIONS:
         is_setting = name in SETTINGS.split() and not (key == own and command in _WITHOUT_SETTINGS)
-        return dataclasses.replace(OPTIONS[key], setting=is_setting, local=local)
+        return dataclasses.replace(OPTIONS[key], setting=is_setting, local=_REASONS.get(key, ""))
     words = (word for word in ("*layout", "*to_layout", "*format") if name in _declared(word))
     return _declared(next(words, "*layout"))[name]
