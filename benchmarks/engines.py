@@ -17,7 +17,7 @@ machine's cores give (`limit`), and by the local runner's processes. `CPU s of m
 can share; `CPU s of workers` includes the imports, one and a half seconds in all.
 
 Starts an emulator of its own and ingests the same files into new tables for each run; after it the
-tables must hold the same cells as those of `plain` (see `table_content`); docs/explanation/engines.md
+tables must hold the same cells as those of `plain` (see `table_content`); docs/concepts/choose.md
 explains the figures. Linux only.
 """
 

@@ -18,12 +18,13 @@ myst_heading_anchors = 4
 
 
 SECTIONS = {
-    "Tutorial": "tutorial",
-    "How-to": "how-to",
-    "The store": "how-to/store",
+    "Start": "start",
+    "Concepts": "concepts",
+    "Use": "use",
+    "Operate": "operate",
     "Reference": "reference",
-    "Explanation": "explanation",
     "Specification": "spec",
+    "Upgrade": "how-to",
 }
 
 

@@ -154,7 +154,7 @@ PLAN_COMMAND = Command(
   timebeam plan --series 50000 --interval 1s --layout heroic --name_length 20 --summary json
   timebeam plan --series 200000 --layout kairosdb --node_price 0.65 --gb_price 0.17
 
-bytes are measured on a sample, before compression; docs/how-to/sizing.md explains the output""",
+bytes are measured on a sample, before compression; docs/operate/sizing.md explains the output""",
 )
 
 LAYOUT_COMMAND = Command(

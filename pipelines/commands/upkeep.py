@@ -28,7 +28,7 @@ NAMES_COMMAND = Command(
   timebeam names fix --layout opentsdb --yes
 
 KIND is metrics, tagk or tagv; OLD of merge may be a UID in hex
-TSDs and other writers keep names in memory: see docs/how-to/store/names.md""",
+TSDs and other writers keep names in memory: see docs/use/names.md""",
 )
 
 CARDINALITY_COMMAND = Command(
@@ -105,7 +105,7 @@ TREES_COMMAND = Command(
   timebeam trees purge --tree hosts        # counts what its rules would not make; with --yes: deletes
   timebeam trees test --tree 1 000001000001000001
 
-a tree file has the fields of /api/tree, and in `rules` those of /api/tree/rule: see docs/how-to/trees.md;
+a tree file has the fields of /api/tree, and in `rules` those of /api/tree/rule: see docs/use/trees.md;
 sync also takes Beam's own options""",
 )
 
@@ -190,7 +190,7 @@ COMPACT_COMMAND = Command(
   timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt_width 1
 
 queries return the same before and after; cell timestamps change their meaning:
-see docs/how-to/store/compact.md
+see docs/operate/maintenance.md
 
 Beam's own options can be given too""",
 )
@@ -213,7 +213,7 @@ SEAL_COMMAND = Command(
   timebeam seal --layout opentsdb --older_than 30d --delete_source
 
 with --delete_source run it daily: each run deletes what an earlier one has sealed;
-see docs/how-to/store/archive.md
+see docs/operate/archive.md
 
 Beam's own options can be given too""",
 )

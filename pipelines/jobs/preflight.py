@@ -175,7 +175,7 @@ class BigtableChecks:
         for kind, (used, last) in counters.items():
             text = f"UIDs of kind {kind}: {min(used, last):,} of {last:,} are assigned"
             if used > _UIDS_NEAR * last:
-                yield warning(text, "docs/how-to/handbook.md, UIDs run out")
+                yield warning(text, "docs/operate/runbook.md, UIDs run out")
             elif not used and kind == "metrics" and not creates_metrics:
                 why = "the counter is at 0, so that points of new metrics are refused"
                 yield warning(f"{text}: {why}", "--auto_create_metrics")

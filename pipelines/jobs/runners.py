@@ -64,7 +64,7 @@ EMULATOR_ON_DATAFLOW = (
 )
 
 _UNFIT = {
-    "DaskRunner": "it mixes up a step's outputs, good points with refused ones (docs/explanation/engines.md)"
+    "DaskRunner": "it mixes up a step's outputs, good points with refused ones (docs/concepts/choose.md)"
 }
 """Runners of Beam that would do the wrong thing, by name."""
 

@@ -5,7 +5,7 @@
     python -m timebeam.pipelines.local.flink --flink_master jobmanager:8081 --flink_conf flink-conf.yaml
 
 Needs Java 11 or 17, and Maven the first time: it copies the 160 jars of flink-pom.xml into a folder. Prints
-the options for `timebeam`; docs/explanation/engines.md explains each step.
+the options for `timebeam`; docs/concepts/choose.md explains each step.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ OPTIONS = (
     option("query.output", f"one of {OUTPUTS}", text("table")),
     option(
         "query.rollup_config",
-        "opentsdb: rollup configuration, to answer from rollup tables (docs/how-to/rollups.md)",
+        "opentsdb: rollup configuration, to answer from rollup tables (docs/use/rollups.md)",
     ),
     option(
         "query.start",
@@ -79,7 +79,7 @@ OPTIONS = (
     option(
         "serve.rollup_config",
         "opentsdb: the rollup configuration; what is rolled up is not read point by point "
-        "(docs/how-to/rollups.md)",
+        "(docs/use/rollups.md)",
     ),
     option(
         "topic",

@@ -105,7 +105,7 @@ def use_stored(
         raise UsageError(
             f"{options.origins[before + 'archive']} says that layout {values[layout]} has an archive here: "
             "this command does not read it, so it would leave out sealed points; `query`, `serve`, `rollup`, "
-            "`series`, `check`, `export` and `copy` do (docs/how-to/store/archive.md)"
+            "`series`, `check`, `export` and `copy` do (docs/operate/archive.md)"
         )
     refuse_shared(rows, values[layout], texts, prefix, f"--{before}table_prefix")
     if contradictions and not replaces:

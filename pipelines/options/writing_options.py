@@ -57,13 +57,13 @@ OPTIONS = (
     ),
     option(
         "rollup_config",
-        "OpenTSDB's rollup configuration, a JSON file (docs/how-to/rollups.md); declared tables use --tables",
+        "OpenTSDB's rollup configuration, a JSON file (docs/use/rollups.md); declared tables use --tables",
         file("gs://my-bucket/rollups.json"),
     ),
     option(
         "meta",
         "opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the "
-        "metadata of UIDs); see docs/how-to/meta.md",
+        "metadata of UIDs); see docs/use/meta.md",
         choice("off|track|full", "off"),
     ),
     option(
@@ -169,7 +169,7 @@ OPTIONS = (
     option(
         "max_age_days",
         "retention: maximum age in days of the cells of data tables; 0 removes it; "
-        "docs/how-to/store/compact.md explains age",
+        "docs/operate/maintenance.md explains age",
         number(most=CENTURY_DAYS),
     ),
     option("table", "retention, forget: only this table (forget: a declared one), with its prefix"),

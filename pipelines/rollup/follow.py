@@ -2,7 +2,7 @@
 
 read marks ─► lease the rows of their days ─► roll up, one pipeline ─► delete marks, give leases back
 
-Why an answer through rollups is that of the points: docs/how-to/rollups.md.
+Why an answer through rollups is that of the points: docs/use/rollups.md.
 """
 
 from __future__ import annotations
@@ -356,7 +356,7 @@ def followed_rollup(
     if since_s is None:
         raise UsageError(
             "--follow needs tables with --marked_since: store the day from which on all writers mark with "
-            f"`timebeam tables adopt --layout {options.layout} --marked_since DAY` (docs/how-to/rollups.md)"
+            f"`timebeam tables adopt --layout {options.layout} --marked_since DAY` (docs/use/rollups.md)"
         )
     crossing = [each.interval for each in rollup.work.config.intervals if DAY_S % each.seconds]
     if crossing:

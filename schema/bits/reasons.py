@@ -8,7 +8,7 @@ import enum
 class Reason(enum.StrEnum):
     """Why input was rejected. The values are stable: dead letters and dashboards use them.
 
-    docs/reference/dead-letters.md explains each; a test proves that the page and this enum agree.
+    docs/reference/reasons.md explains each; a test proves that the page and this enum agree.
     """
 
     BAD_ENCODING = "bad-encoding"

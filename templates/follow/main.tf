@@ -125,7 +125,7 @@ resource "google_monitoring_alert_policy" "lag" {
   user_labels           = var.labels
 
   documentation {
-    content = "Marked hours wait to be rolled up. Answers stay right: they are read from points, which takes longer. See docs/how-to/handbook.md of timebeam, Rollups are behind."
+    content = "Marked hours wait to be rolled up. Answers stay right: they are read from points, which takes longer. See docs/operate/runbook.md of timebeam, Rollups are behind."
   }
 
   conditions {

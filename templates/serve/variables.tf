@@ -93,7 +93,7 @@ variable "cpu" {
 }
 
 variable "memory" {
-  description = "Memory of an instance; docs/how-to/serving.md, Budgets, says what a request may need."
+  description = "Memory of an instance; docs/use/serve.md, Budgets, says what a request may need."
   type        = string
   default     = "8Gi"
 }

@@ -1,5 +1,5 @@
 locals {
-  handbook = "See docs/how-to/handbook.md of timebeam, What each alert means."
+  handbook = "See docs/operate/runbook.md of timebeam, What each alert means."
 
   # What, of which thing, from when on, for how long. All are threshold conditions on a metric.
   alerts = {

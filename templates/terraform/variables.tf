@@ -55,7 +55,7 @@ variable "nodes" {
 }
 
 variable "max_age_days" {
-  description = "How long cells are kept, by name of table without prefix; docs/how-to/store/compact.md says what age means."
+  description = "How long cells are kept, by name of table without prefix; docs/operate/maintenance.md says what age means."
   type        = map(number)
   default     = {}
 }
@@ -90,7 +90,7 @@ variable "settings_profile" {
 }
 
 variable "rollup_config_file" {
-  description = "Path of the rollup configuration (docs/how-to/rollups.md); null for no rollups."
+  description = "Path of the rollup configuration (docs/use/rollups.md); null for no rollups."
   type        = string
   default     = null
 }

@@ -17,7 +17,7 @@ variable "layout" {
     cell_time: opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
     use_max_value: opentsdb, with cell_time event: the greatest value of an instant wins, or with false the smallest (tsd.storage.use_max_value)
     archive: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` writes and queries read
-    marked_since: opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and queries use no rollup of a marked hour (docs/how-to/rollups.md)
+    marked_since: opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and queries use no rollup of a marked hour (docs/use/rollups.md)
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
     row_spec: kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
     retention: kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d
@@ -165,7 +165,7 @@ variable "ingest" {
     uid_snapshot_size: names read from the UID table at the start
     uid_negative_seconds: seconds before a name that has no UID is looked up again
     mark_touched: mark hours that receive points, for rollup touched
-    meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/how-to/meta.md
+    meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/use/meta.md
     dry_run: parse, pack and count; write nothing but dead letters
     max_new_series: new series of a metric in a minute, of each worker process; more become dead letters: N, or PATTERN=N of metrics; the first that matches applies
     max_series: series of a metric; new ones beyond it become dead letters: N, or PATTERN=N

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICK_START = (ROOT / "README.md").read_text("utf-8").split("## Quick start")[1].split("\n## ")[0]
 TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text("utf-8").split("\n## Read records")[0]
 TABLES = TABLES.partition("## From records to answers")[2]
-FIRST_STEPS = (ROOT / "docs" / "tutorial" / "first-steps.md").read_text("utf-8")
-OWN_MACHINE = (ROOT / "docs" / "tutorial" / "own-machine.md").read_text("utf-8")
+FIRST_STEPS = (ROOT / "docs" / "start" / "first-steps.md").read_text("utf-8")
+OWN_MACHINE = (ROOT / "docs" / "start" / "own-machine.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_own_machine_tutorial_as_it_stands(tmp_path: Path) -> None:
 
 def test_python_examples_of_the_api_run() -> None:
     """Examples that need tables of their own are tested beside the code that they show."""
-    path = ROOT / "docs" / "reference" / "api.md"
+    path = ROOT / "docs" / "reference" / "python.md"
     code = blocks(path.read_text("utf-8"), "python")
     assert len(code) >= 3
     exec(compile("\n".join(code), str(path), "exec"), {"__name__": "example"})

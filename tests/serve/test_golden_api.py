@@ -22,7 +22,7 @@ CLIENT_ERRORS = {
     "get filter {host=web01",
     "no queries",
 }
-"""A TSD answers these with 500, as if it had failed itself; docs/how-to/serving.md."""
+"""A TSD answers these with 500, as if it had failed itself; docs/use/serve.md."""
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """A random history of a seed.
 
 What the documents say does not hold is not drawn: corrections that arrive out of order where rows are
-compacted (docs/how-to/store/compact.md, "One case loses").
+compacted (docs/operate/maintenance.md, "One case loses").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the tables must hold after each step: a dict of points, and their aggregates, in plain Python.
 
 The latest arrival of an instant wins; within one arrival the last point. Appends have no arrival: they win
-over all before them (docs/reference/opentsdb.md).
+over all before them (docs/reference/layouts.md).
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ class World:
 
     def _replay(self, step: Ingest, letters: Path, refused: list[File]) -> None:
         self._run_replay(step, letters)
-        for file in refused if step.files[0].format != "avro" else []:  # see docs/reference/dead-letters.md
+        for file in refused if step.files[0].format != "avro" else []:  # see docs/reference/reasons.md
             self._store(step, file, create=True)
 
     def _run_replay(self, step: Ingest, letters: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reading and writing Bigtable in a pipeline: `ReadRows` and `WriteRows` (docs/reference/bigtableio.md)."""
+"""Reading and writing Bigtable in a pipeline: `ReadRows` and `WriteRows` (docs/reference/beam.md)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The payload of a rejected row is the row as JSON. Limits of rows are checked before the sink: one row that is
 refused fails the whole bundle of Beam's own writer.
 
-Format: docs/reference/dead-letters.md.
+Format: docs/reference/reasons.md.
 """
 
 from __future__ import annotations

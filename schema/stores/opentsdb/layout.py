@@ -1,6 +1,6 @@
 """Layout `opentsdb`: the data and UID tables of OpenTSDB 2.4, byte for byte.
 
-Specification: docs/spec/opentsdb.md §1, §2, §3 and §5 (docs/reference/opentsdb.md in short).
+Specification: docs/spec/opentsdb.md §1, §2, §3 and §5 (docs/reference/layouts.md in short).
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ TSD_MAX_TAGS = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenTsdbOptions(DeclaredOptions):
-    """Options, which must agree with the TSDs that share the tables (docs/reference/opentsdb.md).
+    """Options, which must agree with the TSDs that share the tables (docs/reference/layouts.md).
 
     Attributes:
       table_prefix: put before the table names `tsdb` and `tsdb-uid`.
@@ -218,7 +218,7 @@ class OpenTsdbOptions(DeclaredOptions):
     archive: bool = archive_option()
     marked_since: str = option(
         "opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and "
-        "queries use no rollup of a marked hour (docs/how-to/rollups.md)",
+        "queries use no rollup of a marked hour (docs/use/rollups.md)",
         "",
         unset=None,
         regex=r"[0-9]{4}-[0-9]{2}-[0-9]{2}",

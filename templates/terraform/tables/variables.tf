@@ -45,7 +45,7 @@ variable "archive" {
 }
 
 variable "max_age_days" {
-  description = "How long cells are kept, by name of table without prefix; docs/how-to/store/compact.md says what age means."
+  description = "How long cells are kept, by name of table without prefix; docs/operate/maintenance.md says what age means."
   type        = map(number)
   default     = {}
 }

@@ -177,7 +177,7 @@ def test_the_alert_on_uids_looks_for_what_workers_say() -> None:
 
 
 def test_every_alert_is_in_the_handbook() -> None:
-    handbook = (ROOT / "docs" / "how-to" / "handbook.md").read_text()
+    handbook = (ROOT / "docs" / "operate" / "runbook.md").read_text()
     titles = re.findall(r'^\s+title\s+= "(.*)"$', (MODULE / "alerts.tf").read_text(), re.MULTILINE)
     assert len(titles) == 10
     for title in titles:

@@ -170,7 +170,7 @@ def test_the_page_on_notebooks_runs_as_it_is_printed(
 ) -> None:
     """In the instance `local`, whose tables no other test has: the page names no instance."""
     pytest.importorskip("pandas")
-    page = (ROOT / "docs" / "tutorial" / "notebook.md").read_text("utf-8")
+    page = (ROOT / "docs" / "start" / "notebook.md").read_text("utf-8")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     run_shell(shell_lines(page), tmp_path, [])

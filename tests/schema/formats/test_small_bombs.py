@@ -1,7 +1,7 @@
 """Small messages that would become gigabytes: each is refused, or read, in a child with little memory.
 
 What multiplies: names that many series share, fields of two bytes, numbers of JSON. All formats charge it
-to one meter (`timebeam.schema.bits.memory_limit`): the 256 MiB of docs/how-to/streaming.md for a message.
+to one meter (`timebeam.schema.bits.memory_limit`): the 256 MiB of docs/use/ingest.md for a message.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def test_the_longest_interval_that_divides(downsampling, table, ids):
     ],
 )
 def test_counts_of_groups_are_in_the_rows_of_sum_and_of_count(aggregators, downsampling, source):
-    """docs/how-to/rollups.md, "Pre-aggregates": of one interval the rows of SUM serve."""
+    """docs/use/rollups.md, "Pre-aggregates": of one interval the rows of SUM serve."""
     groups = config(pre_aggregates=(PreAggregate(("*",), ("dc",), aggregators),))
     sources = choose(groups, ask(downsampling, "zimsum", by=("dc",)), NOW).sources
     of_groups = [(one.table, one.aggregator, one.ids) for one in sources if one.group is not None]

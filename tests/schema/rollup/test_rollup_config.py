@@ -78,7 +78,7 @@ def test_a_configuration_is_read():
 
 
 def test_the_example_and_the_error_of_the_document_are_those_of_the_code():
-    text = (Path(__file__).parents[3] / "docs" / "how-to" / "rollups.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "use" / "rollups.md").read_text()
     example = parse_config(text.split("```json")[1].split("```")[0])
     assert [str(interval.row_span) for interval in example.intervals] == ["1h", "1n"]
     with pytest.raises(RollupConfigError) as refused:

@@ -1,6 +1,6 @@
 """Seeded points and questions for a TSD and for `timebeam serve`, and where their answers differ.
 
-What is documented as different (docs/how-to/serving.md) is not asked: two filters of one key, rollups that
+What is documented as different (docs/use/serve.md) is not asked: two filters of one key, rollups that
 are not there, regular expressions that RE2 lacks. Ranges begin and end anywhere, also within an interval.
 
 `python -m tests.support.servers.tsd_questions` prints the rollup configuration for the TSD.
@@ -164,7 +164,7 @@ def _without_edges(expected: list[dict[str, Any]], found: list[dict[str, Any]]) 
     """The answer of a TSD from rollups, without what only whole rows of rollups have.
 
     A TSD counts all rollups of the rows that the range touches, and of one row more for a rate: so a rate may
-    begin an interval earlier, and there are results without a value (docs/how-to/serving.md).
+    begin an interval earlier, and there are results without a value (docs/use/serve.md).
     """
     firsts = {_identity(result): min(map(int, result["dps"])) for result in found if result["dps"]}
     for result in expected:

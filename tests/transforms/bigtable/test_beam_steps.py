@@ -29,7 +29,7 @@ from timebeam.transforms.bigtable import (
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "bigtableio.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "beam.md"
 
 
 class Table(NamedTuple):

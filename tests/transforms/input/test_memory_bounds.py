@@ -1,4 +1,4 @@
-"""Decompression stays within the memory that docs/how-to/streaming.md states: tried in a limited child.
+"""Decompression stays within the memory that docs/use/ingest.md states: tried in a limited child.
 
 All are long; `test_documents.py` and `test_files_damaged.py` have what is refused, of small bounds.
 """
