@@ -1,4 +1,4 @@
-"""The archive beside compacted rows: bytes per point, and the processor time of `seal`, `query` and `rollup`.
+"""The archive beside compacted rows: bytes per point, and the processor time of `archive`, `query`, `rollup`.
 
     python -m benchmarks.archive --days 10 --series 40
 
@@ -11,8 +11,8 @@
 | `arrivals, entropy` | bytes per point that any exact code of these arrivals needs |
 | `query`, `downsample` | reading the points of all series; their hourly averages |
 | `rollup` | reading and accumulating hours, day by day |
-| `seal`, `scan` | sealing compacted rows; a bare scan of them |
-| `share of scan, seal` | points per second of `seal` by those of `scan` |
+| `archive`, `scan` | archiving compacted rows; a bare scan of them |
+| `share of scan, archive` | points per second of `archive` by those of `scan` |
 | `read`, `pcodec`, `accumulate` | parts of that rollup alone: rows, decompression, sums of hours |
 | `M points/s` | million points per second of processor time of this process |
 | `copy` | a copy of the times and values of all points |
@@ -20,7 +20,7 @@
 | `first` | of the first run after reads of other kinds; the other figures are of a second run |
 | `times rollup, limit` | of a rollup that does nothing but `read`, `pcodec` and `accumulate` |
 | `times query, limit` | of a query that does nothing but `read`, `pcodec` and `copy` |
-| `peak of a seal` | memory (RSS) of a process that seals this many points of one metric |
+| `peak of an archive run` | memory (RSS) of a process that archives this many points of one metric |
 
 A first run also asks the kernel for the memory that the reads before it gave back, which takes as long as
 decoding the archive. protobuf gives back all free memory (`malloc_trim`) whenever it has freed 10,000 blocks:
@@ -66,10 +66,10 @@ from timebeam.transforms.query.read_points import find_series
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader, scan_table
 from timebeam.transforms.rollup.read_chunk import NumberReader
 
-_SEAL = """\
+_ARCHIVE = """\
 import sys
 from benchmarks import archive
-assert archive.seal(archive.layout_of(sys.argv[1], archive=True)) == int(sys.argv[2])
+assert archive.archive_points(archive.layout_of(sys.argv[1], archive=True)) == int(sys.argv[2])
 print(*[line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")])
 """
 
@@ -219,25 +219,25 @@ def store(layout: OpenTsdb, batch: PointBatch) -> None:
     write_all(TARGET, layout.options.uid_table, list(rows.names()))
 
 
-def seal(layout: OpenTsdb) -> int:
-    """Seals all rows; the number of points."""
-    leases = Leases(TARGET, settings_table(layout.options.table_prefix), "seal")
+def archive_points(layout: OpenTsdb) -> int:
+    """Archives all rows; the number of points."""
+    leases = Leases(TARGET, settings_table(layout.options.table_prefix), "archive")
     end_s = START_S + archive_rows.BLOCK_S
     job = ArchiveJob(TARGET, layout, 0, end_s, int(time.time() * 1e6), leases, True, 0)
     return sum(tally.points_read for tally in archive_metric(job, b"\0\0\1"))
 
 
 def peak_mib(batch: PointBatch) -> float:
-    """Peak memory of a process that seals points of one metric."""
+    """Peak memory of a process that archives points of one metric."""
     prefix = f"p{len(batch)}-"
     store(layout_of(prefix, archive=True), batch)
-    return int(bench.run_child(["-c", _SEAL, prefix, str(len(batch))]).output) / 1024
+    return int(bench.run_child(["-c", _ARCHIVE, prefix, str(len(batch))]).output) / 1024
 
 
 def speeds(batch: PointBatch, days: int, turns: int) -> dict[str, list[float]]:
     """Million points per second of processor time, over compacted rows and over the archive."""
-    plain, sealed = layout_of(f"a{len(batch)}-", archive=False), layout_of(f"s{len(batch)}-", archive=True)
-    for layout in (plain, sealed):
+    plain, archived = layout_of(f"a{len(batch)}-", archive=False), layout_of(f"s{len(batch)}-", archive=True)
+    for layout in (plain, archived):
         store(layout, batch)
     figures: dict[str, list[float]] = {}
 
@@ -251,17 +251,17 @@ def speeds(batch: PointBatch, days: int, turns: int) -> dict[str, list[float]]:
         return len(batch)
 
     timed("scan", scan)
-    timed("seal", functools.partial(seal, sealed))
+    timed("archive", functools.partial(archive_points, archived))
     days_ms = [(start_s * 1000, (start_s + 86_400) * 1000) for start_s in _starts_s(days)]
-    selected = [row for period in days_ms for row in _select(sealed, period)()]
+    selected = [row for period in days_ms for row in _select(archived, period)()]
     rows = [row for row in selected if not isinstance(row, Finding)]
-    batches = [sealed.decode_rows(rows[start : start + 11]).batch for start in range(0, len(rows), 11)]
+    batches = [archived.decode_rows(rows[start : start + 11]).batch for start in range(0, len(rows), 11)]
     for _ in range(turns):
-        timed("read", lambda: len(batch) * bool([list(_select(sealed, period)()) for period in days_ms]))
+        timed("read", lambda: len(batch) * bool([list(_select(archived, period)()) for period in days_ms]))
         timed("pcodec", functools.partial(_decompress, rows))
         timed("accumulate", functools.partial(_accumulate, batches))
         timed("copy", functools.partial(_copy, batches))
-        for form, layout in (("compacted", plain), ("archive", sealed)):
+        for form, layout in (("compacted", plain), ("archive", archived)):
             runs = {
                 "query": functools.partial(_query, layout),
                 "downsample": functools.partial(_downsample, layout, len(batch)),
@@ -277,7 +277,7 @@ def speeds(batch: PointBatch, days: int, turns: int) -> dict[str, list[float]]:
     for name, last in (("query", "copy"), ("rollup", "accumulate")):
         parts_s = sum(1 / speed[part] for part in ("read", "pcodec", last))
         figures[f"times {name}, limit"] = (1 / parts_s / speed[f"{name} compacted"]).tolist()
-    figures["share of scan, seal"] = (speed["seal"] / speed["scan"]).tolist()
+    figures["share of scan, archive"] = (speed["archive"] / speed["scan"]).tolist()
     return figures
 
 
@@ -366,7 +366,7 @@ def measure(folder: Path, *, days: int = 10, series: int = 40, turns: int = 3) -
         cases[f"{kind}, speed"] = speeds(generated(kind, series, days), days, turns)
     for number in (series // 10, series):
         batch = generated("gauge", number, days)
-        cases[f"peak of a seal, {len(batch):,} points"] = {"peak, MiB": [peak_mib(batch)]}
+        cases[f"peak of an archive run, {len(batch):,} points"] = {"peak, MiB": [peak_mib(batch)]}
     return cases
 
 

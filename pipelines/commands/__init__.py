@@ -30,7 +30,7 @@ _DECLARED = {
     "reindex": ("upkeep", "rebuild index tables from the data rows"),
     "rollup": ("upkeep", "make rollups and pre-aggregates"),
     "compact": ("upkeep", "merge the cells of each row of closed hours"),
-    "seal": ("upkeep", "seal closed hours into the archive"),
+    "archive": ("upkeep", "move closed hours into the archive"),
     "check": ("setup", "verify that rows decode and UIDs are consistent"),
     "plan": ("setup", "estimate rows, bytes and nodes for a load"),
     "layout": ("setup", "explain declared tables, plot their key heat"),

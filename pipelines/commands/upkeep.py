@@ -195,24 +195,24 @@ see docs/operate/maintenance.md
 Beam's own options can be given too""",
 )
 
-SEAL_COMMAND = Command(
-    "seal",
+ARCHIVE_COMMAND = Command(
+    "archive",
     "Moves closed hours into the archive, in compressed columns; safe to repeat.",
-    job="timebeam.pipelines.store.closed_hours:seal_job",
+    job="timebeam.pipelines.store.closed_hours:archive_job",
     takes_archive=True,
     options="""
-        Seal: older_than start quiet_hours delete_source reader_hours |
+        Archive: older_than start quiet_hours delete_source reader_hours |
         Layout: layout table_prefix *layout |
         Bigtable: project instance app_profile |
         Run: dry_run summary
     """,
     examples="""\
   timebeam tables create --layout opentsdb --archive true
-  timebeam seal --layout opentsdb --dry_run
-  timebeam seal --layout opentsdb --older_than 30d
-  timebeam seal --layout opentsdb --older_than 30d --delete_source
+  timebeam archive --layout opentsdb --dry_run
+  timebeam archive --layout opentsdb --older_than 30d
+  timebeam archive --layout opentsdb --older_than 30d --delete_source
 
-with --delete_source run it daily: each run deletes what an earlier one has sealed;
+with --delete_source run it daily: each run deletes what an earlier one has archived;
 see docs/operate/archive.md
 
 Beam's own options can be given too""",

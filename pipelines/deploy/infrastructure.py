@@ -142,7 +142,7 @@ _VARIABLES = {
     "ingest": "The streaming job.",
     "rollup": "The nightly job.",
     "delete": "The nightly deletion of old points and rollups; see delete_schedule.",
-    "seal": "The nightly move of closed hours into the archive; see seal_schedule.",
+    "archive": "The nightly move of closed hours into the archive; see archive_schedule.",
 }
 """The jobs that the Terraform module runs, and what their variables are for."""
 

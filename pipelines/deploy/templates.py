@@ -156,8 +156,8 @@ _JOBS = (
         dict.fromkeys(("start", "end", "tag", "explicit_tags", "tsuid", "full_scan", "token"), _BY_HAND),
     ),
     Deployable(
-        "seal",
-        "seal",
+        "archive",
+        "archive",
         "Archive of time series in Bigtable",
         "Moves closed hours into an archive of compressed columns. With "
         "`delete_source` it deletes from the data table what an earlier run has moved.",

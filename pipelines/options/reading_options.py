@@ -360,17 +360,17 @@ OPTIONS = (
         "write compacted columns, or the append column (for tables that a TSD appends to)",
         choice("compacted|append", "compacted"),
     ),
-    # seal
-    option("seal.dry_run", "read and count; write nothing", FLAG),
+    # archive
+    option("archive.dry_run", "read and count; write nothing", FLAG),
     option(
-        "seal.start",
-        "seal from this time on, as in queries; by default from the first point",
+        "archive.start",
+        "archive from this time on, as in queries; by default from the first point",
         regex=TIME,
         example="2026-11-20",
     ),
     option(
         "older_than",
-        "seal hours whose end is older than this, such as 30d or 12h",
+        "archive hours whose end is older than this, such as 30d or 12h",
         text("30d"),
         regex="[0-9]+[hdwny]",
     ),
@@ -381,13 +381,13 @@ OPTIONS = (
     ),
     option(
         "delete_source",
-        "delete sealed points from the data table, after they were compared with the archive",
+        "delete archived points from the data table, after they were compared with the archive",
         FLAG,
     ),
     option(
         "reader_hours",
-        "with --delete_source: delete only hours sealed at least this many hours ago, longer than any query "
-        "or rollup runs; 0 deletes at once: use it only while nothing reads",
+        "with --delete_source: delete only hours archived at least this many hours ago, longer than any "
+        "query or rollup runs; 0 deletes at once: use it only while nothing reads",
         number(1.0, most=24 * CENTURY_DAYS),
     ),
     # check

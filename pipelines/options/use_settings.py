@@ -104,8 +104,8 @@ def use_stored(
     if texts.get("archive") == "true" and not takes_archive:
         raise UsageError(
             f"{options.origins[before + 'archive']} says that layout {values[layout]} has an archive here: "
-            "this command does not read it, so it would leave out sealed points; `query`, `serve`, `rollup`, "
-            "`series`, `check`, `export` and `copy` do (docs/operate/archive.md)"
+            "this command does not read it, so it would leave out archived points; `query`, `serve`, "
+            "`rollup`, `series`, `check`, `export` and `copy` do (docs/operate/archive.md)"
         )
     refuse_shared(rows, values[layout], texts, prefix, f"--{before}table_prefix")
     if contradictions and not replaces:

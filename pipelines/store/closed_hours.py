@@ -1,7 +1,7 @@
-"""`timebeam compact` and `timebeam seal`: the rows of closed hours into one cell each, or into the archive.
+"""`timebeam compact`, `timebeam archive`: the rows of closed hours into one cell each, or into the archive.
 
 compact: metrics and hours ─► read rows ─► those that gain by it ─► delete what went in, set a cell
-seal: metrics ─► read closed rows ─► merge into archive rows ─► read back and compare ─► delete the source
+archive: metrics ─► read closed rows ─► merge into archive rows ─► read back and compare ─► delete the source
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def compact_job(options: argparse.Namespace, now_ms: int) -> Compact:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seal(Job):
-    """Seals one range of time; damaged rows stay in the data table, and the exit code is 1.
+class Archive(Job):
+    """Archives one range of time; damaged rows stay in the data table, and the exit code is 1.
 
     Attributes:
       older_than: the option.
@@ -178,14 +178,14 @@ class Seal(Job):
         target, archive = self.work.target, self.work.archive
         if not any(scan_keys(target, archive.data_table, limit=1)):
             is_archived = any(scan_keys(target, archive.table, limit=1))
-            return f"table {archive.data_table} is empty" + (", all is sealed" if is_archived else "")
+            return f"table {archive.data_table} is empty" + (", all is archived" if is_archived else "")
         return (
             f"{why_nothing(target, self.work.layout)}: hours that ended by {utc_text(self.work.end_s)}, "
             f"--older_than {self.older_than}"
         )
 
 
-def seal_job(options: argparse.Namespace, now_ms: int) -> Seal:
+def archive_job(options: argparse.Namespace, now_ms: int) -> Archive:
     """The job that the options describe.
 
     Raises:
@@ -202,7 +202,7 @@ def seal_job(options: argparse.Namespace, now_ms: int) -> Seal:
     with_uids = find_opentsdb(layout)
     if with_uids is not None and with_uids.options.is_event_time:
         raise UsageError(
-            "--cell_time event: rows cannot be sealed, because cells do not say which of two values of an "
+            "--cell_time event: rows cannot be archived, because cells do not say which of two values of an "
             "instant arrived later"
         )
     with usage_errors(CodecMissingError):
@@ -222,9 +222,9 @@ def seal_job(options: argparse.Namespace, now_ms: int) -> Seal:
         start_s,
         end_s,
         now_ms - max(int(options.quiet_hours * HOUR_MS), SETTLED_MS),
-        Leases(target_of(options), settings, "seal"),
+        Leases(target_of(options), settings, "archive"),
         options.delete_source,
         int(options.reader_hours * HOUR_MS),
         options.dry_run,
     )
-    return Seal(work.target, layout.tables(), work, options.older_than, settings.name)
+    return Archive(work.target, layout.tables(), work, options.older_than, settings.name)

@@ -109,8 +109,8 @@ def _read(field: dataclasses.Field[Any], value: Any) -> Any:
 def archive_option() -> Any:
     """The option of layouts that can have an archive, as a field of their options."""
     return option(
-        "the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` writes and "
-        "queries read",
+        "the tables have an archive of closed hours, table PREFIXarchive, which `timebeam archive` writes "
+        "and queries read",
         False,
         unset=None,
         example="true",

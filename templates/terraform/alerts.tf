@@ -64,7 +64,7 @@ locals {
 
     nightly-failed = {
       title    = "a nightly job has failed"
-      filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = one_of(\"${var.name}-rollup\", \"${var.name}-delete\", \"${var.name}-seal\") AND metric.type = \"dataflow.googleapis.com/job/is_failed\""
+      filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = one_of(\"${var.name}-rollup\", \"${var.name}-delete\", \"${var.name}-archive\") AND metric.type = \"dataflow.googleapis.com/job/is_failed\""
       above    = 0
       duration = "0s"
       aligner  = "ALIGN_MAX"
@@ -112,7 +112,7 @@ locals {
     }
     nightly-not-started = {
       title   = "a nightly job was not started"
-      filter  = "resource.type = \"cloud_scheduler_job\" AND resource.labels.job_id = (\"${var.name}-rollup\" OR \"${var.name}-delete\" OR \"${var.name}-seal\") AND severity >= ERROR"
+      filter  = "resource.type = \"cloud_scheduler_job\" AND resource.labels.job_id = (\"${var.name}-rollup\" OR \"${var.name}-delete\" OR \"${var.name}-archive\") AND severity >= ERROR"
       meaning = "Cloud Scheduler's call was refused: no permission, no template, or the job of the night before still runs."
     }
   }

@@ -52,10 +52,10 @@ locals {
     } : name => value if value != null },
   )
 
-  seal_parameters = merge(
+  archive_parameters = merge(
     local.settings_parameters,
     local.layout_parameters,
-    { for name, value in var.seal : name => tostring(value) if value != null },
+    { for name, value in var.archive : name => tostring(value) if value != null },
     {
       instance    = local.instance
       app_profile = google_bigtable_app_profile.batch.app_profile_id
@@ -70,8 +70,8 @@ locals {
     var.delete_schedule == null ? {} : {
       delete = { description = "Deletes what is older than [retention] says.", schedule = var.delete_schedule, parameters = local.delete_parameters }
     },
-    var.seal_schedule == null ? {} : {
-      seal = { description = "Moves closed hours into the archive.", schedule = var.seal_schedule, parameters = local.seal_parameters }
+    var.archive_schedule == null ? {} : {
+      archive = { description = "Moves closed hours into the archive.", schedule = var.archive_schedule, parameters = local.archive_parameters }
     },
   )
 }

@@ -117,7 +117,7 @@ variable "bucket" {
 
 variable "max_workers" {
   description = "Most workers of each job."
-  type        = object({ ingest = optional(number, 10), rollup = optional(number, 10), delete = optional(number, 10), seal = optional(number, 10) })
+  type        = object({ ingest = optional(number, 10), rollup = optional(number, 10), delete = optional(number, 10), archive = optional(number, 10) })
   default     = {}
 }
 
@@ -181,8 +181,8 @@ variable "schedule" {
   default     = "15 2 * * *"
 }
 
-variable "seal_schedule" {
-  description = "When the nightly `timebeam seal` starts, as cron has it, in UTC; null for none. It needs `archive = true` in `layout`; with delete_source in `seal`, a run deletes what the one before has sealed."
+variable "archive_schedule" {
+  description = "When the nightly `timebeam archive` starts, as cron has it, in UTC; null for none. It needs `archive = true` in `layout`; with delete_source in `archive`, a run deletes what the one before has archived."
   type        = string
   default     = null
 }

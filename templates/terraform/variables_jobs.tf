@@ -16,7 +16,7 @@ variable "layout" {
     decimals: bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)
     cell_time: opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
     use_max_value: opentsdb, with cell_time event: the greatest value of an instant wins, or with false the smallest (tsd.storage.use_max_value)
-    archive: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam seal` writes and queries read
+    archive: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam archive` writes and queries read
     marked_since: opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and queries use no rollup of a marked hour (docs/use/rollups.md)
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
     row_spec: kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
@@ -450,15 +450,15 @@ variable "delete" {
   }
 }
 
-variable "seal" {
+variable "archive" {
   description = <<-EOT
-    The nightly move of closed hours into the archive; see seal_schedule.
+    The nightly move of closed hours into the archive; see archive_schedule.
 
-    older_than: seal hours whose end is older than this, such as 30d or 12h
-    start: seal from this time on, as in queries; by default from the first point
+    older_than: archive hours whose end is older than this, such as 30d or 12h
+    start: archive from this time on, as in queries; by default from the first point
     quiet_hours: skip hours that were written less than this many hours ago
-    delete_source: delete sealed points from the data table, after they were compared with the archive
-    reader_hours: with delete_source: delete only hours sealed at least this many hours ago, longer than any query or rollup runs; 0 deletes at once: use it only while nothing reads
+    delete_source: delete archived points from the data table, after they were compared with the archive
+    reader_hours: with delete_source: delete only hours archived at least this many hours ago, longer than any query or rollup runs; 0 deletes at once: use it only while nothing reads
     dry_run: read and count; write nothing
   EOT
 
@@ -473,22 +473,22 @@ variable "seal" {
   default = {}
 
   validation {
-    condition     = var.seal.older_than == null || can(regex("^([0-9]+[hdwny])$", var.seal.older_than))
+    condition     = var.archive.older_than == null || can(regex("^([0-9]+[hdwny])$", var.archive.older_than))
     error_message = "older_than must be such as 30d."
   }
 
   validation {
-    condition     = var.seal.start == null || can(regex("^(now|[0-9]+(ms|[smhdwny])-ago|[0-9]+|[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9:.]+(Z|[-+][0-9:]+)?)?)$", var.seal.start))
+    condition     = var.archive.start == null || can(regex("^(now|[0-9]+(ms|[smhdwny])-ago|[0-9]+|[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9:.]+(Z|[-+][0-9:]+)?)?)$", var.archive.start))
     error_message = "start must be such as 2026-11-20."
   }
 
   validation {
-    condition     = var.seal.quiet_hours == null || can(regex("^([0-9]+(\\.[0-9]+)?)$", var.seal.quiet_hours))
+    condition     = var.archive.quiet_hours == null || can(regex("^([0-9]+(\\.[0-9]+)?)$", var.archive.quiet_hours))
     error_message = "quiet_hours must be such as 1."
   }
 
   validation {
-    condition     = var.seal.reader_hours == null || can(regex("^([0-9]+(\\.[0-9]+)?)$", var.seal.reader_hours))
+    condition     = var.archive.reader_hours == null || can(regex("^([0-9]+(\\.[0-9]+)?)$", var.archive.reader_hours))
     error_message = "reader_hours must be such as 1."
   }
 }

@@ -1,4 +1,4 @@
-"""Random queries of each layout, sealed, and through rollups: API, command and a plain evaluation agree."""
+"""Random queries of each layout, archived, and through rollups: API, command and a plain evaluation agree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from timebeam.transforms.read.table_reader import TableReader
 
 BASE_S = 1_709_287_200  # 2024-03-01T10:00:00Z
 SPAN_S = 3 * 3600
-ROLLED_UP, SEALED = ", rolled up", ", sealed"
+ROLLED_UP, ARCHIVED = ", rolled up", ", archived"
 ROLLED = ["sum", "count", "min", "max", "first", "last", "avg"]
 """Functions that rollups serve."""
 
@@ -47,12 +47,12 @@ VARIANTS = [
     "opentsdb",
     "opentsdb, rolled up",
     "opentsdb-salted, rolled up",
-    "opentsdb, sealed",
-    "opentsdb-salted, sealed",
+    "opentsdb, archived",
+    "opentsdb-salted, archived",
     "heroic",
-    "heroic-readable, sealed",
+    "heroic-readable, archived",
     "kairosdb-milliseconds",
-    "kairosdb-milliseconds, sealed",
+    "kairosdb-milliseconds, archived",
 ]
 DOUBLES = {"heroic", "heroic-readable"}
 """Layouts that store every value as a float."""
@@ -108,19 +108,19 @@ def store(
     request: pytest.FixtureRequest, bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Stored:
     name = request.param.partition(",")[0]
-    options = {"archive": True} if request.param.endswith(SEALED) else {}
+    options = {"archive": True} if request.param.endswith(ARCHIVED) else {}
     made = AnyStore.create(bigtable, f"api-{VARIANTS.index(request.param)}-", name, **options)
     folder, config = tmp_path_factory.mktemp("api"), None
     flags = [*made.flags, *made.auto_create]
-    if request.param.endswith(SEALED):
+    if request.param.endswith(ARCHIVED):
         send(folder, flags, [(tags, wrong(points)) for tags, points in SERIES])
-        age_h = math.ceil((time.time() - BASE_S - 7200) / 3600)  # the last hour is not sealed
-        sealed = timebeam(
-            *("seal", *made.flags, f"--older_than={age_h}h", "--quiet_hours=0"),
+        age_h = math.ceil((time.time() - BASE_S - 7200) / 3600)  # the last hour is not archived
+        archived = timebeam(
+            *("archive", *made.flags, f"--older_than={age_h}h", "--quiet_hours=0"),
             *("--delete_source", "--reader_hours=0", "--summary=json"),
         )
-        assert sealed.code == 0, sealed.err
-        assert json.loads(sealed.out)["points_archived"]
+        assert archived.code == 0, archived.err
+        assert json.loads(archived.out)["points_archived"]
         send(folder, flags, [(tags, points[::2]) for tags, points in SERIES], FIRST_MS + 1000)
     else:
         send(folder, flags, SERIES)
@@ -279,7 +279,7 @@ def check_queries(store: Stored, series: Series) -> None:
         BASE_S * 1000, (BASE_S + SPAN_S) * 1000 - 1, "sum", (), (3600, "s", "sum", "none", None)
     )
     assert respond(api.for_request(meter), request_of("GET", url(whole, {}, False))).status == 200
-    assert store.variant.endswith(SEALED) or meter.points == (
+    assert store.variant.endswith(ARCHIVED) or meter.points == (
         len(SERIES) * SPAN_S // 3600 if store.config else len(SERIES) * POINTS
     )
 

@@ -149,7 +149,7 @@ def _heroic_like(layout: str, *more: str) -> tuple[list[tuple[str, ...]], list[S
     history = [
         ("tables", "create", *store, "--archive", "true"),
         ingest(store, "first.json"),
-        ("seal", *store, "--older_than", "1h", "--quiet_hours", "0"),
+        ("archive", *store, "--older_than", "1h", "--quiet_hours", "0"),
         ingest(store, "second.json"),
         ingest(store, "late.json"),
     ]
@@ -159,7 +159,7 @@ def _heroic_like(layout: str, *more: str) -> tuple[list[tuple[str, ...]], list[S
         Step(
             "seal again",
             (
-                "seal",
+                "archive",
                 *store,
                 "--older_than",
                 "1h",
@@ -248,7 +248,7 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
         [
             ("tables", "create", *ARCHIVED, "--archive", "true"),
             ingest(ARCHIVED, "first.json", "--auto_create_metrics"),
-            ("seal", *ARCHIVED, "--older_than", "1h", "--quiet_hours", "0"),
+            ("archive", *ARCHIVED, "--older_than", "1h", "--quiet_hours", "0"),
             ingest(ARCHIVED, "second.json", "--packing", "append"),
             ("delete", *ARCHIVED, "--keep_days", "debug.*=7", "--unattended", "--log", "{folder}/deleted"),
             ingest(ARCHIVED, "late.json"),
@@ -273,7 +273,7 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
             Step(
                 "seal again",
                 (
-                    "seal",
+                    "archive",
                     *ARCHIVED,
                     "--older_than",
                     "1h",
@@ -287,7 +287,7 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
             Step("points after seal", query(ARCHIVED, "sys.cpu"), True),
         ],
     ),
-    # Since compact, delete, seal and merge take leases, and refused records of a message share a letter.
+    # Since compact, delete, archive and merge take leases, and refused records of a message share a letter.
     "rewritten": (
         [
             ("tables", "create", *REWRITTEN),

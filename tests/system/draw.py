@@ -20,6 +20,7 @@ from tests.system.steps import (
     SERIES,
     START_S,
     Again,
+    Archive,
     ChangedRange,
     Compact,
     Copy,
@@ -36,7 +37,6 @@ from tests.system.steps import (
     Rename,
     Replay,
     Rollup,
-    Seal,
     Setup,
     Step,
     Trouble,
@@ -79,8 +79,8 @@ class _Draw:
         weights = [3, 2, 1, 2, 1, 2, 1, 1, 2, 2, 1]
         self._layout, self._options = self._rng.choices(_LAYOUTS, weights)[0]
         self._copy_layout, self._copy_options = self._rng.choice(_LAYOUTS)
-        self._seals = self._rng.random() < 0.4
-        if self._seals:
+        self._archives = self._rng.random() < 0.4
+        if self._archives:
             self._options = {**self._options, "archive": "true"}
         opentsdb = self._layout == "opentsdb"
         self._appends = opentsdb and self._rng.random() < 0.3
@@ -108,7 +108,7 @@ class _Draw:
             draws[self._touched] = 2
         if self._compacts:
             draws[self._compact] = 3
-        if self._seals:
+        if self._archives:
             draws[self._archive_some] = 9
             return self._rng.choices(list(draws), list(draws.values()))[0](before)
         draws[self._delete] = 2  # these do not read an archive
@@ -219,7 +219,7 @@ class _Draw:
         if self._rng.random() < 0.2:
             first_ms, last_ms = START_S * 1000, (START_S + HOURS * HOUR_S) * 1000
         trouble = self._trouble(["pass", "abort", "kill"])
-        all_of_it = not self._seals and self._rng.random() < 0.3
+        all_of_it = not self._archives and self._rng.random() < 0.3
         return Remove(point.series, first_ms, last_ms, all_of_it, trouble)
 
     def _expire(self, _: list[Step]) -> Step:
@@ -248,7 +248,7 @@ class _Draw:
 
     def _archive_some(self, _: list[Step]) -> Step:
         trouble = self._trouble(["pass", "abort", "kill"])
-        return Seal(*self._span(0.6), self._rng.random() < 0.6, trouble)
+        return Archive(*self._span(0.6), self._rng.random() < 0.6, trouble)
 
     def _copy(self, _: list[Step]) -> Step:
         return Copy(*self._span(0.7), self._trouble(["pass", "abort", "kill"]))

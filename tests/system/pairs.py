@@ -30,15 +30,15 @@ from tests.system.race_tables import Kind
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 SALTED = Kind("opentsdb-salted")
-SEALED = Kind(archive=True, is_sealed=True)
+ARCHIVED = Kind(archive=True, is_archived=True)
 KINDS = (
     Kind(),
     SALTED,
     Kind(archive=True),
-    SEALED,
-    Kind("opentsdb-salted", archive=True, is_sealed=True),
-    Kind("heroic", archive=True, is_sealed=True),
-    Kind("kairosdb-milliseconds", archive=True, is_sealed=True),
+    ARCHIVED,
+    Kind("opentsdb-salted", archive=True, is_archived=True),
+    Kind("heroic", archive=True, is_archived=True),
+    Kind("kairosdb-milliseconds", archive=True, is_archived=True),
 )
 _MOST_CHANGES = 12
 _LOSES_A_NAME = frozenset(
@@ -49,7 +49,7 @@ _LOSES_A_NAME = frozenset(
 )
 """Merges of which a killed one cannot be run again after the other, which takes away one of its names."""
 _OF_EACH_SORT = (
-    *("compact", "delete-early", "delete-late", "expire", "seal", "merge", "merge-too", "merge-back"),
+    *("compact", "delete-early", "delete-late", "expire", "archive", "merge", "merge-too", "merge-back"),
     *("copy", "delete-other"),
 )
 
@@ -92,9 +92,9 @@ def matrix() -> list[tuple[Kind, str, str]]:
     """Ordered pairs of jobs of each sort, and the tables that they run on."""
     pairs = itertools.product(_OF_EACH_SORT, repeat=2)
     return [
-        (SEALED if "seal" in pair else Kind(), *pair)
+        (ARCHIVED if "archive" in pair else Kind(), *pair)
         for pair in pairs
-        if not ({"copy", "seal"} & set(pair) and set(pair) & MERGES)
+        if not ({"copy", "archive"} & set(pair) and set(pair) & MERGES)
     ]
 
 

@@ -232,7 +232,7 @@ def _archive_some(*, delete_source: bool) -> Job:
     def arguments(stores: Stores) -> list[str]:
         hours = (int(time.time()) - START_S) // HOUR_S - HOURS
         return [
-            *("seal", *stores.by_name[MAIN].flags, f"--start={START_S}", f"--older_than={hours}h"),
+            *("archive", *stores.by_name[MAIN].flags, f"--start={START_S}", f"--older_than={hours}h"),
             *("--quiet_hours=0", "--reader_hours=0", f"--delete_source={delete_source}".lower()),
         ]
 
@@ -288,8 +288,8 @@ JOBS: Mapping[str, Job] = {
     "delete-tag": _delete("tag", at_ms(1, 1200), at_ms(2, 1200), host="a"),
     "delete-other": _delete("other", at_ms(1, 1200), at_ms(2, 1200), OTHER),
     "expire": _expire(),
-    "seal": _archive_some(delete_source=True),
-    "seal-keep": _archive_some(delete_source=False),
+    "archive": _archive_some(delete_source=True),
+    "archive-keep": _archive_some(delete_source=False),
     "merge": _merge("tagv", "b", "a"),
     "merge-too": _merge("tagv", "d", "c"),
     "merge-back": _merge("tagv", "a", "b"),

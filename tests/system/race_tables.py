@@ -37,13 +37,13 @@ class Kind(NamedTuple):
     Attributes:
       variant: of `any_store.VARIANTS`.
       archive: whether they have one.
-      is_sealed: the first two hours are in the archive and in the data table.
+      is_archived: the first two hours are in the archive and in the data table.
       step_ms: see `fillings`.
     """
 
     variant: str = "opentsdb"
     archive: bool = False
-    is_sealed: bool = False
+    is_archived: bool = False
     step_ms: int = 1000
 
     @property
@@ -101,7 +101,7 @@ def _requests(rows: Sequence[Row]) -> Iterator[list[RowMutationEntry]]:
 
 @functools.cache
 def _filled(kind: Kind, name: str, place: tuple[str, str], _emulator: str) -> _Filled:
-    """The rows of tables of a kind, made by ingests and perhaps a seal."""
+    """The rows of tables of a kind, made by ingests and perhaps of the archive."""
     prefix = f"filled{next(_NUMBERS)}_{os.getpid()}-"
     store = _empty(kind, name, place, prefix)
     points: Content = {}
@@ -116,10 +116,10 @@ def _filled(kind: Kind, name: str, place: tuple[str, str], _emulator: str) -> _F
                 *("ingest", *store.flags, "--format=opentsdb-text", f"--input={path}", *store.auto_create),
                 *([f"--packing={packing}"] if store.layout.uids else []),
             )
-    if kind.is_sealed and name == MAIN:
+    if kind.is_archived and name == MAIN:
         with mock.patch.object(closed_hours, "SETTLED_MS", 0):
             _run(
-                *("seal", *store.flags, f"--start={START_S}", "--quiet_hours=0", "--delete_source=false"),
+                *("archive", *store.flags, f"--start={START_S}", "--quiet_hours=0", "--delete_source=false"),
                 f"--older_than={(int(time.time()) - START_S) // HOUR_S - HOURS // 2}h",
             )
     assert store.content() == points

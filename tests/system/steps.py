@@ -141,8 +141,8 @@ class Compact(_Data, frozen=True, tag=True):
     trouble: Trouble | None = None
 
 
-class Seal(_Data, frozen=True, tag=True):
-    """`timebeam seal`, in hours from START_S, of tables with an archive."""
+class Archive(_Data, frozen=True, tag=True):
+    """`timebeam archive`, in hours from START_S, of tables with an archive."""
 
     start: int
     end: int
@@ -194,7 +194,7 @@ Step: TypeAlias = (
     | Rollup
     | ChangedRange
     | Compact
-    | Seal
+    | Archive
     | Copy
     | Export
     | MetaSync

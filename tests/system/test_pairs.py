@@ -10,13 +10,13 @@ import pytest
 from tests.support.budget import long_after
 from tests.support.fault_proxy import AFTER
 from tests.system.pair_race import Race, run
-from tests.system.pairs import SEALED, race_of
+from tests.system.pairs import ARCHIVED, race_of
 from tests.system.race_gates import Gate
 from tests.system.race_tables import Kind
 
 SHORT = Kind(step_ms=3000)
 """Its long columns have more than 8,000 bytes, too."""
-SHORT_SEALED = SEALED._replace(step_ms=3000)
+SHORT_ARCHIVED = ARCHIVED._replace(step_ms=3000)
 FIRST = Gate("hold", 1)
 
 RACES = {
@@ -24,12 +24,12 @@ RACES = {
     "two deletes": Race(SHORT, ("delete-early", "delete-late"), FIRST),
     "delete, merge": Race(SHORT, ("delete-early", "merge"), FIRST, is_split=True),
     "merge, compact": Race(SHORT, ("merge", "compact"), FIRST),
-    "seal, delete": Race(SHORT_SEALED, ("seal", "delete-late"), FIRST),
+    "archive, delete": Race(SHORT_ARCHIVED, ("archive", "delete-late"), FIRST),
     "compact, delete, killed": Race(SHORT, ("compact", "expire"), FIRST, is_killed=True),
     "two merges": Race(SHORT, ("merge", "merge-back"), FIRST),
     "compact frozen, expire": Race(SHORT, ("compact", "expire"), Gate("freeze", 1)),
     "copy, delete": Race(SHORT, ("copy", "delete-other"), FIRST),
-    "compact, seal, delete": Race(SHORT_SEALED, ("compact", "seal", "delete-late"), FIRST),
+    "compact, archive, delete": Race(SHORT_ARCHIVED, ("compact", "archive", "delete-late"), FIRST),
     "delete killed, compact": Race(SHORT, ("delete-early", "compact"), Gate("kill", 1, AFTER), waits=False),
 }
 """By what they are of; each gate is one that the first of the commands gets to."""

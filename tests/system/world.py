@@ -22,6 +22,7 @@ from tests.system.steps import (
     SERIES,
     START_S,
     Again,
+    Archive,
     ChangedRange,
     Compact,
     Copy,
@@ -37,7 +38,6 @@ from tests.system.steps import (
     Rename,
     Replay,
     Rollup,
-    Seal,
     Step,
     Trouble,
     Value,
@@ -109,7 +109,7 @@ class World:
         elif isinstance(step, Compact):
             span = f"--start={START_S + step.start * HOUR_S}", f"--end={START_S + step.end * HOUR_S}"
             self._finish(["compact", *self._tables.flags, *span, f"--form={step.form}"], step.trouble)
-        elif isinstance(step, Seal):
+        elif isinstance(step, Archive):
             self._archive_some(step)
         elif isinstance(step, Copy):
             self._copy(step)
@@ -158,11 +158,11 @@ class World:
         self._model.expire(step.metric, START_S + step.days * DAY_S, rollups_end_s)
         self._check_rollups(self._model.rollups)
 
-    def _archive_some(self, step: Seal) -> None:
+    def _archive_some(self, step: Archive) -> None:
         end = (int(time.time()) - START_S) // HOUR_S - step.end
         arguments = [
             *(
-                "seal",
+                "archive",
                 *self._tables.flags,
                 f"--start={START_S + step.start * HOUR_S}",
                 f"--older_than={end}h",
@@ -414,7 +414,7 @@ class World:
 
 
 def settle_at_once() -> None:
-    """Cells are as old as a deletion or a seal needs them to be."""
+    """Cells are as old as a deletion or the archive needs them to be."""
     delete.SETTLED_MS = closed_hours.SETTLED_MS = 0
 
 

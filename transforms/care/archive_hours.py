@@ -55,7 +55,7 @@ _ATTEMPTS = 5
 
 
 class ArchiveTally(NamedTuple):
-    """Result of a seal.
+    """Result of an archive run.
 
     Attributes:
       rows_read: data rows of closed hours.
@@ -319,7 +319,7 @@ def _delete(
     return tally._replace(rows_deleted=len(emptied), rows_waiting=len(entries) - len(emptied))
 
 
-COUNTERS = metrics.TallyCounters("timebeam-seal", ArchiveTally)
+COUNTERS = metrics.TallyCounters("timebeam-archive", ArchiveTally)
 
 
 class ArchiveRows(beam.PTransform):  # type: ignore[type-arg]
@@ -331,7 +331,7 @@ class ArchiveRows(beam.PTransform):  # type: ignore[type-arg]
 
     def expand(self, root: beam.Pipeline) -> PCollection[ArchiveTally]:
         chunks = spread_chunks(root, "Metrics", functools.partial(_chunks, self._job), Chunk)
-        return chunks | "Seal" >> beam.ParDo(_ArchiveFn(self._job)).with_output_types(ArchiveTally)
+        return chunks | "Archive" >> beam.ParDo(_ArchiveFn(self._job)).with_output_types(ArchiveTally)
 
 
 def _chunks(job: ArchiveJob) -> Iterator[Chunk]:

@@ -192,11 +192,11 @@ def _cut_mutation(mutation: Row) -> Iterator[Row]:
 class ArchiveDeletions(NamedTuple):
     """The part of a deletion that is in the archive: each row by compare-and-set.
 
-    `timebeam seal` may hold points in memory that it read before they were deleted. So a deletion first
+    `timebeam archive` may hold points in memory that it read before they were deleted. So a deletion first
     deletes from the data table. Then it replaces the archive row of each series and span that it has deleted
     from, without these points. If the row holds none of them, or does not exist, only its cell `seal`
-    changes. A seal reads that cell before the points that it writes, and writes only if the cell is still the
-    same (docs/spec/archive.md §4).
+    changes. `archive` reads that cell before the points that it writes, and writes only if the cell is
+    still the same (docs/spec/archive.md §4).
     """
 
     target: Target
@@ -234,8 +234,8 @@ class ArchiveDeletions(NamedTuple):
     def _archive_keys(self, rows: Sequence[Row]) -> list[bytes]:
         """The keys of the archive rows of some rows.
 
-        A series without a span in a block is left out: no seal has written rows of it, and one that is at
-        work reads its points again after it has chosen the span.
+        A series without a span in a block is left out: no archive run has written rows of it, and one
+        that is at work reads its points again after it has chosen the span.
         """
         table = self.archive.table
         places = [place for row in rows if row.table != table for place in self._places(row.key)]
@@ -255,7 +255,7 @@ class ArchiveDeletions(NamedTuple):
 
     def _places(self, key: bytes) -> Iterator[tuple[SeriesKey, int, int]]:
         """(series, start, end in s) of the deleted time of a data row, for each block that it overlaps."""
-        with contextlib.suppress(ValueError):  # a seal skips such a row too
+        with contextlib.suppress(ValueError):  # `archive` skips such a row too
             series, start_ms, end_ms = self.archive.data_row(key)
             first_ms, last_ms, _ = self.deleted
             if first_ms <= last_ms:

@@ -191,8 +191,8 @@ def _is_same(checksum: int, job: DeleteJob) -> bool:
 def _again(may_delete: bool, job: DeleteJob) -> bool:
     """The argument, after it has rewritten the archive rows that interrupted runs have not reached.
 
-    Such a run may have deleted points from the data table, but not from the archive. `timebeam seal` may have
-    these points in memory; it does not write into an archive row that has changed since it read it.
+    Such a run may have deleted points from the data table, but not from the archive. `timebeam archive` may
+    have these points in memory; it does not write into an archive row that has changed since it read it.
     """
     if not job.is_begun:
         _begin(job)

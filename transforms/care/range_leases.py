@@ -1,8 +1,8 @@
 """Leases: only one job at a time rewrites the same rows of a store from what it read of them.
 
-Compaction, deletion, seal and merge take a lease of metrics and a range of time, then read, write, and give
-it back. A lease is a ticket: it is granted once no earlier one of another run that overlaps it is left, so
-that no run waits forever. All leases of a store are in one row of its table of settings, PREFIXtimebeam:
+Compaction, deletion, archive and merge take a lease of metrics and a range of time, then read, write, and
+give it back. A lease is a ticket: it is granted once no earlier one of another run that overlaps it is left,
+so that no run waits forever. All leases of a store are in one row of its table of settings, PREFIXtimebeam:
 
 | row key | family | qualifier | value | timestamp |
 |---|---|---|---|---|

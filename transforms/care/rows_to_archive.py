@@ -1,4 +1,4 @@
-"""The data rows that a seal reads: those of closed hours to which nobody has written lately."""
+"""The data rows that `archive` reads: those of closed hours to which nobody has written lately."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ClosedRow(NamedTuple):
 
     @property
     def name(self) -> Series:
-        """The series, named by its key: a seal needs no names."""
+        """The series, named by its key: `archive` needs no names."""
         return Series(f"{self.series.head.hex()} {self.series.tail.hex()}", ())
 
 

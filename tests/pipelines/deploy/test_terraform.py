@@ -124,18 +124,18 @@ def attributes(body: dict[str, Any]) -> set[str]:
     )
 
 
-@pytest.mark.parametrize("job", ["ingest", "rollup", "delete", "seal"])
+@pytest.mark.parametrize("job", ["ingest", "rollup", "delete", "archive"])
 def test_variables_are_the_parameters_of_the_templates(job: str) -> None:
     found = variables(MODULE / "variables_jobs.tf")
     declared = {one["name"] for one in template_parameters(job)}
     own, shared = attributes(found[job]), attributes(found["layout"])
-    of_declared = {"tables"} if job == "seal" else set()  # an archive is of layout opentsdb
+    of_declared = {"tables"} if job == "archive" else set()  # an archive is of layout opentsdb
     assert own | shared | (set(OWNED) & declared) == declared | of_declared
     assert not own & shared
     assert shared == set(shared_parameters())
 
 
-@pytest.mark.parametrize("job", ["ingest", "rollup", "delete", "seal"])
+@pytest.mark.parametrize("job", ["ingest", "rollup", "delete", "archive"])
 def test_what_the_module_passes_itself_is_what_it_owns(job: str) -> None:
     text = (MODULE / "jobs.tf").read_text()
     block = text.split(f"{job}_parameters = ")[1].split("\n  )\n")[0]

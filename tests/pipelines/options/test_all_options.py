@@ -63,7 +63,7 @@ BASE: dict[str, tuple[str, ...]] = {
     "export": (*OPENTSDB, "--output", "nowhere", "--day", "2026-11-20"),
     "reindex": ("--layout", "heroic"),
     "rollup": (*OPENTSDB, "--rollup_config", "rollups.json", "--day", "2026-11-20"),
-    "seal": (*OPENTSDB, "--archive", "true"),
+    "archive": (*OPENTSDB, "--archive", "true"),
     "delete": ("sys.load", *OPENTSDB, "--start", "2026-11-20", "--end", "2026-11-21"),
     "compact": (*OPENTSDB, "--day", "2026-11-20"),
     "check": OPENTSDB,

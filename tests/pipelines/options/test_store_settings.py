@@ -25,12 +25,12 @@ def place(bigtable: Bigtable, prefix: str, tmp_path: Path) -> Place:
     return Place(bigtable, prefix, tmp_path)
 
 
-def seal(place: Place, layout: str) -> None:
+def archive_points(place: Place, layout: str) -> None:
     """Fills tables of a layout, and moves all points into the archive."""
     assert place.run(*CREATE, "--layout", layout, "--archive", "true").code == 0
     assert place.ingest("--layout", layout, hours_ago=2).code == 0
     everything = ("--older_than", "1h", "--quiet_hours", "0", "--reader_hours", "0", "--delete_source")
-    ran = place.run("seal", "--layout", layout, *everything)
+    ran = place.run("archive", "--layout", layout, *everything)
     assert (ran.code, "rows deleted               1" in ran.out) == (0, True), ran
 
 
@@ -161,7 +161,7 @@ def test_forget_of_one_declared_table(place: Place) -> None:
 
 @pytest.mark.parametrize("layout", ["opentsdb", "heroic", "heroic-readable", "kairosdb"])
 def test_points_of_an_archive_are_not_hidden(place: Place, layout: str) -> None:
-    seal(place, layout)
+    archive_points(place, layout)
     stored = place.rows()
     ran = place.run(*ADOPT, "--layout", layout, "--archive", "false")
     assert (ran.code, f"damage: {place.prefix}archive row" in ran.out) == (1, True), ran
@@ -181,7 +181,7 @@ def test_points_of_an_archive_are_not_hidden(place: Place, layout: str) -> None:
 
 
 def test_an_archive_that_earlier_versions_hid_is_found_and_taken_back(place: Place) -> None:
-    seal(place, "opentsdb")
+    archive_points(place, "opentsdb")
     place.write("opentsdb", archive="false")
     ran = place.run("check")
     assert (ran.code, f"damage: {place.prefix}archive row" in ran.out) == (1, True), ran
@@ -200,7 +200,7 @@ def test_adopt_keeps_what_is_not_given(place: Place) -> None:
 
 
 def test_adopt_does_not_take_the_archive_of_another_layout(place: Place) -> None:
-    seal(place, "heroic")
+    archive_points(place, "heroic")
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
     ran = place.run(*ADOPT, "--layout", "opentsdb", "--archive", "true")
     contradiction(ran, f"table {place.prefix}archive is that of layout heroic")
@@ -212,7 +212,7 @@ def test_adopt_does_not_take_the_archive_of_another_layout(place: Place) -> None
 
 def test_of_two_layouts_with_one_archive_the_one_without_rows_leaves_it(place: Place) -> None:
     """As two programs of an older version could store it."""
-    seal(place, "heroic")
+    archive_points(place, "heroic")
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
     place.write("opentsdb", archive="true")
     for layout in ("heroic", "opentsdb"):

@@ -67,7 +67,7 @@ def test_an_archive_that_two_layouts_say_is_theirs_is_not_written_or_read(place:
     other = f"table {place.prefix}archive is that of layout"
     for layout, owner in (("opentsdb", "kairosdb"), ("kairosdb", "opentsdb")):
         contradiction(place.run("check", "--layout", layout), f"{other} {owner}", "--archive false")
-        contradiction(place.run("seal", "--layout", layout), f"{other} {owner}", "--archive false")
+        contradiction(place.run("archive", "--layout", layout), f"{other} {owner}", "--archive false")
     place.write("kairosdb", archive="false")
     assert place.run("check", "--layout", "opentsdb").code == 0
 
@@ -104,7 +104,7 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
         "meta": ("meta", "sync", *wrong),
         "names": ("names", "list", *wrong),
         "delete": ("delete", "sys.load", *wrong, *start),
-        "seal": ("seal", *wrong, "--archive", "true"),
+        "archive": ("archive", *wrong, "--archive", "true"),
         "trees": ("trees", "show", *wrong),
         "copy": ("copy", "--from", "opentsdb", "--salt_width", "2", "--to", "heroic", *start),
         "export": ("export", *wrong, "--output", "x"),

@@ -364,20 +364,20 @@ def test_keys_of_other_layouts(vector: dict[str, Any]) -> None:
         archive_rows.parse_key(archive.heads, key[: len(series_key.head) + 4])
 
 
-def test_only_numbers_that_are_kept_forever_can_be_sealed() -> None:
+def test_only_numbers_that_are_kept_forever_can_be_archived() -> None:
     heroic = make_store("heroic", {})
     kairosdb = make_store("kairosdb", {"retention": "7", "row_spec": "milliseconds"})
     assert isinstance(heroic, Archivable)
     assert isinstance(kairosdb, Archivable)
     row = heroic.archive_view.row_at(heroic.series_key(SERIES, {}), BASE_S)
     cells = [row.cells[0], row.cells[0]._replace(family="distributionPoints")]
-    sealable, times_ms = heroic.archive_view.closed_cells(row._replace(cells=cells))
-    assert (list(sealable), times_ms.tolist()) == (cells[:1], [BASE_S * 1000])
+    archivable, times_ms = heroic.archive_view.closed_cells(row._replace(cells=cells))
+    assert (list(archivable), times_ms.tolist()) == (cells[:1], [BASE_S * 1000])
     key = kairosdb.series_key(SERIES, {})
     row = kairosdb.archive_view.row_at(key, BASE_S)
     cells = [row.cells[0], row.cells[0]._replace(family="d7"), row.cells[0]._replace(qualifier=b"?")]
-    sealable, times_ms = kairosdb.archive_view.closed_cells(row._replace(cells=cells))
-    assert (list(sealable), times_ms.tolist()) == ([cells[0], cells[2]], [BASE_S * 1000, -1])
+    archivable, times_ms = kairosdb.archive_view.closed_cells(row._replace(cells=cells))
+    assert (list(archivable), times_ms.tolist()) == ([cells[0], cells[2]], [BASE_S * 1000, -1])
     for kind in (b"kairos_string", b"histogram"):
         other = row.key.replace(b"\x0bkairos_long", bytes((len(kind),)) + kind)
         assert other != row.key

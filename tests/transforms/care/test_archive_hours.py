@@ -1,4 +1,4 @@
-"""Sealing against the emulator: every answer stays, whatever comes between two steps."""
+"""Archiving against the emulator: every answer stays, whatever comes between two steps."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def job_of(store: Store, **changes: Any) -> ArchiveJob:
         0,
         START_S + 60 * DAY_S,
         NOW_S * 1000,
-        Leases(store.target, settings_table(""), "seal"),
+        Leases(store.target, settings_table(""), "archive"),
         reader_ms=0,
         clock=lambda: time.time() + next(_TICKS) / 100,
     )
     return dataclasses.replace(job, **changes)
 
 
-def seal(store: Store, **changes: Any) -> ArchiveTally:
+def archive_points(store: Store, **changes: Any) -> ArchiveTally:
     tallies = list(archive_metric(job_of(store, **changes), METRIC if store.layout.uids else b"m"))
     return ArchiveTally(*map(sum, zip(*tallies, strict=True))) if tallies else ArchiveTally()
 
@@ -202,21 +202,21 @@ def check_reads(store: Store, points: Points) -> None:
         assert read_all(store, start_ms, end_ms) == expected
 
 
-def test_sealed_points_are_read_as_before_with_and_without_their_source(store: Store, points: Points) -> None:
-    tally = seal(store)
+def test_archived_points_are_read_as_before_with_or_without_source(store: Store, points: Points) -> None:
+    tally = archive_points(store)
     count = sum(map(len, points.values()))
     assert (tally.points_read, tally.points_archived, tally.rows_deleted) == (count, count, 0)
     check_reads(store, points)
     spans = {(row.key[-1], parse_key(store.layout.options, row.key).code) for row in archive(store)}
     assert spans == {(1, 4), (2, 5)}
     before = archive(store)
-    tally = seal(store, delete_source=True)
+    tally = archive_points(store, delete_source=True)
     assert (tally.rows_written, tally.rows_waiting) == (0, 0)
     assert tally.rows_deleted == tally.rows_read > 24
     assert store.rows() == []
     assert archive(store) == before
     check_reads(store, points)
-    assert seal(store, delete_source=True) == ArchiveTally()
+    assert archive_points(store, delete_source=True) == ArchiveTally()
 
 
 def test_archive_rows_of_few_series_are_in_memory_together(
@@ -233,27 +233,27 @@ def test_archive_rows_of_few_series_are_in_memory_together(
     put(store, {series("c"): gauge(START_S + 29 * DAY_S, 300, 100)})
     monkeypatch.setattr(archive_hours, "read_rows", noted)
     monkeypatch.setattr(rows_to_archive, "SERIES_AT_ONCE", 1)
-    seal(store, delete_source=True)
+    archive_points(store, delete_source=True)
     assert (most, store.rows()) == (1, [])
 
 
 @each_layout_long
 def test_nothing_is_deleted_before_readers_have_ended(store: Store, points: Points) -> None:
-    first = seal(store, delete_source=True, reader_ms=HOUR_MS)
+    first = archive_points(store, delete_source=True, reader_ms=HOUR_MS)
     assert (first.rows_deleted, first.rows_waiting) == (0, first.rows_read)
-    soon = seal(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: time.time() + 3500)
+    soon = archive_points(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: time.time() + 3500)
     assert soon.rows_deleted == 0
-    later = seal(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: time.time() + 4000)
+    later = archive_points(store, delete_source=True, reader_ms=HOUR_MS, clock=lambda: time.time() + 4000)
     assert later.rows_deleted == later.rows_read
     check_reads(store, points)
 
 
 @each_layout_long
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_late_points_and_corrections_count_and_the_next_seal_merges_them(
+def test_late_points_and_corrections_count_and_the_next_run_merges_them(
     store: Store, points: Points, is_deleted: bool
 ) -> None:
-    seal(store, delete_source=is_deleted)
+    archive_points(store, delete_source=is_deleted)
     at_a, at_b = min(points[series("a")]), max(points[series("b")])
     late: Points = {series("a"): {at_a: -1, at_a + 1: 7}, series("b"): {at_b: 0.5, at_b + HOUR_MS: 3}}
     put(store, late, ARRIVAL_MS + 1)
@@ -262,7 +262,7 @@ def test_late_points_and_corrections_count_and_the_next_seal_merges_them(
     expected = {name: {**values, **late[name]} for name, values in points.items()}
     expected[series("a")][at_a + 1001] = 8  # an older correction loses, an instant of its own counts
     check_reads(store, expected)
-    tally = seal(store, delete_source=True)
+    tally = archive_points(store, delete_source=True)
     assert tally.rows_written >= 2
     check_reads(store, expected)
     assert store.rows() == []
@@ -276,15 +276,15 @@ def hour_of(store: Store, hour: int, values: dict[int, float], arrival: int) -> 
 
 
 @pytest.mark.parametrize("why", ["busy", "damaged", "earlier", "later", "not read yet"])
-def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_sealed(
+def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_archived(
     store: Store, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for hour in (0, 1):
         hour_of(store, hour, {0: 1, 1000: 1}, 0)
-    seal(store, delete_source=True)
-    corrected, sealed = (1, 0) if why in ("later", "not read yet") else (0, 1)
+    archive_points(store, delete_source=True)
+    corrected, archived = (1, 0) if why in ("later", "not read yet") else (0, 1)
     hour_of(store, corrected, {0: 2}, 50)
-    hour_of(store, sealed, {0: 3, 7000: 5}, 100)
+    hour_of(store, archived, {0: 3, 7000: 5}, 100)
     changes: dict[str, Any] = {}
     if why == "busy":
         hour_of(store, corrected, {5000: 4}, 150)
@@ -307,7 +307,7 @@ def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_sealed(
     expected = stored()
     assert sorted(expected[series("a")].values())[:3] == [1, 1, 2]
     for _ in range(2):
-        seal(store, delete_source=True, **changes)
+        archive_points(store, delete_source=True, **changes)
         assert stored() == expected
     if why == "later":
         assert len(store.rows()) == 1
@@ -325,14 +325,14 @@ def test_what_is_written_between_read_and_deletion_stays(
         return delete(*args)
 
     monkeypatch.setattr(archive_hours, "_delete", late_delete)
-    seal(store, delete_source=True)
+    archive_points(store, delete_source=True)
     expected = {**points, series("a"): {**points[series("a")], **late[series("a")]}}
     assert len(store.cells()) == 2
     check_reads(store, expected)
 
 
 @each_layout_long
-def test_two_seals_of_one_row_lose_nothing(
+def test_two_archives_of_one_row_lose_nothing(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = min(points[series("a")])
@@ -340,13 +340,13 @@ def test_two_seals_of_one_row_lose_nothing(
     write, rounds = archive_hours._write, iter([True])
 
     def other_first(*args: Any) -> list[Row]:
-        if next(rounds, False):  # another program seals more, and deletes it, before this one writes
+        if next(rounds, False):  # another program archives more, and deletes it, before this one writes
             put(store, late, ARRIVAL_MS + 1)
-            seal(store, delete_source=True)
+            archive_points(store, delete_source=True)
         return write(*args)
 
     monkeypatch.setattr(archive_hours, "_write", other_first)
-    seal(store, delete_source=True)
+    archive_points(store, delete_source=True)
     check_reads(store, {**points, series("a"): {**points[series("a")], **late[series("a")]}})
 
 
@@ -357,7 +357,7 @@ class KilledError(Exception):
 @each_layout_long
 @pytest.mark.parametrize("step", ["create_cells", "replace_cells", "_check_written", "_delete", "write_all"])
 @pytest.mark.parametrize("is_done", [False, True])
-def test_a_seal_that_ends_at_any_step_is_completed_by_the_next(
+def test_a_run_that_ends_at_any_step_is_completed_by_the_next(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
 ) -> None:
     call = getattr(archive_hours, step)
@@ -370,9 +370,9 @@ def test_a_seal_that_ends_at_any_step_is_completed_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(archive_hours, step, killed)
         with pytest.raises(KilledError):
-            seal(store, delete_source=True)
+            archive_points(store, delete_source=True)
     check_reads(store, points)
-    seal(store, delete_source=True)
+    archive_points(store, delete_source=True)
     check_reads(store, points)
     assert store.rows() == []
 
@@ -383,7 +383,7 @@ def test_busy_and_damaged_rows_and_cells_without_points_stay(store: Store, point
     annotation = rows[1]._replace(cells=[archive_rows.Cell("t", b"\1\0\0", 5, b"{}")])
     busy = rows[2]._replace(cells=[archive_rows.Cell("t", b"\1\0\1", NOW_S * 1000, b"{}")])
     write_all(store.target, store.layout.data_table, [damaged, annotation, busy])
-    tally = seal(store, delete_source=True)
+    tally = archive_points(store, delete_source=True)
     assert (tally.rows_busy, tally.rows_damaged) == (1, 1)
     left = {row.key: row for row in store.rows()}
     assert left.keys() == {rows[0].key, rows[1].key, rows[2].key}
@@ -402,11 +402,11 @@ def test_marked_hours_stay_though_their_cells_are_old(store: Store, points: Poin
         store.target, {(METRIC, hour) for hour in hours} | {(b"\0\0\2", hours[0] + 3600)}, stored=True
     )
     rows = [row for row in store.rows() if int.from_bytes(row.key[4:8], "big") in hours]
-    tally = seal(store, delete_source=True, quiet_ms=marked_ms)
+    tally = archive_points(store, delete_source=True, quiet_ms=marked_ms)
     assert tally.rows_busy == len(rows) > 1
     assert store.rows() == rows
     check_reads(store, points)
-    seal(store, delete_source=True, quiet_ms=marked_ms + HOUR_MS)
+    archive_points(store, delete_source=True, quiet_ms=marked_ms + HOUR_MS)
     assert store.rows() == []
 
 
@@ -423,7 +423,7 @@ def test_marked_hours_and_busy_and_damaged_days_of_long_rows_stay(store: Any) ->
     row = store.rows()[0]
     damaged = row.cells[-1]._replace(value=b"?")
     write_all(store.target, row.table, [Row("", row.key, [damaged])])
-    tally = seal(store, delete_source=True, quiet_ms=marked_ms)
+    tally = archive_points(store, delete_source=True, quiet_ms=marked_ms)
     assert (tally.rows_read, tally.rows_busy, tally.rows_damaged, tally.points_archived) == (3, 2, 1, 92)
     times = {
         time_ms
@@ -436,21 +436,21 @@ def test_marked_hours_and_busy_and_damaged_days_of_long_rows_stay(store: Any) ->
     assert sum(len(item.times_ms) for item in found) == len(values)  # one damaged, one more
 
 
-def test_a_damaged_archive_row_stops_the_seal_and_is_said_by_queries(store: Store, points: Points) -> None:
-    seal(store)
+def test_a_damaged_archive_row_stops_the_run_and_is_said_by_queries(store: Store, points: Points) -> None:
+    archive_points(store)
     row = archive(store)[0]
     [cell] = [cell for cell in row.cells if cell.family == "t"]
     bad = cell._replace(value=cell.value[:-1] + bytes((cell.value[-1] ^ 1,)))
     write_all(store.target, row.table, [Row(row.table, row.key, [bad], [Deletion("t", cell.qualifier)])])
     with pytest.raises(VerifyError, match="checksum"):
-        seal(store, delete_source=True)
+        archive_points(store, delete_source=True)
     assert store.rows()
     _, damage, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
     assert len(damage) == 1
     assert "checksum" in damage[0]
 
 
-def test_what_differs_when_it_is_read_back_stops_the_seal(
+def test_what_differs_when_it_is_read_back_stops_the_run(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_rows = archive_hours.read_rows
@@ -468,11 +468,11 @@ def test_what_differs_when_it_is_read_back_stops_the_seal(
 
     monkeypatch.setattr(archive_hours, "read_rows", wrong)
     with pytest.raises(VerifyError, match="not those that were written"):
-        seal(store, delete_source=True)
+        archive_points(store, delete_source=True)
     assert store.rows()
 
 
-def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
+def test_the_command_archives_and_other_commands_take_the_archive_or_refuse_it(
     store: Store, points: Points
 ) -> None:
     place = [f"--project={store.target.project}", f"--instance={store.target.instance}"]
@@ -483,31 +483,31 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert stored.code == 0, stored.err
     settings = f"{store.layout.options.table_prefix}timebeam"
     store.remove_row(settings, b"opentsdb")
-    refused = timebeam("seal", *store.flags, "--older_than=1d")  # another layout could say the same
+    refused = timebeam("archive", *store.flags, "--older_than=1d")  # another layout could say the same
     assert (refused.code, f"table {settings} does not say that the archive is that of" in refused.err) == (
         2,
         True,
     )
-    assert timebeam("seal", *store.flags, "--older_than=1d", "--dry_run").code == 0
+    assert timebeam("archive", *store.flags, "--older_than=1d", "--dry_run").code == 0
     assert archive(store) == []
     stored = timebeam("tables", "adopt", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
     assert stored.code == 0, stored.err
-    wrong = timebeam("seal", *flags, "--older_than=30x")
-    assert (wrong.code, wrong.err.startswith("timebeam seal: --older_than: '30x' is not a duration")) == (
+    wrong = timebeam("archive", *flags, "--older_than=30x")
+    assert (wrong.code, wrong.err.startswith("timebeam archive: --older_than: '30x' is not a duration")) == (
         2,
         True,
     )
-    ran = timebeam("seal", *flags, "--older_than=9000d")
+    ran = timebeam("archive", *flags, "--older_than=9000d")
     assert "points read" in ran.out
     assert re.search(
         r"none matches the selection: hours that ended by 2002-.*, --older_than 9000d$", ran.err.strip()
     ), ran.err
-    ran = timebeam("seal", *flags, "--older_than=1d", "--delete_source=true")
+    ran = timebeam("archive", *flags, "--older_than=1d", "--delete_source=true")
     assert re.search(r"rows to be deleted later +[\d,]+, by a run that begins 1 h or more after", ran.out), (
         ran.out
     )
     ran = timebeam(
-        "seal", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json"
+        "archive", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json"
     )
     assert ran.code == 0, ran.err
     tally: dict[str, Any] = json.loads(ran.out)
@@ -519,8 +519,8 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
     assert (
         f"tsdb is empty, and nothing in {store.layout.archive_view.table} matches the selection" in asked.err
     )
-    ran = timebeam("seal", *flags, "--older_than=1d")
-    assert ran.err.endswith("tsdb is empty, all is sealed\n")
+    ran = timebeam("archive", *flags, "--older_than=1d")
+    assert ran.err.endswith("tsdb is empty, all is archived\n")
     listed = timebeam("series", "m", *flags)
     assert "host=b" in listed.out, listed.err
     checked = timebeam("check", *flags)
@@ -542,10 +542,10 @@ def test_the_command_seals_and_other_commands_take_the_archive_or_refuse_it(
 @pytest.mark.parametrize(
     "store", [pytest.param("heroic", marks=pytest.mark.long), "kairosdb-milliseconds"], indirect=True
 )
-def test_the_command_seals_other_layouts_and_other_commands_read_them(store: Any, points: Points) -> None:
+def test_the_command_archives_other_layouts_and_other_commands_read_them(store: Any, points: Points) -> None:
     flags = store.flags
     ran = timebeam(
-        *("seal", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json")
+        *("archive", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json")
     )
     assert ran.code == 0, ran.err
     tally: dict[str, Any] = json.loads(ran.out)
@@ -561,14 +561,14 @@ def test_the_command_seals_other_layouts_and_other_commands_read_them(store: Any
     row = archive(store)[0]
     write_all(store.target, row.table, [Row("", b"other" + row.key[1:], row.cells)])
     assert timebeam("check", *flags).code == 1
-    ran = timebeam("seal", *flags, "--older_than=1d")
-    assert ran.err.endswith("is empty, all is sealed\n")
+    ran = timebeam("archive", *flags, "--older_than=1d")
+    assert ran.err.endswith("is empty, all is archived\n")
     refused = timebeam("reindex", *flags)
     assert (refused.code, "has an archive here" in refused.err) == (2, True)
 
 
 def test_without_stored_settings_the_option_tells_that_there_is_an_archive(store: Store) -> None:
-    """Else `names free` would take UIDs of sealed points for unused ones."""
+    """Else `names free` would take UIDs of archived points for unused ones."""
     store.remove_row(f"{store.layout.options.table_prefix}timebeam", b"opentsdb")
     for command in (["names", "free", "--yes"], ["names", "fix"]):
         refused = timebeam(*command, *store.flags)
@@ -576,18 +576,18 @@ def test_without_stored_settings_the_option_tells_that_there_is_an_archive(store
         assert "--archive says that layout opentsdb has an archive here" in refused.err
 
 
-def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
+def test_a_rollup_of_archived_points_has_the_bytes_of_one_before(
     store: Store, points: Points, tmp_path: Path
 ) -> None:
     contents = []
     flags = [flag for flag in store.flags if "archive" not in flag]
-    for name in ("before", "sealed", "merged"):
+    for name in ("before", "archived", "merged"):
         hours = interval("1h", "1d", table=f"{name}-1h", preAggregationTable=f"{name}-1h-agg")
         days = interval("1d", "1n", table=f"{name}-1d", preAggregationTable=f"{name}-1d-agg")
         config = config_file(tmp_path, [hours, days])
         with_tables(store, config)
-        if name == "sealed":  # late points are in the data table, the others in the archive
-            seal(store, delete_source=True)
+        if name == "archived":  # late points are in the data table, the others in the archive
+            archive_points(store, delete_source=True)
             at = min(points[series("a")])
             put(store, {series("a"): {at: points[series("a")][at], at + 1: 5}}, ARRIVAL_MS + 1)
         if name == "before":
@@ -609,8 +609,8 @@ def test_a_rollup_of_sealed_points_has_the_bytes_of_one_before(
                 )
             ]
         )
-        if name == "sealed":
-            seal(store, delete_source=True)
+        if name == "archived":
+            archive_points(store, delete_source=True)
             assert store.rows() == []
     assert contents[0][0]
     assert contents[0] == contents[1] == contents[2]
@@ -626,8 +626,8 @@ def deletion(store: Store, host: str, start_ms: int, end_ms: int, newest_ms: int
 
 def carry_out(job: DeleteJob) -> None:
     """Deletes as `timebeam delete` does."""
-    sealed = delete_module._archive_deletions(job, job.tasks[0])
-    pending = PendingRemovals(job.target, job.log, None, "", sealed)
+    archived = delete_module._archive_deletions(job, job.tasks[0])
+    pending = PendingRemovals(job.target, job.log, None, "", archived)
     for removal, of_series in [*delete_module._removals(job, DeleteChunk(0, WHOLE_TABLE))]:
         pending.add(removal, of_series)
     pending.flush()
@@ -662,7 +662,7 @@ def delete_after_kill(store: Store, host: str, monkeypatch: pytest.MonkeyPatch) 
 def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_back(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The deletion runs again before the seal writes what it has read."""
+    """The deletion runs again before `archive` writes what it has read."""
     write = archive_hours.replace_cells
 
     def paused(*args: Any) -> Any:
@@ -671,14 +671,14 @@ def test_points_of_a_deletion_that_is_killed_between_both_tables_do_not_come_bac
         return write(*args)
 
     monkeypatch.setattr(archive_hours, "replace_cells", paused)
-    seal(store)
+    archive_points(store)
     check_reads(store, {series("b"): points[series("b")]})
 
 
 def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both_tables(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Otherwise the seal would write points that it read before both; the log is in the current folder.
+    """Otherwise `archive` would write points that it read before both; the log is in the current folder.
 
     The log stays until it is certain that the first run has ended: it could go on, and be killed then.
     """
@@ -705,14 +705,14 @@ def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both
         return write(*args)
 
     monkeypatch.setattr(archive_hours, "replace_cells", paused)
-    seal(store)
+    archive_points(store)
     check_reads(store, {})
 
 
 @each_layout_long
 @pytest.mark.parametrize("step", ["create_cells", "replace_cells", "read_rows", "_delete", "write_all"])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_points_that_are_deleted_while_they_are_sealed_do_not_come_back(
+def test_points_that_are_deleted_while_they_are_archived_do_not_come_back(
     store: Store, points: Points, monkeypatch: pytest.MonkeyPatch, step: str, is_first: bool
 ) -> None:
     call, edge = getattr(archive_hours, step), START_S * 1000 + 30 * DAY_S * 1000
@@ -725,14 +725,14 @@ def test_points_that_are_deleted_while_they_are_sealed_do_not_come_back(
 
     with monkeypatch.context() as patch:
         patch.setattr(archive_hours, step, paused)
-        seal(store, delete_source=True)
+        archive_points(store, delete_source=True)
     values = points[series("a")]
     expected = {
         series("a"): {each_ms: values[each_ms] for each_ms in values if abs(each_ms - edge) > HOUR_MS}
     }
     for _ in range(2):
         check_reads(store, expected)
-        seal(store, delete_source=True)
+        archive_points(store, delete_source=True)
     assert store.rows() == []
 
 
@@ -759,19 +759,19 @@ def test_a_correction_of_old_arrival_wins_whenever_it_is_stored(
 
     with monkeypatch.context() as patch:
         patch.setattr(archive_hours, step, paused)
-        seal(store, delete_source=True)
+        archive_points(store, delete_source=True)
     latest = next(values) - 1
     assert latest > 1
     expected: Points = {series("a"): {start_ms: latest, start_ms + 1000: 1, start_ms + 2000: 1}}
     for _ in range(2):
         assert read(store) == read_all(store, 0, NOW_S * 1000) == expected
-        seal(store, delete_source=True)
+        archive_points(store, delete_source=True)
     assert store.rows() == []
 
 
-def test_a_compaction_does_not_lift_an_old_value_over_a_sealed_correction(store: Store) -> None:
+def test_a_compaction_does_not_lift_an_old_value_over_a_archived_correction(store: Store) -> None:
     hour_of(store, 0, {0: 2}, 200)
-    seal(store, delete_source=True)
+    archive_points(store, delete_source=True)
     hour_of(store, 0, {0: 1}, 100)  # delivered again
     hour_of(store, 0, {1000: 3}, 300)
     period = (f"--start={START_S}", f"--end={START_S + DAY_S}")
@@ -823,7 +823,7 @@ class _History:
             self.points.pop(series(host), None)
 
     def killed_delete(self) -> None:
-        """Between both tables, while `seal` runs; the same deletion runs again before the seal goes on."""
+        """Between both tables, while `archive` runs; the same deletion runs again before it goes on."""
         write, host = archive_hours.replace_cells, self.rng.choice("ab")
 
         def beside(*args: Any) -> Any:
@@ -836,12 +836,12 @@ class _History:
             return write(*args)
 
         self.monkeypatch.setattr(archive_hours, "replace_cells", beside)
-        self.seal()
+        self.archive_points()
         self.monkeypatch.setattr(archive_hours, "replace_cells", write)
 
-    def seal(self) -> None:
+    def archive_points(self) -> None:
         rng = self.rng
-        seal(
+        archive_points(
             self.store,
             delete_source=rng.random() < 0.6,
             start_s=rng.choice([0, START_S + 3600, START_S + 29 * DAY_S + 3600]),
@@ -849,7 +849,7 @@ class _History:
             quiet_ms=ARRIVAL_MS + 1000 - rng.choice([0, rng.randrange(1000)]),
         )
 
-    def killed_seal(self) -> None:
+    def killed_archive(self) -> None:
         step = self.rng.choice(STEPS)
         call, is_done, calls_left = (
             getattr(archive_hours, step),
@@ -867,9 +867,9 @@ class _History:
 
         with self.monkeypatch.context() as patch, contextlib.suppress(KilledError):
             patch.setattr(archive_hours, step, killed)
-            self.seal()
+            self.archive_points()
 
-    def seal_beside_other(self) -> None:
+    def archive_beside_other(self) -> None:
         step = self.rng.choice(STEPS)
         call, is_first = getattr(archive_hours, step), self.rng.random() < 0.5
         change = self.rng.choice([self.put, self.delete])
@@ -884,16 +884,16 @@ class _History:
 
         with self.monkeypatch.context() as patch:
             patch.setattr(archive_hours, step, beside)
-            self.seal()
+            self.archive_points()
 
     def run(self, steps: int) -> None:
         self.put()
         for _ in range(steps):
-            draws = [self.put, self.put, self.seal, self.seal, self.killed_seal, self.seal_beside_other]
-            draws += [self.delete, self.killed_delete]
+            draws = [self.put, self.put, self.archive_points, self.archive_points]
+            draws += [self.killed_archive, self.archive_beside_other, self.delete, self.killed_delete]
             self.rng.choice(draws)()
             check_reads(self.store, self.points)
-        seal(self.store, delete_source=True)
+        archive_points(self.store, delete_source=True)
         check_reads(self.store, self.points)
         assert self.store.rows() == []
 
@@ -930,10 +930,10 @@ def test_a_server_without_the_codec_is_an_error_of_one_line(
 
 @pytest.mark.long
 @pytest.mark.parametrize("store", ["opentsdb", "heroic", "kairosdb-milliseconds"], indirect=True)
-def test_seals_that_sigkill_ends_ten_times_lose_nothing(store: Any, points: Points, emulator: str) -> None:
+def test_runs_that_sigkill_ends_ten_times_lose_nothing(store: Any, points: Points, emulator: str) -> None:
     """Each is killed before or after a changing call, if it makes so many; points come between them."""
     values, first_ms = points[series("a")], min(points[series("a")])
-    command = ("seal", *store.flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0")
+    command = ("archive", *store.flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0")
     numbers, kills = itertools.count(), 0
     while kills < 10:
         number = next(numbers)

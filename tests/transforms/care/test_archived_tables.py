@@ -1,4 +1,4 @@
-"""Exports and copies of sealed tables, beside tables with the same points that were never sealed."""
+"""Exports and copies of archived tables, beside tables with the same points that were never archived."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ AStore = Store | AnyStore
 class Tables(NamedTuple):
     """Tables with the same points."""
 
-    sealed: Any
+    archived: Any
     plain: Any
 
     def put(self, *arguments: Any) -> None:
@@ -128,14 +128,14 @@ def put(
             write_all(store.target, row.table, [row])
 
 
-def seal(store: Store, metric: str, *, delete_source: bool = True, days: float = 2) -> None:
+def archive_points(store: Store, metric: str, *, delete_source: bool = True, days: float = 2) -> None:
     job = ArchiveJob(
         store.target,
         store.layout,
         0,
         START_S + int(days * DAY_S),
         NOW_S * 1000,
-        Leases(store.target, settings_table(""), "seal"),
+        Leases(store.target, settings_table(""), "archive"),
         delete_source=delete_source,
         reader_ms=0,
         clock=lambda: NOW_S + next(_TICKS) / 100,
@@ -154,10 +154,10 @@ def gauge(start_s: int, count: int, step_s: float, seed: int) -> Values:
 
 @pytest.fixture
 def tables(bigtable: tuple[str, str], prefix: str, request: pytest.FixtureRequest) -> Tables:
-    """Metric `m` is sealed without source, `n` with its source, `o` is not; late points came for all."""
+    """Metric `m` is archived without source, `n` with its source, `o` is not; late points came for all."""
     variant = getattr(request, "param", "opentsdb")
     tables = Tables(
-        create(bigtable, f"{prefix}sealed-", variant, archive=True),
+        create(bigtable, f"{prefix}archived-", variant, archive=True),
         create(bigtable, f"{prefix}plain-", variant),
     )
     points = {
@@ -167,8 +167,8 @@ def tables(bigtable: tuple[str, str], prefix: str, request: pytest.FixtureReques
         series("o"): gauge(START_S, 700, 300, 4),
     }
     tables.put(points)
-    seal(tables.sealed, "m")
-    seal(tables.sealed, "n", delete_source=False, days=1.5)
+    archive_points(tables.archived, "m")
+    archive_points(tables.archived, "n", delete_source=False, days=1.5)
     late: dict[Series, Values] = {}
     for of, values in points.items():
         times = sorted(values)
@@ -220,22 +220,22 @@ def test_every_point_is_read_once_in_every_split_and_period(tables: Tables) -> N
         (middle_ms - HOUR_MS, middle_ms - 1),
         (middle_ms + DAY_S * 1000, NOW_S * 1000),
     ]
-    for is_sealed_again in (False, True):
-        if is_sealed_again:
+    for is_archived_again in (False, True):
+        if is_archived_again:
             for metric in ("m", "n", "o"):
-                seal(tables.sealed, metric, days=1 if metric == "o" else 3)
+                archive_points(tables.archived, metric, days=1 if metric == "o" else 3)
         for period in periods:
             expected = read(tables.plain, [WHOLE_TABLE], *period)
             assert len(expected[0]) > 10
             assert expected[1] == []
-            assert read(tables.sealed, [WHOLE_TABLE], *period) == expected
-            assert read(tables.sealed, splits(tables.sealed), *period) == expected
+            assert read(tables.archived, [WHOLE_TABLE], *period) == expected
+            assert read(tables.archived, splits(tables.archived), *period) == expected
 
 
 def test_rows_that_no_reader_can_name_or_reach_are_refused(tables: Tables) -> None:
-    store = tables.sealed
+    store = tables.archived
     put(store, {series("nameless"): gauge(START_S, 10, 60, 5)})
-    seal(store, "nameless")
+    archive_points(store, "nameless")
     put(store, {series("nameless"): {START_S * 1000: 3}}, ARRIVAL_MS + 1)
     [nameless] = [row for row in archive_rows(store) if row.key[1:4] == uid(4)]
     [late] = [row for row in store.rows() if row.key[1:4] == uid(4)]
@@ -253,7 +253,7 @@ def test_rows_that_no_reader_can_name_or_reach_are_refused(tables: Tables) -> No
     assert len(refused) == 4
 
 
-def sealed_times(store: AStore) -> dict[bytes, list[int]]:
+def archived_times(store: AStore) -> dict[bytes, list[int]]:
     """The times in ms of the archived points of metric `m`, by row."""
     layout: Any = store.layout
     if layout.uids:
@@ -285,16 +285,16 @@ def export(store: Store, folder: Path, *flags: str, code: int = 0) -> dict[str, 
 
 @each_layout_long
 @pytest.mark.parametrize("flag", ["--by_metric", pytest.param("--tags=map", marks=pytest.mark.long)])
-def test_an_export_of_sealed_tables_has_the_same_files(tables: Tables, tmp_path: Path, flag: str) -> None:
+def test_an_export_of_archived_tables_has_the_same_files(tables: Tables, tmp_path: Path, flag: str) -> None:
     export(tables.plain, tmp_path / "plain", flag)
-    summary = export(tables.sealed, tmp_path / "sealed", flag)
+    summary = export(tables.archived, tmp_path / "archived", flag)
     assert summary["points_exported"] == len(read(tables.plain)[0])
-    assert files(tmp_path / "sealed") == files(tmp_path / "plain")
+    assert files(tmp_path / "archived") == files(tmp_path / "plain")
     assert len(files(tmp_path / "plain")) >= 6
 
 
 def test_a_damaged_row_of_the_archive_is_a_dead_letter_of_an_export(tables: Tables, tmp_path: Path) -> None:
-    store = tables.sealed
+    store = tables.archived
     row = archive_rows(store)[0]
     [cell] = [cell for cell in row.cells if cell.family == "t"]
     bad = cell._replace(value=cell.value[:-1] + bytes((cell.value[-1] ^ 1,)))
@@ -321,15 +321,15 @@ def copy(source: Store, sink: Store, folder: Path, *flags: str) -> Ran:
     )
 
 
-def test_a_copy_of_sealed_tables_has_all_points_and_verifies_them(
+def test_a_copy_of_archived_tables_has_all_points_and_verifies_them(
     bigtable: tuple[str, str], prefix: str, tables: Tables, tmp_path: Path
 ) -> None:
     sink = Store.create(bigtable, f"{prefix}copy-")
     key = min(row.key for row in tables.plain.rows() if row.key[1:4] == uid(1))
     tsuid = (key[1:4] + key[8:]).hex().upper()
     note = Cell("t", b"\1\0\5", ARRIVAL_MS, Annotation(tsuid, START_S + 5, description="d").stored())
-    write_all(tables.sealed.target, tables.sealed.layout.data_table, [Row("", key, [note])])
-    ran = copy(tables.sealed, sink, tmp_path)
+    write_all(tables.archived.target, tables.archived.layout.data_table, [Row("", key, [note])])
+    ran = copy(tables.archived, sink, tmp_path)
     expected = tables.plain.points()
     count = sum(map(len, expected.values()))
     assert (ran.code, ran.err) == (0, "")
@@ -339,23 +339,23 @@ def test_a_copy_of_sealed_tables_has_all_points_and_verifies_them(
     assert not list(tmp_path.glob("dead*"))
     lost = next(row for row in sink.rows() if sink.series(row.key).metric == "m")
     sink.remove_row(sink.layout.data_table, lost.key)
-    ran = copy(tables.sealed, sink, tmp_path, "--verify_only")
+    ran = copy(tables.archived, sink, tmp_path, "--verify_only")
     assert ran.code == 1
     assert "are missing" in ran.err
     assert "missing: " in ran.err
 
 
 @each_layout_long
-def test_a_copy_into_sealed_tables_changes_no_answer(tables: Tables, tmp_path: Path) -> None:
-    before = read(tables.sealed)
-    ran = copy(tables.plain, tables.sealed, tmp_path)
+def test_a_copy_into_archived_tables_changes_no_answer(tables: Tables, tmp_path: Path) -> None:
+    before = read(tables.archived)
+    ran = copy(tables.plain, tables.archived, tmp_path)
     assert (ran.code, ran.err) == (0, "")
     assert "; verified" in ran.out
-    assert read(tables.sealed) == before
+    assert read(tables.archived) == before
 
 
 def delete(store: Store, folder: Path, *flags: str) -> dict[str, Any]:
-    """Deletes with the token of a dry run; from sealed tables as after an interrupted run."""
+    """Deletes with the token of a dry run; from archived tables as after an interrupted run."""
     log = folder / store.layout.archive_view.table
     arguments = ("delete", "m", *store.flags, f"--log={log}", "--summary=json", *flags)
     dry = timebeam(*arguments)
@@ -372,36 +372,36 @@ def delete(store: Store, folder: Path, *flags: str) -> dict[str, Any]:
 
 
 @each_layout
-def test_a_deletion_takes_sealed_points_and_late_ones_and_marks_their_hours(
+def test_a_deletion_takes_archived_points_and_late_ones_and_marks_their_hours(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("timebeam.pipelines.store.delete.SETTLED_MS", 0)  # nobody appends
     period = (f"--start={START_S + 5000}", f"--end={START_S + 2 * DAY_S + 1800}")
-    seal(tables.sealed, "o", days=1)
-    list(create_tables(tables.sealed.target, [changed_hours_table(tables.sealed.layout)], dry_run=False))
+    archive_points(tables.archived, "o", days=1)
+    list(create_tables(tables.archived.target, [changed_hours_table(tables.archived.layout)], dry_run=False))
     before = read(tables.plain)[0]
-    sealed = sealed_times(tables.sealed)
+    archived = archived_times(tables.archived)
     delete(tables.plain, tmp_path, *period)
-    figures = delete(tables.sealed, tmp_path, *period)
+    figures = delete(tables.archived, tmp_path, *period)
     expected = read(tables.plain)
     assert 0 < len(expected[0]) < len(before)
-    for ranges in ([WHOLE_TABLE], splits(tables.sealed)):
-        assert read(tables.sealed, ranges) == expected
-    archive = tables.sealed.layout.archive_view.table
+    for ranges in ([WHOLE_TABLE], splits(tables.archived)):
+        assert read(tables.archived, ranges) == expected
+    archive = tables.archived.layout.archive_view.table
     first_ms, last_ms = (int(flag.split("=")[1]) * 1000 for flag in period)
-    deleted = [sum(first_ms <= time_ms <= last_ms for time_ms in times) for times in sealed.values()]
+    deleted = [sum(first_ms <= time_ms <= last_ms for time_ms in times) for times in archived.values()]
     assert figures[archive]["points"] == sum(deleted) > 1000
     assert figures[archive]["rows"] == sum(count > 0 for count in deleted)
-    assert figures[tables.sealed.layout.data_table]["points"] > 0
-    marks = {mark.start_s for mark in read_changed_hours(tables.sealed.target, tables.sealed.layout)}
+    assert figures[tables.archived.layout.data_table]["points"] > 0
+    marks = {mark.start_s for mark in read_changed_hours(tables.archived.target, tables.archived.layout)}
     gone = {time_ms // HOUR_MS * 3600 for of, time_ms in before.keys() - expected[0].keys()}
     assert gone <= marks <= set(range(min(gone), max(gone) + 1, 3600))
     late: dict[Series, Values] = {series("m"): {START_S * 1000 + 6_000_000: 5}}
     tables.put(late, ARRIVAL_MS - 7)  # deleted points hide nothing that comes later
-    assert read(tables.sealed) == read(tables.plain)
-    seal(tables.sealed, "m")
-    assert read(tables.sealed) == read(tables.plain)
-    refused = timebeam("delete", "m", *tables.sealed.flags, *period, "--series")
+    assert read(tables.archived) == read(tables.plain)
+    archive_points(tables.archived, "m")
+    assert read(tables.archived) == read(tables.plain)
+    refused = timebeam("delete", "m", *tables.archived.flags, *period, "--series")
     assert (refused.code, "--series does not read the archive" in refused.err) == (2, True)
 
 
@@ -410,7 +410,7 @@ def test_the_documentation_names_the_commands_that_take_an_archive() -> None:
     lines = [
         line
         for line in page.splitlines()
-        if re.match(r"\| `.*\| (read archive|need no sealed|deletes from both)", line)
+        if re.match(r"\| `.*\| (read archive|need no archived|deletes from both)", line)
     ]
     named = {name for line in lines for name in re.findall("`(.*?)`", line.split("|")[1])}
-    assert {name for name in COMMANDS if find_command(name).takes_archive} == named | {"seal"}
+    assert {name for name in COMMANDS if find_command(name).takes_archive} == named | {"archive"}
