@@ -45,7 +45,7 @@ unit: $(READY)
 quick: $(READY)
 	$(VENV)/bin/pytest -q -n 2 -m "not emulator and not hypothesis"
 
-# The quick tests with the lowest versions that setup.py allows.
+# The quick tests with the lowest versions that pyproject.toml allows.
 test-minimum:
 	$(PYTHON) -m venv $(VENV)/minimum
 	$(PYTHON) -m tests.house.minimum > $(VENV)/minimum/constraints.txt
@@ -85,7 +85,7 @@ test-engines: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build_only
 	$(VENV)/bin/pytest -q -m 'engines or not engines' tests/jobs/engines
 
-$(READY): requirements-test.lock setup.py
+$(READY): requirements-test.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 	  || { echo "timebeam needs Python 3.11 to 3.13 (3.11 is tested): make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up $(VENV), once; this takes a minute or two ..."
@@ -98,11 +98,11 @@ $(READY): requirements-test.lock setup.py
 	fi
 	@touch $@
 
-# The newest versions that setup.py allows, written down.
+# The newest versions that pyproject.toml allows, written down.
 lock:
 	$(PYTHON) -m venv $(VENV).lock
 	$(VENV).lock/bin/pip install -q -e '.[test]'
-	{ sed -n 1p requirements-test.lock; $(VENV).lock/bin/pip freeze --exclude-editable; } > $(VENV).lock/new
+	{ sed -n 1p requirements-test.lock; $(VENV).lock/bin/pip freeze --all --exclude pip --exclude-editable; } > $(VENV).lock/new
 	mv $(VENV).lock/new requirements-test.lock
 	rm -rf $(VENV).lock
 

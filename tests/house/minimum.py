@@ -1,21 +1,27 @@
-"""Prints pip's constraints for the lowest versions that setup.py allows: `python -m tests.house.minimum`."""
+"""Prints the lowest versions that pyproject.toml allows, for pip: `python -m tests.house.minimum`."""
 
 from __future__ import annotations
 
+import itertools
 import re
+import tomllib
 from pathlib import Path
 
-REQUIREMENT = re.compile(r'^ *"([\w-]+)(?:\[[\w,]+\])?>=([\w.]+)', re.MULTILINE)
+REQUIREMENT = re.compile(r"([\w-]+)(?:\[[\w,]+\])?>=([\w.]+)")
 
 
-def constraints(setup: str) -> list[str]:
+def constraints(project: str) -> list[str]:
     """A line for each requirement that has a lowest version.
 
     Args:
-      setup: the text of setup.py.
+      project: the text of pyproject.toml.
     """
-    return sorted({f"{name}=={lowest}" for name, lowest in REQUIREMENT.findall(setup)})
+    declared = tomllib.loads(project)["project"]
+    extras = declared["optional-dependencies"].values()
+    requirements = itertools.chain(declared["dependencies"], *extras)
+    found = filter(None, map(REQUIREMENT.match, requirements))
+    return sorted({f"{name}=={lowest}" for name, lowest in (match.groups() for match in found)})
 
 
 if __name__ == "__main__":
-    print("\n".join(constraints(Path("setup.py").read_text(encoding="utf-8"))))
+    print("\n".join(constraints(Path("pyproject.toml").read_text(encoding="utf-8"))))

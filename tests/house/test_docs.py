@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -106,14 +107,13 @@ def test_no_folder_of_documents_is_crowded():
 
 
 def test_links_of_the_readme_become_absolute_for_a_package_index(monkeypatch: pytest.MonkeyPatch):
-    code = (ROOT / "setup.py").read_text("utf-8").partition("\nsetup(")[0]
+    setup = runpy.run_path(str(ROOT / "setup.py"))
     for url in ("", "https://example.org/timebeam"):
         monkeypatch.setenv("PROJECT_URL", url)
-        names = {"__file__": str(ROOT / "setup.py")}
-        exec(compile(code, "setup.py", "exec"), names)
-        text = names["long_description"]()
+        text = setup["long_description"]()
         assert ("](docs/index.md)" in text) == (not url)
         assert f"]({url}/blob/main/docs/index.md)" in text or not url
+        assert all(page.startswith(url) and url for page in setup["project_urls"]().values())
 
 
 def test_paths_of_documents_that_the_code_cites_exist():

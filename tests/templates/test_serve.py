@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_the_image_has_the_package_and_the_server_s_extra() -> None:
     assert instructions(DOCKERFILE, "FROM") == instructions(of_jobs, "FROM")[-1:]
     (install,) = [line for line in instructions(DOCKERFILE, "RUN") if "pip install" in line]
     assert install.endswith("--constraint requirements-test.lock '.[serve]' && pip check")
-    assert '"serve": ' in (ROOT / "setup.py").read_text()
+    assert "serve" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def test_the_image_runs_the_server_as_a_user_without_rights() -> None:
