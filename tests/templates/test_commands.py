@@ -151,7 +151,7 @@ def test_the_streaming_mode_follows_the_packing(packing: list[str], mode: str) -
         ("run", ["rollup", "--bucket=my-bucket", "--region=r", *given(ROLLUP)], "invalid bucket value"),
         ("run", ["rollup", *RUN, "--update", *given(ROLLUP)], "unrecognized arguments: --update"),
         ("build", [], "required: --repository, --tag, --bucket"),
-        ("build", ["nonsense", *BUILD], "no job 'nonsense': choose from compact"),
+        ("build", ["nonsense", *BUILD], "no job 'nonsense': choose from archive"),
     ],
 )
 def test_what_is_wrong_is_one_line(name: str, arguments: list[str], said: str) -> None:
