@@ -44,7 +44,7 @@ from benchmarks import bench, naive
 from benchmarks.bench import TARGET
 from benchmarks.checkouts import Commands, Streams
 from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
-from timebeam.pipelines.jobs.job import Flow, write_dead_letters
+from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.generate import Generator, Load, publish
 from timebeam.pipelines.local.micro_batches import Repeated, TakeBatch
@@ -58,6 +58,7 @@ from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.points_graph import Flow
 from timebeam.transforms.input.parse import pubsub_message
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader

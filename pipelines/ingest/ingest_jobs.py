@@ -46,8 +46,8 @@ import apache_beam as beam
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.ingest.store_points import ONCE, PointsGraph, storing_graph
-from timebeam.pipelines.jobs.job import FilesJob, Flow, InputGraph, Job, Source, StreamJob
+from timebeam.pipelines.ingest.store_points import storing_graph
+from timebeam.pipelines.jobs.job import FilesJob, InputGraph, Job, Needs, Source, StreamJob
 from timebeam.pipelines.options.catalogue import format_parameters
 from timebeam.pipelines.options.parameters import DECLARED, RECORDS, UsageError, usage_errors
 from timebeam.pipelines.options.store_settings import NewSettings, settle_names
@@ -61,6 +61,7 @@ from timebeam.schema.stores import STORES, make_store
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters, ReadLetters
 from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.ingest.limit_series import SeriesLimiter
+from timebeam.transforms.ingest.points_graph import ONCE, Flow, PointsGraph
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.input.files import match
 from timebeam.transforms.input.parse import (
@@ -94,6 +95,10 @@ class IngestGraph(PointsGraph):
 
     def hold(self, *, portions: bool) -> list[object]:
         return [self.parse.hold(), *super().hold(portions=portions)]
+
+    def needs(self) -> Needs:
+        """What storing the points needs beside the tables."""
+        return Needs(self.layout, self.packing, self.uids.policy.auto_create_metrics)
 
     def from_blocks(
         self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow = ONCE

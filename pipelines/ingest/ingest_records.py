@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.ingest.ingest_jobs import format_of, formats_of, open_letters
-from timebeam.pipelines.jobs.job import Flow, InputGraph
+from timebeam.pipelines.jobs.job import InputGraph
 from timebeam.pipelines.options.parameters import RECORDS, UsageError
 from timebeam.pipelines.options.values import (
     check_writer,
@@ -36,6 +36,7 @@ from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import REJECTED, rejecting
 from timebeam.transforms.ingest.declared_rows import RecordMessagesFn, RecordRowsFn, point_rows
+from timebeam.transforms.ingest.points_graph import Flow
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.input.parse import ParseFn, ParseMessagesFn, gathered
 

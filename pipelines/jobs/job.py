@@ -11,7 +11,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -29,6 +29,9 @@ from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.formats import Framing
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter_files import TOPIC, WriteDeadLetters, check_writable
+
+if TYPE_CHECKING:  # the steps that store points
+    from timebeam.transforms.ingest.points_graph import Flow
 
 _SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
 
@@ -175,23 +178,6 @@ class Job(AnyJob):
     def finish(self, run: Run) -> int:
         """What is done after the summary, on this machine only; returns an exit code."""
         return 0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Flow:
-    """How one graph runs.
-
-    Attributes:
-      endless: whether its input is a stream, or a batch of one.
-      one_bundle: whether each run in this process is one bundle, whose rows are packed without a shuffle.
-      flush_seconds: how long the pieces of a row are gathered to be packed; None to the end of the run.
-      snapshot: whether the UID table is read ahead; not if the steps remember it from an earlier run.
-    """
-
-    endless: bool = False
-    one_bundle: bool = False
-    flush_seconds: float | None = None
-    snapshot: bool = True
 
 
 class InputGraph(Protocol):

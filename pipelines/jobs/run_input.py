@@ -20,7 +20,7 @@ import apache_beam as beam
 import numpy as np
 
 from timebeam.pipelines.jobs.fork_server import stop_signals
-from timebeam.pipelines.jobs.job import FilesJob, Flow, Run, StreamJob, write_dead_letters
+from timebeam.pipelines.jobs.job import FilesJob, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.jobs.run import progress, show, start, submit
 from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.local import pubsub
@@ -43,6 +43,7 @@ from timebeam.schema.formats import Message
 from timebeam.transforms.dead_letters.letter_files import write_letter
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import register_coders
+from timebeam.transforms.ingest.points_graph import Flow
 from timebeam.transforms.input.files import blocks_by_arrival, counted, match
 from timebeam.transforms.input.parse import ReadMessages
 from timebeam.transforms.input.unpack_messages import rejected_message

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.ingest.store_points import PointsGraph, storing_graph
+from timebeam.pipelines.ingest.store_points import storing_graph
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.catalogue import TO, layout_parameters
 from timebeam.pipelines.options.parameters import UsageError
@@ -36,6 +36,7 @@ from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.copy.copied_points import Compared, ReadPoints, compare
 from timebeam.transforms.dead_letters.letter_files import count_letters, read_row_letters
 from timebeam.transforms.flow import metrics
+from timebeam.transforms.ingest.points_graph import PointsGraph
 from timebeam.transforms.opentsdb.copy_annotations import (
     CarryAttached,
     CarryJob,

@@ -16,7 +16,7 @@ from tests.support.inputs.annotations import A, notes
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
-from timebeam.pipelines.jobs.job import Flow, write_dead_letters
+from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.schema.core import contract
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.point_fragments import Packing
@@ -29,6 +29,7 @@ from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.points_graph import Flow
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 ANNOTATION = {"format": "opentsdb-annotations"}

@@ -14,12 +14,13 @@ from apache_beam.testing import test_stream
 
 from tests.support.stored import Store
 from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
-from timebeam.pipelines.jobs.job import Flow, write_dead_letters
+from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import Message
 from timebeam.transforms.flow.steps import register_coders
 from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.points_graph import Flow
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 HOUR = 3600

@@ -9,7 +9,6 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
-from timebeam.pipelines.jobs.job import Flow
 from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
@@ -21,6 +20,7 @@ from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import ELEMENTS, REJECTED, rejecting
 from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.points_graph import Flow
 from timebeam.transforms.input.parse import ANNOTATIONS
 
 BESIDE = {"Annotations", "UidSnapshot"}
