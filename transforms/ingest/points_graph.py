@@ -64,7 +64,7 @@ class PointsGraph:
       track: writes metadata of new series beside their points; only for OpenTSDB's layout.
       limiter: limits new series; None for no limits.
       assign, index, pack: the steps; without an index, None.
-      pack_portion: packs the portions of files in one process; None if no portion replaces points of another.
+      pack_in_parts: packs the portions of files in one process; None if no portion replaces points of another.
     """
 
     layout: Store
@@ -82,10 +82,10 @@ class PointsGraph:
         self.assign = AssignFn(keys)
         index, size = self.layout.index, self.uids.cache_size
         self.index = None if index is None else IndexFn(self.target, index, size, dry_run=self.dry_run)
-        self.pack, self.pack_portion = PackFn(self.layout, self.packing), None
+        self.pack, self.pack_in_parts = PackFn(self.layout, self.packing), None
         opentsdb = find_opentsdb(self.layout)
         if opentsdb is not None and opentsdb.replacing(self.packing) and not self.dry_run:
-            self.pack_portion = PackInPartsFn(self.target, opentsdb, self.packing)
+            self.pack_in_parts = PackInPartsFn(self.target, opentsdb, self.packing)
 
     def hold(self, *, portions: bool) -> list[object]:
         """What keeps the memory of the steps alive in this process, from run to run, while it is referenced.
@@ -93,7 +93,7 @@ class PointsGraph:
         Args:
           portions: whether the runs are those of portions of files.
         """
-        steps = (self.assign, self.index, self.track, self.pack_portion if portions else None)
+        steps = (self.assign, self.index, self.track, self.pack_in_parts if portions else None)
         return [step.hold() for step in steps if step is not None]
 
     def tables(self) -> list[TableSpec]:
@@ -170,8 +170,8 @@ class PointsGraph:
         refuse."""
         if self.groups(flow):
             encoded = encoded | "GroupPerRow" >> GroupPerRow(one_bundle=flow.one_bundle)
-        is_portion = flow.one_bundle and not flow.endless
-        pack = self.pack_portion if is_portion and self.pack_portion is not None else self.pack
+        in_parts = flow.one_bundle and not flow.endless
+        pack = self.pack_in_parts if in_parts and self.pack_in_parts is not None else self.pack
         packed = encoded | "Pack" >> rejecting(pack, EncodedRow)
         refused = [packed[REJECTED]]
         if not self.dry_run:
