@@ -22,6 +22,7 @@ import numpy as np
 
 from timebeam.schema.bits.arrays import Floats
 from timebeam.schema.bits.reasons import RejectedError
+from timebeam.schema.core.declared_options import DeclaredOptions
 from timebeam.schema.core.point_fragments import CellColumns, Encoded, Name, Packing, SlotPoints, UidSpec
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.row_deletion import DeleteRange, RowDeletion
@@ -178,11 +179,13 @@ class Store(ReadableStore):
     """A store that points can be written to, too.
 
     Attributes:
+      options_class: the class of its options, of a store of another package: it is called with an instance.
       rollup_names: how rollups are named that are ordinary series; None if they have tables of their own.
       writing: what it takes.
       uids: the UIDs of names; None for a store of names themselves.
     """
 
+    options_class: ClassVar[type[DeclaredOptions]]
     rollup_names: ClassVar[RollupNames | None] = None
 
     @property

@@ -1,7 +1,7 @@
 """The contract of a message format, and the rejections of a message.
 
 A format turns the bytes of a block of a file, or of a message, into points in columns and rejected records.
-To add one: a module with a `MessageFormat`, its line in `FORMATS`, its options in `options.py`, its tests.
+To add one: see `timebeam.schema.formats`.
 """
 
 from __future__ import annotations
@@ -108,6 +108,9 @@ class MessageFormat(abc.ABC):
     read alone is rejected, whatever `_parse` and `_parse_all` raise. So no record costs another one.
 
     Attributes:
+      name: as `--format` names it: small letters, digits and `-`.
+      example: a good message.
+      options_class: the class of its options, which a format of another package may extend.
       edits_annotations: whether its records are edits of annotations instead of points.
       escapes_names: whether its names have characters that OpenTSDB does not allow, as a rule.
       skips_nan: whether NaN and infinities are left out and counted, as `NOT_FINITE`, and not rejected; a
@@ -116,6 +119,7 @@ class MessageFormat(abc.ABC):
 
     name: str
     example: bytes
+    options_class: ClassVar[type[FormatOptions]] = FormatOptions
     framing: Framing = Framing.LINES
     edits_annotations: ClassVar[bool] = False
     escapes_names: ClassVar[bool] = False
