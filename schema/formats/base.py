@@ -108,8 +108,7 @@ class MessageFormat(abc.ABC):
     read alone is rejected, whatever `_parse` and `_parse_all` raise. So no record costs another one.
 
     Attributes:
-      name: as `--format` names it: small letters, digits and `-`.
-      example: a good message.
+      name, example: small letters, digits and `-`; a good message.
       options_class: the class of its options, which a format of another package may extend.
       edits_annotations: whether its records are edits of annotations instead of points.
       escapes_names: whether its names have characters that OpenTSDB does not allow, as a rule.
