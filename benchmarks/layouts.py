@@ -42,7 +42,7 @@ from timebeam.schema.core.rows import MUTATIONS, Row
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.copy.copied_points import read_points
-from timebeam.transforms.ingest.write_packed_rows import write_batch
+from timebeam.transforms.ingest.row_mutations import write_batch
 from timebeam.transforms.read.table_reader import TableReader, scan_table
 
 _EVER_MS = 1 << 41

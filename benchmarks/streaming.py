@@ -57,8 +57,8 @@ from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.flow.steps import register_coders
-from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.ingest.points_graph import Flow
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.input.parse import pubsub_message
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader

@@ -30,7 +30,7 @@ same kinds.
 - `timebeam.transforms.ingest.encode_group_pack.PackFn.process`: the step that packs
 - `timebeam.schema.stores.opentsdb.encode.cell_columns`: the points of rows to compacted columns
 - `timebeam.transforms.bigtable.beam_steps.RowWriter.add`: the writer gathers rows to requests
-- `timebeam.transforms.ingest.write_packed_rows.hours_written`: marks the hours of the rows, before and after
+- `timebeam.transforms.ingest.row_mutations.hours_written`: marks the hours of the rows, before and after
 - `timebeam.transforms.bigtable.write_rows.mutate_rows`: sends a request, again where the service is busy
 - `timebeam.transforms.bigtable.mutation_bytes.request_bytes`: the bytes of the mutations
 """

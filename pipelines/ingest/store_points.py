@@ -10,8 +10,8 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.values import check_writer, required_opentsdb, target_of
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
-from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.ingest.points_graph import PointsGraph
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.opentsdb.create_meta import TrackFn
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter

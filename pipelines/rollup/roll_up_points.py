@@ -35,8 +35,8 @@ from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.schema.rollup.rollup_config import RollupConfig, RollupConfigError
 from timebeam.schema.stores import find_opentsdb, missing
 from timebeam.transforms.bigtable.read_ranges import ranges_between, sampled_bytes, split_keys
-from timebeam.transforms.ingest.assign_keys import UidOptions
-from timebeam.transforms.ingest.write_packed_rows import data_tables
+from timebeam.transforms.ingest.row_mutations import data_tables
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.find_series import why_nothing
 from timebeam.transforms.read.table_reader import TableReader

@@ -38,7 +38,7 @@ from timebeam.transforms.bigtable.compare_and_set import Replacement, update_row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import mutate_rows, requests
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.write_packed_rows import hours_written
+from timebeam.transforms.ingest.row_mutations import hours_written
 from timebeam.transforms.read.table_reader import read_rows
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 

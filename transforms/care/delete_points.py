@@ -39,7 +39,7 @@ from timebeam.transforms.care.delete_from_tables import (
 )
 from timebeam.transforms.care.range_leases import Leases, RangeLease
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.write_packed_rows import data_tables
+from timebeam.transforms.ingest.row_mutations import data_tables
 from timebeam.transforms.opentsdb.delete_rows import (
     RolledTable,
     annotation_deletion,

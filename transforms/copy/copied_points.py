@@ -24,7 +24,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import RejectedOutput, reject, rejecting
-from timebeam.transforms.ingest.write_packed_rows import data_tables
+from timebeam.transforms.ingest.row_mutations import data_tables
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 from timebeam.transforms.read.table_reader import ParallelReader, read_decoded, within
 

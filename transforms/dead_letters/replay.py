@@ -38,7 +38,7 @@ from timebeam.transforms.dead_letters.letter import (
 )
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import REJECTED, RejectedOutput, reject
-from timebeam.transforms.ingest.write_packed_rows import mutations
+from timebeam.transforms.ingest.row_mutations import mutations
 from timebeam.transforms.input import cut_lines
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader
 
@@ -287,7 +287,7 @@ class _OpenFn(beam.DoFn):
             yield TaggedOutput(POINTS, dataclasses.replace(points, arrivals_ms=arrivals_ms))
         if other_cells.cells:
             for row in mutations((self._arrived(other_cells, latest_ms),)):
-                yield row if isinstance(row, TaggedOutput) else TaggedOutput(ROWS, row)
+                yield reject(row) if isinstance(row, Rejected) else TaggedOutput(ROWS, row)
 
     def _arrived(self, row: Row, latest_ms: int) -> Row:
         """A row without cell timestamps after `latest_ms`, if its table has arrivals in them."""

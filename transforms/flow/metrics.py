@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
-
-from apache_beam.metrics.metric import Metrics, MetricsFilter
-from apache_beam.runners.runner import PipelineResult
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected
+
+if TYPE_CHECKING:
+    from apache_beam.runners.runner import PipelineResult
 
 Chunk = TypeVar("Chunk")
 
@@ -94,35 +96,47 @@ PROGRESS_NAMESPACE = "timebeam-progress"
 WORK_PLANNED, WORK_DONE = "work_planned", "work_done"
 """Counters of that namespace, for the progress of a run: bytes of files, or ranges of a table."""
 
-_DISTRIBUTION_OF = {name: Metrics.distribution(NAMESPACE, name) for name in DISTRIBUTIONS}
-
 totals: collections.Counter[str] = collections.Counter()
 """The counts of this process, for its progress; rejections also by reason as `refused/REASON`."""
 
 
+@functools.lru_cache(maxsize=1000)
+def _counter(namespace: str, name: str) -> Any:
+    """A counter of Beam."""
+    from apache_beam.metrics.metric import Metrics
+
+    return Metrics.counter(namespace, name)
+
+
+def _add(namespace: str, name: str, by: int) -> None:
+    """Adds to a counter of Beam; a process that has not imported Beam runs no pipeline, and has none."""
+    if "apache_beam" in sys.modules:
+        _counter(namespace, name).inc(by)
+
+
 def count(name: str, by: int = 1) -> None:
     """Adds to a counter."""
-    Metrics.counter(NAMESPACE, name).inc(by)
+    _add(NAMESPACE, name, by)
     totals[name] += by
 
 
 def count_meta(cells: int) -> None:
     """Adds to the counter of cells of metadata."""
     if cells:
-        Metrics.counter(META_NAMESPACE, META_CELLS).inc(cells)
+        _add(META_NAMESPACE, META_CELLS, cells)
         totals[META_CELLS] += cells
 
 
 def count_rollup(name: str, by: int) -> None:
     """Adds to a counter of rollups."""
     if by:
-        Metrics.counter(ROLLUP_NAMESPACE, name).inc(by)
+        _add(ROLLUP_NAMESPACE, name, by)
 
 
 def count_annotations(name: str, by: int) -> None:
     """Adds to a counter of annotations and histograms."""
     if by:
-        Metrics.counter(ANNOTATIONS_NAMESPACE, name).inc(by)
+        _add(ANNOTATIONS_NAMESPACE, name, by)
         totals[name] += by
 
 
@@ -142,7 +156,7 @@ def count_skipped(skipped: Mapping[str, int]) -> None:
     """Counts what a format leaves out on purpose, by kind: see `Parsed.skipped`."""
     for name, number in skipped.items():
         if number:
-            Metrics.counter(SKIPPED_NAMESPACE, name).inc(number)
+            _add(SKIPPED_NAMESPACE, name, number)
             totals[f"skipped/{name}"] += number
 
 
@@ -151,6 +165,8 @@ def counted(result: PipelineResult, namespace: str = "") -> collections.Counter[
 
     Committed figures, or those of all attempts where a runner has no committed ones.
     """
+    from apache_beam.metrics.metric import MetricsFilter
+
     counters: collections.Counter[str] = collections.Counter()
     chosen = MetricsFilter().with_namespace(namespace) if namespace else None
     # A job server's result repeats its first answer, which may be of the middle of the run; a copy has none.
@@ -174,11 +190,10 @@ class TallyCounters(Generic[Tally]):
 
     def __init__(self, namespace: str, tally_type: type[Tally]) -> None:
         self._namespace, self._tally_type = namespace, tally_type
-        self._counters = {name: Metrics.counter(namespace, name) for name in tally_type._fields}
 
     def count(self, name: str, by: int = 1) -> None:
         """Adds to a counter."""
-        self._counters[name].inc(by)
+        _add(self._namespace, name, by)
         totals[name] += by
 
     def add(self, tally: Tally) -> None:
@@ -188,7 +203,7 @@ class TallyCounters(Generic[Tally]):
     def tally(self, result: PipelineResult) -> Tally:
         """The figures of a finished pipeline."""
         figures = counted(result, self._namespace)
-        return self._tally_type._make(figures[name] for name in self._counters)
+        return self._tally_type._make(figures[name] for name in self._tally_type._fields)
 
 
 class SkipLog:
@@ -214,19 +229,26 @@ def planned(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def plan_work(amount: int) -> None:
     """Counts work that will be done."""
-    Metrics.counter(PROGRESS_NAMESPACE, WORK_PLANNED).inc(amount)
+    _add(PROGRESS_NAMESPACE, WORK_PLANNED, amount)
     totals[WORK_PLANNED] += amount
 
 
 def work_done(amount: int = 1) -> None:
     """Counts planned work that is done."""
-    Metrics.counter(PROGRESS_NAMESPACE, WORK_DONE).inc(amount)
+    _add(PROGRESS_NAMESPACE, WORK_DONE, amount)
     totals[WORK_DONE] += amount
+
+
+@functools.cache
+def _distributions() -> dict[str, Any]:
+    from apache_beam.metrics.metric import Metrics
+
+    return {name: Metrics.distribution(NAMESPACE, name) for name in DISTRIBUTIONS}
 
 
 def observe(name: str, value: int) -> None:
     """Adds a value to a distribution."""
-    _DISTRIBUTION_OF[name].update(value)
+    _distributions()[name].update(value)
 
 
 def rejected_by_reason() -> dict[str, int]:

@@ -101,6 +101,8 @@ def register_coders() -> None:
         registry.register_coder(element, coder)
 
 
+Element = TypeVar("Element")
+
 REJECTED: Final = "rejected"
 
 RejectedOutput = TaggedOutput[Literal["rejected"], Rejected]
@@ -109,6 +111,12 @@ RejectedOutput = TaggedOutput[Literal["rejected"], Rejected]
 def reject(rejected: Rejected) -> RejectedOutput:
     """A rejection as an element of the output `REJECTED`."""
     return TaggedOutput(REJECTED, rejected)
+
+
+def outputs(elements: Iterable[Element | Rejected]) -> Iterator[Element | RejectedOutput]:
+    """Elements, and rejections as elements of the output `REJECTED`."""
+    for element in elements:
+        yield reject(element) if isinstance(element, Rejected) else element
 
 
 def rejecting(fn: beam.DoFn | Callable[..., Iterable[Any]], output_type: Any, *arguments: Any) -> Any:
@@ -121,8 +129,6 @@ def rejecting(fn: beam.DoFn | Callable[..., Iterable[Any]], output_type: Any, *a
     make = beam.ParDo if isinstance(fn, beam.DoFn) else beam.FlatMap
     return make(fn, *arguments).with_output_types(output_type).with_outputs(REJECTED, main="main")
 
-
-Element = TypeVar("Element")
 
 _IN_GLOBAL_WINDOW = GlobalWindows.windowed_value(None)  # making a window for each element takes 1 µs
 

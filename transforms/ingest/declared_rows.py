@@ -31,8 +31,8 @@ from timebeam.schema.stores.declared.records import (
 )
 from timebeam.schema.stores.declared.write_records import of_points, rows
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.steps import RejectedOutput, reject
-from timebeam.transforms.ingest.write_packed_rows import merged_rows, mutations
+from timebeam.transforms.flow.steps import RejectedOutput, outputs, reject
+from timebeam.transforms.ingest.row_mutations import merged_rows, mutations
 from timebeam.transforms.input.cut_lines import LINE_BYTES
 from timebeam.transforms.input.unpack_messages import parse_gathered, rejected_message
 
@@ -197,7 +197,7 @@ def _stored(
     metrics.count("points_packed", len(batch) - len(now_rejected))
     for rejection in (*rejected, *now_rejected):
         yield reject(rejection if message is None else _stamped(rejection, message))
-    yield from mutations(merged_rows(stored_rows))
+    yield from outputs(mutations(merged_rows(stored_rows)))
 
 
 def _stamped(rejected: Rejected, message: Message) -> Rejected:

@@ -24,33 +24,17 @@ from apache_beam.utils import shared
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.batches import distinct
 from timebeam.schema.core.contract import Store
-from timebeam.schema.core.point_fragments import (
-    CellColumns,
-    Encoded,
-    Packing,
-    RowFragment,
-    SeriesSpan,
-    SlotPoints,
-)
+from timebeam.schema.core.point_fragments import Encoded, Packing, RowFragment, SeriesSpan, SlotPoints
 from timebeam.schema.core.points import PointBatch
-from timebeam.schema.core.rows import (
-    CELL_BYTES,
-    KEY_BYTES,
-    MUTATIONS,
-    QUALIFIER_BYTES,
-    EncodedRow,
-    Row,
-    stored_bytes_of,
-)
-from timebeam.transforms.bigtable.mutation_bytes import set_cells
+from timebeam.schema.core.rows import EncodedRow, Row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.steps import BufferedDoFn, RejectedOutput, reject
+from timebeam.transforms.flow.steps import BufferedDoFn, RejectedOutput, outputs, reject
 from timebeam.transforms.read.table_reader import read_rows
 
 if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
-from timebeam.transforms.ingest.write_packed_rows import mutations
+from timebeam.transforms.ingest.row_mutations import encoded_rows, mutations
 
 RowKey = tuple[str, bytes]
 
@@ -227,7 +211,7 @@ class PackFn(BufferedDoFn[_Group]):
         self, table: str, keys: Sequence[bytes], points: SlotPoints
     ) -> Iterator[EncodedRow | RejectedOutput]:
         """The mutations of rows of one table with these keys and points."""
-        return _encoded_rows(table, keys, self._layout.cells(keys, points, self._packing))
+        return outputs(encoded_rows(table, keys, self._layout.cells(keys, points, self._packing)))
 
 
 class _Spans:
@@ -329,45 +313,4 @@ class PackInPartsFn(PackFn):
                         cell for cell in existing[key].cells if cell.timestamp_ms in self._earlier.arrivals_ms
                     ]
                     row = self._replacing.row(row, stored)
-                yield from mutations((row,))
-
-
-def _encoded_rows(
-    table: str, keys: Sequence[bytes], cells: CellColumns
-) -> Iterator[EncodedRow | RejectedOutput]:
-    """Mutations that set the cells of rows with these keys, counted as written; rejections of other rows."""
-    if _exceeds_limits(keys, cells):
-        rows = (Row(table, key, cells.cells(number)) for number, key in enumerate(keys))
-        yield from mutations(rows)
-        return
-    content, starts = set_cells(
-        cells.families, cells.family_of, cells.qualifiers, cells.times_ms, cells.values
-    )
-    bounds = cells.bounds
-    last_ms = cells.times_ms[bounds[1:] - 1].tolist()
-    written = zip(keys, itertools.pairwise(bounds.tolist()), last_ms, strict=True)
-    qualifiers, qualifier_starts = cells.qualifiers
-    for key, (first, end), last in written:
-        for start in range(first, end, MUTATIONS):
-            stop = min(start + MUTATIONS, end)
-            names = qualifiers[qualifier_starts[start] : qualifier_starts[stop]]
-            yield EncodedRow(table, key, content[starts[start] : starts[stop]], stop - start, last, names)
-    metrics.count("rows_written", len(keys))
-    metrics.count("cells_written", len(cells.times_ms))
-    key_bytes = int(np.dot(np.array([len(key) for key in keys], np.int64), np.diff(bounds)))
-    family_bytes = int(np.array([len(name) for name in cells.families])[cells.family_of].sum())
-    strings = len(cells.qualifiers[0]) + len(cells.values[0])
-    metrics.count(
-        "bytes_written",
-        key_bytes + family_bytes + strings + len(cells.times_ms) * stored_bytes_of(0, 0, 0, 0),
-    )
-
-
-def _exceeds_limits(keys: Sequence[bytes], cells: CellColumns) -> bool:
-    """Whether a row may be over one of Bigtable's limits: as `over_limit`, for all rows."""
-    return bool(
-        not all(0 < len(key) <= KEY_BYTES for key in keys)
-        or int(np.diff(cells.qualifiers[1]).max(initial=0)) > QUALIFIER_BYTES
-        or int(np.diff(cells.values[1]).max(initial=0)) > CELL_BYTES
-        or int(cells.times_ms.min(initial=0)) < 0
-    )
+                yield from outputs(mutations((row,)))

@@ -23,10 +23,12 @@ from timebeam.schema.core.rows import EncodedRow, TableSpec
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import REJECTED, rejecting
-from timebeam.transforms.ingest.assign_keys import AssignFn, ReadUidSnapshot, SeriesKeys, UidOptions
+from timebeam.transforms.ingest.assign_keys import AssignFn, ReadUidSnapshot, SharedSeriesKeys
 from timebeam.transforms.ingest.encode_group_pack import EncodeFn, GroupPerRow, PackFn, PackInPartsFn
+from timebeam.transforms.ingest.row_mutations import HoursWriter, data_tables
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.ingest.store_index import IndexFn
-from timebeam.transforms.ingest.write_packed_rows import HoursWriter, StoreRows, data_tables
+from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.opentsdb.create_meta import TrackFn
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class PointsGraph:
       track: writes metadata of new series beside their points; only for OpenTSDB's layout.
       limiter: limits new series; None for no limits.
       assign, index, pack: the steps; without an index, None.
-      pack_in_parts: packs the portions of files in one process; None if no portion replaces points of another.
+      pack_in_parts: packs the portions of files in one process; None if none replaces points of another.
     """
 
     layout: Store
@@ -78,7 +80,9 @@ class PointsGraph:
     limiter: SeriesLimiter | None = None
 
     def __post_init__(self) -> None:
-        keys = SeriesKeys(self.target, self.layout, self.uids, dry_run=self.dry_run, limiter=self.limiter)
+        keys = SharedSeriesKeys(
+            self.target, self.layout, self.uids, dry_run=self.dry_run, limiter=self.limiter
+        )
         self.assign = AssignFn(keys)
         index, size = self.layout.index, self.uids.cache_size
         self.index = None if index is None else IndexFn(self.target, index, size, dry_run=self.dry_run)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -19,15 +19,13 @@ from apache_beam.utils import shared
 from timebeam.schema.bits.lru_cache import LruCache, batched
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.core.rows import KeyRange, Row
+from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.core.selection import SeriesIndex
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.bigtable.write_rows import requests
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import RejectedOutput, reject
-from timebeam.transforms.ingest.write_packed_rows import data_tables, merged_rows, write_batch
+from timebeam.transforms.ingest.row_mutations import data_tables, store_index
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
 
 
@@ -37,24 +35,6 @@ class _SeenEntries:
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
         self.entries: LruCache[tuple[Series, int], bool] = LruCache(size)
-
-
-def store_index(
-    target: Target, index: SeriesIndex, entries: Iterable[tuple[Series, int]], *, dry_run: bool
-) -> tuple[int, list[Rejected]]:
-    """Writes the index rows of entries; (their number, the rejected ones).
-
-    Args:
-      entries: see `SeriesIndex.entries`.
-    """
-    tables: dict[str, list[Row]] = {}
-    for row in merged_rows(row for entry in entries for row in index.rows(*entry)):
-        tables.setdefault(row.table, []).append(row)
-    rejections: list[Rejected] = []
-    for table, rows in tables.items() if not dry_run else ():
-        for request in requests(rows):
-            rejections += write_batch(target, table, request)
-    return sum(map(len, tables.values())), rejections
 
 
 class IndexFn(beam.DoFn):

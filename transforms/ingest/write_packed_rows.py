@@ -10,112 +10,27 @@ dead letters.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.schema.bits.reasons import Reason
-from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rejections import Rejected, Stage
-from timebeam.schema.core.rows import Cell, Deletion, EncodedRow, Row, RowMutation, TableSpec, stored_bytes_of
+from timebeam.schema.core.rows import EncodedRow
 from timebeam.transforms import bigtable
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
-from timebeam.transforms.bigtable.mutation_bytes import encoded_row, plain_row
+from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.retry import REFUSALS
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.bigtable.write_rows import append_cells, mutate_rows, split_row
-from timebeam.transforms.dead_letters.letter import over_limit, rejected_row
+from timebeam.transforms.bigtable.write_rows import append_cells
+from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.steps import BufferedDoFn, RejectedOutput, reject
-
-
-def merged_rows(rows: Iterable[Row]) -> list[Row]:
-    """One row for each table and key; of cells with one column and timestamp, the last one."""
-    by_key: dict[tuple[str, bytes], list[Row]] = {}
-    for row in rows:
-        by_key.setdefault((row.table, row.key), []).append(row)
-    return [group[0] if len(group) == 1 else _merged_row(group) for group in by_key.values()]
-
-
-def _merged_row(rows: Sequence[Row]) -> Row:
-    """One row of several with the same key."""
-    cells = {cell[:3]: cell for row in rows for cell in row.cells}
-    return rows[0]._replace(cells=list[Cell](cells.values()))
-
-
-def overwriting(row: Row, existing: Iterable[Cell]) -> Row:
-    """Replaces the row: sets its cells, deletes all others in `existing`."""
-    new = {(cell.family, cell.qualifier): cell.timestamp_ms for cell in row.cells}
-    stale = {
-        (cell.family, cell.qualifier)
-        for cell in existing
-        if new.get((cell.family, cell.qualifier)) != cell.timestamp_ms
-    }
-    return row._replace(deleted=[Deletion(*column) for column in sorted(stale)])
-
-
-def mutations(rows: Iterable[Row]) -> Iterator[EncodedRow | RejectedOutput]:
-    """Mutations of rows within Bigtable's limits, counted as written; rejections of other rows."""
-    count = cells = size = 0
-    for row in rows:
-        rejected = over_limit(row)
-        if rejected is not None:
-            yield reject(rejected)
-            continue
-        count += 1
-        cells += len(row.cells)
-        size += len(row.cells) * stored_bytes_of(len(row.key), 0, 0, 0)
-        size += sum([len(family) + len(name) + len(value) for family, name, _, value in row.cells])
-        yield from map(encoded_row, split_row(row))
-    metrics.count("rows_written", count)
-    metrics.count("cells_written", cells)
-    metrics.count("bytes_written", size)
-
-
-Hours = Collection[tuple[bytes, int]]
-"""(metric, start in s) of hours."""
-
-
-class HoursWriter(Protocol):
-    """Marks the hours of rows before they are sent, and again after they are written."""
-
-    @property
-    def table(self) -> TableSpec:
-        """The table of marks."""
-
-    def hours(self, rows: Sequence[RowMutation]) -> Hours:
-        """The hours that have points in rows."""
-
-    def mark(self, target: Target, hours: Hours, *, stored: bool) -> None:
-        """Marks hours whose points are about to be sent, or are stored."""
-
-
-@contextlib.contextmanager
-def hours_written(
-    target: Target, hours_writer: HoursWriter | None, rows: Sequence[RowMutation]
-) -> Iterator[None]:
-    """A context in which rows are written: marks their hours before it and after it.
-
-    Also after an error, since rows may have been written.
-
-    Raises:
-      GoogleAPICallError: the marks could not be written.
-    """
-    if hours_writer is None or not rows:
-        yield
-        return
-    hours = hours_writer.hours(rows)
-    try:
-        hours_writer.mark(target, hours, stored=False)
-        yield
-    finally:
-        hours_writer.mark(target, hours, stored=True)
+from timebeam.transforms.flow.steps import BufferedDoFn
+from timebeam.transforms.ingest.row_mutations import HoursWriter, hours_written, refused_write, write_batch
 
 
 @dataclasses.dataclass(eq=False)
@@ -152,11 +67,6 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
         return rows | "RowsOfOtherTables" >> others
 
 
-def data_tables(layout: ReadableStore) -> list[str]:
-    """The tables of a layout that hold points."""
-    return [spec.name for spec in layout.tables() if spec.holds_points]
-
-
 def _reject_others(row: EncodedRow, tables: frozenset[str]) -> Iterator[Rejected]:
     """The rejection of a row of none of the tables."""
     if row.table not in tables:
@@ -171,15 +81,6 @@ def _observe(rows: Sequence[EncodedRow]) -> None:
     for row in rows:
         if row.last_ms is not None:
             metrics.observe("delay_ms", max(0, now_ms - row.last_ms))
-
-
-def write_batch(target: Target, table: str, rows: Sequence[RowMutation]) -> list[Rejected]:
-    """Writes rows in one request, with retries; the rejected rows.
-
-    Raises:
-      GoogleAPICallError: a row could not be written for a reason that is not its own.
-    """
-    return [refused_write(rows[number], str(error)) for number, error in mutate_rows(target, table, rows)]
 
 
 class _AppendCellsFn(BufferedDoFn[EncodedRow]):
@@ -211,9 +112,3 @@ class _AppendCellsFn(BufferedDoFn[EncodedRow]):
                 except REFUSALS as error:
                     rejected.append(refused_write(row, str(error)))
         return rejected
-
-
-def refused_write(row: RowMutation, reason: str) -> Rejected:
-    """The dead letter of a row that Bigtable refused."""
-    why = f"Bigtable refused the row: {reason}"
-    return rejected_row(plain_row(row), Reason.WRITE_REFUSED, why, Stage.WRITE)

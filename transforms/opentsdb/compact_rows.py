@@ -27,7 +27,7 @@ from timebeam.transforms.bigtable.write_rows import mutate_rows
 from timebeam.transforms.care.range_leases import Leases, RangeLease
 from timebeam.transforms.dead_letters.letter import over_limit
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.write_packed_rows import refused_write
+from timebeam.transforms.ingest.row_mutations import refused_write
 from timebeam.transforms.read.chunks import Chunk, hour_chunks, spread_chunks
 from timebeam.transforms.read.table_reader import ParallelReader, TableReader, within
 

@@ -28,8 +28,9 @@ from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
-from timebeam.transforms.ingest.write_packed_rows import write_batch
+from timebeam.transforms.ingest.assign_keys import SharedSeriesKeys
+from timebeam.transforms.ingest.row_mutations import write_batch
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class _CarryFn(beam.DoFn):
 
     def __init__(self, job: CarryJob) -> None:
         self._job = job
-        self._keys = SeriesKeys(job.target, job.sink, job.uids, dry_run=job.dry_run)
+        self._keys = SharedSeriesKeys(job.target, job.sink, job.uids, dry_run=job.dry_run)
 
     def setup(self) -> None:
         self._keys.open()

@@ -39,8 +39,9 @@ from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why
 from timebeam.transforms.bigtable.read_ranges import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import rejected_row
-from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
-from timebeam.transforms.ingest.write_packed_rows import write_batch
+from timebeam.transforms.ingest.assign_keys import SharedSeriesKeys
+from timebeam.transforms.ingest.row_mutations import write_batch
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable
 from timebeam.transforms.opentsdb.trees.tree_table import tree_table
 from timebeam.transforms.read.table_reader import TableReader, read_rows, scan_rows
@@ -169,7 +170,7 @@ class Translator:
 
     def __init__(self, job: TranslateJob) -> None:
         self._job = job
-        self._keys = SeriesKeys(job.target, job.sink, job.uids, dry_run=job.dry_run)
+        self._keys = SharedSeriesKeys(job.target, job.sink, job.uids, dry_run=job.dry_run)
 
     def open(self) -> None:
         """Opens the UID tables."""

@@ -39,7 +39,8 @@ from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, reject, rejecting
-from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
+from timebeam.transforms.ingest.assign_keys import SharedSeriesKeys
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.read.table_reader import TableReader
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ class _AddressFn(beam.DoFn):
 
     def __init__(self, target: Target, layout: OpenTsdb, uids: UidOptions, *, dry_run: bool) -> None:
         self._target, self._layout = target, layout
-        self._keys = SeriesKeys(target, layout, uids, dry_run=dry_run)
+        self._keys = SharedSeriesKeys(target, layout, uids, dry_run=dry_run)
 
     def setup(self) -> None:
         """Opens the UID table and the cache of the process."""

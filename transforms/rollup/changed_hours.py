@@ -38,7 +38,7 @@ from timebeam.schema.rollup.day_plan import LAST_S
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
 from timebeam.transforms.bigtable.target import BigtableError, Target
 from timebeam.transforms.bigtable.write_rows import write_all
-from timebeam.transforms.ingest.write_packed_rows import Hours, data_tables
+from timebeam.transforms.ingest.row_mutations import Hours, data_tables
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.row_leases import DEAD_MS, FAMILY, Lease, LeaseRow, is_lease
 

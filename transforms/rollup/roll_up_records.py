@@ -34,9 +34,9 @@ from timebeam.transforms.bigtable.read_ranges import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.steps import RejectedOutput, reject
+from timebeam.transforms.flow.steps import RejectedOutput, outputs, reject
 from timebeam.transforms.ingest.encode_group_pack import RowKey
-from timebeam.transforms.ingest.write_packed_rows import mutations
+from timebeam.transforms.ingest.row_mutations import mutations
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.read_chunk import AccumulateFn, ChunkWork, NumberedChunk
@@ -82,7 +82,7 @@ def copy_day(keys: KeyRange, copy: DayCopy) -> Iterator[EncodedRow | RejectedOut
             yield reject(rejected_row(row, Reason.CORRUPT_FILE, str(error), Stage.READ))
             continue
         if is_wanted:
-            yield from mutations([row._replace(table=copy.table)])
+            yield from outputs(mutations([row._replace(table=copy.table)]))
     metrics.work_done()
 
 

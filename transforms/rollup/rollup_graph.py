@@ -34,9 +34,10 @@ from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import row_of
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, rejecting
+from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, outputs, rejecting
 from timebeam.transforms.ingest.encode_group_pack import RowKey
-from timebeam.transforms.ingest.write_packed_rows import StoreRows, mutations, overwriting
+from timebeam.transforms.ingest.row_mutations import mutations, overwriting
+from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.rollup.changed_hours import ChangedHour, clear_hours, read_changed_hours
 from timebeam.transforms.rollup.read_chunk import AccumulateFn, NumberedChunk
 
@@ -159,7 +160,7 @@ def _overwrite(
     """The `EncodedRow` that replaces a row, of what is encoded for it and its existing cells."""
     key, inputs = group
     existing = [cell for cells in inputs[_OLD] for cell in cells]
-    yield from mutations([overwriting(encoder.row(key, list(inputs[_NEW])), existing)])
+    yield from outputs(mutations([overwriting(encoder.row(key, list(inputs[_NEW])), existing)]))
 
 
 def add_rollup(

@@ -34,7 +34,7 @@ from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations, set_c
 from timebeam.transforms.bigtable.read_ranges import common_range
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
+from timebeam.transforms.ingest.series_keys import SeriesKeys, UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.rollup.changed_hours import changed_hours_table
 from timebeam.transforms.rollup.rollup_graph import SINGLE, ExistingRange

@@ -33,8 +33,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import reject
 from timebeam.transforms.ingest.encode_group_pack import RowKey
-from timebeam.transforms.ingest.store_index import store_index
-from timebeam.transforms.ingest.write_packed_rows import data_tables
+from timebeam.transforms.ingest.row_mutations import data_tables, store_index
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader, within
 from timebeam.transforms.rollup.read_chunk import (

@@ -36,7 +36,7 @@ from timebeam.transforms.bigtable.read_ranges import sampled
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import RejectedOutput, reject
-from timebeam.transforms.ingest.assign_keys import SeriesKeys
+from timebeam.transforms.ingest.assign_keys import SharedSeriesKeys
 from timebeam.transforms.ingest.encode_group_pack import RowKey
 from timebeam.transforms.read.chunks import Chunk, hour_chunks
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader, within
@@ -171,7 +171,7 @@ class AccumulateTablesFn(AccumulateFn):
     def __init__(self, job: RollupJob) -> None:
         super().__init__()
         self._job = job
-        self._keys = SeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run)
+        self._keys = SharedSeriesKeys(job.target, job.layout, job.uids, dry_run=job.dry_run)
         self._reader: RememberingReader | None = None
         self._pool: ThreadPoolExecutor | None = None
 

@@ -28,8 +28,8 @@ from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import register_coders
-from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.ingest.points_graph import Flow
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 ANNOTATION = {"format": "opentsdb-annotations"}

@@ -37,8 +37,8 @@ from timebeam.schema.core.row_deletion import deletions
 from timebeam.schema.core.rows import Deletion
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.transforms.bigtable.write_rows import write_all
-from timebeam.transforms.ingest.assign_keys import UidOptions
-from timebeam.transforms.ingest.write_packed_rows import hours_written
+from timebeam.transforms.ingest.row_mutations import hours_written
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb import merge_uids as merge_module
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader, scan_table

@@ -17,7 +17,7 @@ from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
-from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.rollup.rollup_job import RollupJob
 from timebeam.transforms.rollup.rollups_in_tables import shared_intervals
 

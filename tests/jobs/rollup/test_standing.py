@@ -22,7 +22,7 @@ from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.rollup.day_plan import RollupPart, plan
 from timebeam.schema.rollup.rollup_config import COMPUTED
 from timebeam.transforms.bigtable.create_tables import create_tables
-from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.read.chunks import Chunk
 from timebeam.transforms.read.table_reader import TableReader
 from timebeam.transforms.rollup.rollup_graph import ExistingRange

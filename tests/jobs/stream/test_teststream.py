@@ -19,8 +19,8 @@ from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import Message
 from timebeam.transforms.flow.steps import register_coders
-from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.ingest.points_graph import Flow
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 
 HOUR = 3600

@@ -16,7 +16,7 @@ from timebeam.schema.formats import Framing
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import register_coders
-from timebeam.transforms.ingest.assign_keys import UidOptions
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.input.files import ReadBlocks
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 

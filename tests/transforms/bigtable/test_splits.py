@@ -21,7 +21,7 @@ from timebeam.transforms.bigtable.read_ranges import (
     split_keys,
 )
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.write_packed_rows import write_batch
+from timebeam.transforms.ingest.row_mutations import write_batch
 from timebeam.transforms.read.table_reader import RangeReader, TableReader, scan_within
 
 KEYS = st.lists(st.binary(min_size=1, max_size=3), max_size=8, unique=True).map(sorted)

@@ -19,8 +19,8 @@ from timebeam.schema.stores.heroic.layout import Heroic
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import ELEMENTS, REJECTED, rejecting
-from timebeam.transforms.ingest.assign_keys import UidOptions
 from timebeam.transforms.ingest.points_graph import Flow
+from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.input.parse import ANNOTATIONS
 
 BESIDE = {"Annotations", "UidSnapshot"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from timebeam.schema.core.rows import Cell, Row
-from timebeam.transforms.ingest.write_packed_rows import merged_rows
+from timebeam.transforms.ingest.row_mutations import merged_rows
 
 
 def cells(numbers: range) -> list[Cell]:

@@ -37,7 +37,8 @@ from timebeam.schema.core.rows import Cell, Row
 from timebeam.transforms.bigtable.mutation_bytes import encoded_row
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest import beam_writer
-from timebeam.transforms.ingest.write_packed_rows import StoreRows, data_tables
+from timebeam.transforms.ingest.row_mutations import data_tables
+from timebeam.transforms.ingest.write_packed_rows import StoreRows
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.ingest.assign_keys import SeriesKeys, UidOptions
+from timebeam.transforms.ingest.series_keys import SeriesKeys, UidOptions
 from timebeam.transforms.rollup.rollup_job import RollupJob, RollupSeriesKeys
 
 ALONE, TWICE = Series("m", (("host", "alone"),)), Series("m", (("host", "twice"),))

@@ -31,7 +31,7 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.metrics import TallyCounters, work_done
 from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, reject, rejecting
-from timebeam.transforms.ingest.write_packed_rows import write_batch
+from timebeam.transforms.ingest.row_mutations import write_batch
 from timebeam.transforms.opentsdb.trees.tree_series import DescribedUids, read_tsuids
 from timebeam.transforms.opentsdb.trees.tree_table import (
     BranchEntry,
