@@ -6,6 +6,7 @@ Needs Python and gcloud only.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -67,10 +68,16 @@ def calls(options: argparse.Namespace) -> list[str]:
     lines = [shell.line(*build, f"--substitutions={substitutions}", *project)]
     for job in jobs:
         image = f"{options.repository}/timebeam-{job}:{options.tag}"
-        specification = shell.line("sed", f"s|${{IMAGE}}|{image}|", shell.FOLDER / job / "image_spec.json")
         upload = shell.line("gcloud", "storage", "cp", "-", options.bucket.template(job))
-        lines.append(f"{specification} | {upload}")
+        lines.append(f"{specification(job, image)} | {upload}")
     return lines
+
+
+def specification(job: str, image: str) -> str:
+    """The command that prints the ContainerSpec of a job: its metadata, and the image."""
+    members = json.dumps({"image": image, "sdkInfo": {"language": "PYTHON"}})
+    start = shell.line("echo", members.removesuffix("}") + ', "metadata":')
+    return f"{{ {start}; {shell.line('cat', shell.FOLDER / job / 'metadata.json')}; echo }}; }}"
 
 
 def main(argv: list[str]) -> int:

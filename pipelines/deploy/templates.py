@@ -9,12 +9,8 @@ strings, and waits for the job file that the pipeline leaves at `--template_loca
 | TIMEBEAM_JOB | a job of `JOBS` |
 | TIMEBEAM_IMAGE | the image's own name, which is that of its workers too |
 
-The files are those of the messages TemplateMetadata and ContainerSpec of Dataflow's API (v1b3), in JSON:
-
-| file | content |
-|---|---|
-| templates/JOB/metadata.json | the parameters |
-| templates/JOB/image_spec.json | what a launch of a flex template reads: the same, and `${IMAGE}` |
+`templates/JOB/metadata.json` has the parameters: TemplateMetadata of Dataflow's API (v1b3), in JSON.
+`templates/build` puts it into a ContainerSpec, which a launch of a flex template reads.
 """
 
 from __future__ import annotations
@@ -192,9 +188,6 @@ def launch(argv: Sequence[str] | None = None) -> int:
     return cli.main([job.command, *arguments])
 
 
-IMAGE = "${IMAGE}"
-"""Stands in an image specification for the image, which is the builder's."""
-
 _FOLDER = Path("templates")
 _KINDS: dict[Callable[[str], Any], tuple[TemplateType, str]] = {
     boolean: (TemplateType.BOOLEAN, "true|false"),
@@ -304,23 +297,12 @@ def _metadata(parameter: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return document
 
 
-def image_spec(job: Deployable, image: str = IMAGE) -> dict[str, Any]:
-    """ContainerSpec of a job, as JSON has it.
-
-    Args:
-      image: with its registry and tag.
-    """
-    return {"image": image, "sdkInfo": {"language": "PYTHON"}, "metadata": metadata(job)}
-
-
 def files() -> dict[Path, str]:
     """The content of all generated files by their paths in the repository."""
-    generated = {}
-    for job in JOBS.values():
-        contents = {"metadata.json": metadata(job), "image_spec.json": image_spec(job)}
-        for name, content in contents.items():
-            generated[_FOLDER / job.name / name] = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    return generated
+    return {
+        _FOLDER / job.name / "metadata.json": json.dumps(metadata(job), indent=2, ensure_ascii=False) + "\n"
+        for job in JOBS.values()
+    }
 
 
 def write_or_check(

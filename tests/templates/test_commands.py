@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from google.cloud import dataflow_v1beta3
+from google.protobuf import json_format
 
 from tests.support.servers.dataflow import ROOT
 from timebeam.pipelines.deploy.templates import JOBS
@@ -91,9 +93,11 @@ def test_what_is_put_into_the_bucket_names_the_image(tmp_path: Path) -> None:
     assert builds.endswith("_JOBS=rollup")
     assert copy == "storage cp - gs://my-bucket/timebeam/templates/rollup.json"
     spec = json.loads((tmp_path / "spec").read_text())
-    assert spec["image"] == "europe-west1-docker.pkg.dev/my-project/timebeam/timebeam-rollup:0.1.0"
-    assert "${" not in json.dumps(spec)
-    assert spec["metadata"]["parameters"]
+    assert spec["metadata"] == json.loads((ROOT / "templates" / "rollup" / "metadata.json").read_text())
+    parsed = dataflow_v1beta3.ContainerSpec.pb(dataflow_v1beta3.ContainerSpec())
+    json_format.ParseDict(spec, parsed)
+    assert parsed.image == "europe-west1-docker.pkg.dev/my-project/timebeam/timebeam-rollup:0.1.0"
+    assert parsed.sdk_info.language == dataflow_v1beta3.SDKInfo.Language.PYTHON
 
 
 def test_the_first_call_that_fails_ends_it(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import re
 from typing import Any
@@ -16,15 +15,7 @@ from google.protobuf import json_format
 
 from tests.support.servers.dataflow import ROOT, as_texts, environment
 from timebeam.pipelines.commands import find_command
-from timebeam.pipelines.deploy.templates import (
-    IMAGE,
-    JOBS,
-    files,
-    image_spec,
-    launch,
-    metadata,
-    template_parameters,
-)
+from timebeam.pipelines.deploy.templates import JOBS, files, launch, metadata, template_parameters
 
 FLEX = list(JOBS)
 NO_VALUE = "no\nvalue"
@@ -90,16 +81,6 @@ def test_the_metadata_is_dataflows_message(name: str) -> None:
     assert len([one for one, before in zip(groups, ["", *groups], strict=False) if one != before]) == len(
         set(groups)
     )
-
-
-@pytest.mark.parametrize("name", FLEX)
-def test_the_image_specification_is_dataflows_message(name: str) -> None:
-    spec = image_spec(JOBS[name], "registry/image:1")
-    parsed = dataflow_v1beta3.ContainerSpec.pb(dataflow_v1beta3.ContainerSpec())
-    json_format.ParseDict(spec, parsed)
-    assert parsed.image == "registry/image:1"
-    assert parsed.sdk_info.language == dataflow_v1beta3.SDKInfo.Language.PYTHON
-    assert json.dumps(image_spec(JOBS[name])).count(IMAGE) == 1
 
 
 def test_only_the_stream_has_streaming_modes() -> None:
