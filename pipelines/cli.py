@@ -14,10 +14,10 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO, cast
 
-from timebeam.pipelines.commands import COMMANDS, find_command
+from timebeam.pipelines.commands import COMMANDS, call, find_command, named
 from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity, did_you_mean, one_line
 from timebeam.pipelines.output.printable import PrintableStream
 
@@ -117,18 +117,18 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
     with contextlib.ExitStack() as stack:
         if starts_job:
             if any("multi_processing" in word for word in rest):  # workers import what this process does
-                stack.enter_context(_named("timebeam.pipelines.jobs.fork_server:running")())
+                stack.enter_context(named("timebeam.pipelines.jobs.fork_server:running")())
             import_beam()
-            runner = _named("timebeam.pipelines.jobs.runners:runner_of")(command, options, rest)
+            runner = named("timebeam.pipelines.jobs.runners:runner_of")(command, options, rest)
         else:
             gc.set_threshold(_GC_OBJECTS)
         for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
-            _named("timebeam.pipelines.options.use_settings:use_stored")(
+            named("timebeam.pipelines.options.use_settings:use_stored")(
                 options, layout, start, takes_archive=command.takes_archive
             )
         if starts_job:
-            return _named("timebeam.pipelines.jobs.run:run_command")(_named(command.job), options, runner)
-        return _named(command.runs)(options)
+            return named("timebeam.pipelines.jobs.run:run_command")(command, options, runner)
+        return int(call(named(command.runs), command, options))
 
 
 def _keep_heap() -> None:
@@ -155,7 +155,7 @@ def import_beam() -> None:
     """
     if "apache_beam" not in sys.modules:
         _import_beam()
-    _named("timebeam.pipelines.jobs.runners:remember")()
+    named("timebeam.pipelines.jobs.runners:remember")()
 
 
 def _import_beam() -> None:
@@ -170,13 +170,6 @@ def _import_beam() -> None:
         gc.enable()
         for name in unused:
             del sys.modules[name]
-
-
-def _named(name: str) -> Callable[..., Any]:
-    """The function that MODULE:FUNCTION names."""
-    module, _, function = name.partition(":")
-    named: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return named
 
 
 @contextlib.contextmanager
@@ -203,7 +196,7 @@ def _needs_credentials(arguments: Sequence[str]) -> bool:
 def _check_buckets(texts: Iterable[object]) -> None:
     """See `check_buckets`, whose imports take half a second."""
     if any("gs://" in str(text) for text in texts):
-        _named("timebeam.pipelines.options.parsing:check_buckets")(texts)
+        named("timebeam.pipelines.options.parsing:check_buckets")(texts)
 
 
 def _usage_error() -> type[Exception]:

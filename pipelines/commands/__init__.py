@@ -1,12 +1,21 @@
-"""The commands of `timebeam`: what each is called, and the module that declares its options."""
+"""The commands of `timebeam`: what each is called, the module that declares its options, and how its
+function is called."""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import importlib
-from typing import TYPE_CHECKING
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from timebeam.pipelines.options.command_line import Command
+    from timebeam.pipelines.options.place import Place
+
+T = TypeVar("T")
 
 _DECLARED = {
     "init": ("setup", "write a settings file for this folder"),
@@ -50,3 +59,50 @@ def find_command(name: str) -> Command:
     module = importlib.import_module(f"{__name__}.{_DECLARED[name][0]}")
     command: Command = getattr(module, f"{name.upper()}_COMMAND")
     return command
+
+
+def named(name: str) -> Callable[..., Any]:
+    """The function that MODULE:FUNCTION names."""
+    module, _, function = name.partition(":")
+    named: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return named
+
+
+def call(function: Callable[..., Any], command: Command, options: argparse.Namespace, **given: Any) -> Any:
+    """Calls the function of a command with those of these that its parameters name; returns what it returns.
+
+    - `options`: a dataclass declared in the module of the function, see `made`;
+    - `place`: the `Place` of the options, or `source` and `sink`, those of a command with two;
+    - `now_ms`: the time in ms since 1970, and `runner`, if they are `given`.
+    """
+    arguments = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in given:
+            arguments[name] = given[name]
+        elif name == "options":
+            kind = vars(importlib.import_module(function.__module__)).get(parameter.annotation)
+            arguments[name] = options if kind is None else made(kind, vars(options))
+        elif name == "now_ms":
+            arguments[name] = int(time.time() * 1000)
+        else:
+            arguments[name] = places(command, options)[name]
+    return function(**arguments)
+
+
+def made(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass out of values by the names of its fields."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return kind(**{field.name: values[field.name] for field in fields if field.name in values})
+
+
+def places(command: Command, options: argparse.Namespace) -> dict[str, Place]:
+    """The places that options describe, by the name of the parameter that takes them."""
+    from timebeam.pipelines.options.place import Place
+
+    layouts = command.opened_layouts or (("layout", ""),)
+    names = ("place",) if len(layouts) == 1 else ("source", "sink")
+    origins = getattr(options, "origins", {})
+    return {
+        name: Place.of(vars(options), origins, layout, before)
+        for name, (layout, before) in zip(names, layouts, strict=True)
+    }

@@ -231,25 +231,25 @@ def _next_commands(project: str | None) -> list[str]:
     ]
 
 
-def config(arguments: argparse.Namespace) -> int:
+def config(options: argparse.Namespace) -> int:
     """Prints the settings; exit code 2 if they contradict those that are stored with the tables."""
     parameters = setting_parameters()
-    settings = given_settings(arguments.config, arguments.profile, os.environ)
+    settings = given_settings(options.config, options.profile, os.environ)
     values = {name: parameter.default for name, parameter in parameters.items()}
     values |= {name: setting.value(parameters[name]) for name, setting in settings.items()}
     origins = dict.fromkeys(parameters, DEFAULT) | {
         name: setting.origin for name, setting in settings.items()
     }
-    options = argparse.Namespace(**values, origins=origins)
+    described = argparse.Namespace(**values, origins=origins)
     from timebeam.pipelines.options.use_settings import use_stored  # imports Google's clients
 
     error = None
     try:
-        use_stored(options)
+        use_stored(described)
     except UsageError as contradiction:
-        error = contradiction if options.layout is not None else None
-    rows = [(name, _text(vars(options)[name]), options.origins[name]) for name in parameters]
-    if arguments.output == "json":
+        error = contradiction if described.layout is not None else None
+    rows = [(name, _text(vars(described)[name]), described.origins[name]) for name in parameters]
+    if options.output == "json":
         shown = {name: {"value": text, "origin": origin} for name, text, origin in rows}
         print(json.dumps(shown, indent=2, ensure_ascii=False))
     else:

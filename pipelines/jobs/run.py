@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import apache_beam as beam
 import grpc
@@ -22,9 +22,11 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 
+from timebeam.pipelines.commands import call, named
 from timebeam.pipelines.jobs.fork_server import DEATH
 from timebeam.pipelines.jobs.job import AnyJob, FilesJob, Job, Run, StreamJob, check_place, write_dead_letters
 from timebeam.pipelines.jobs.runners import CachedOptions, Runner
+from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.output.progress_and_summary import Progress, Summary
 from timebeam.schema.archive.archive_cell import CodecMissingError
@@ -68,19 +70,14 @@ def clock_ms() -> int:
     return int(time.time() * 1000)
 
 
-def run_command(
-    job_of: Callable[[argparse.Namespace, int], AnyJob], options: argparse.Namespace, runner: Runner
-) -> int:
-    """Runs the job that the options describe; returns the exit code.
-
-    Args:
-      job_of: makes the job out of the options and the time in ms since 1970.
+def run_command(command: Command, options: argparse.Namespace, runner: Runner) -> int:
+    """Runs the job of a command; returns the exit code.
 
     Raises:
       UsageError, BigtableError, OSError: see `run_job`.
     """
     run_ms, now_ms = int(time.time() * 1000), clock_ms()
-    job = job_of(options, now_ms)
+    job = call(named(command.job), command, options, runner=runner, now_ms=now_ms)
     return run_job(job, Run.of(options, runner, run_ms, now_ms))
 
 

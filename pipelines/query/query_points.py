@@ -16,6 +16,7 @@ from timebeam.pipelines.options.values import (
     declared_points,
     layout_of,
     opentsdb_of,
+    place_of,
     rollups_of,
     target_of,
 )
@@ -104,7 +105,11 @@ class PointQuery:
         target = dataclasses.replace(target_of(options), stop=meter)
         with usage_errors():
             question = _question(options, now_ms)
-            rollups = rollups_of(options) if options.rollup_config and not options.no_rollup else None
+            rollups = (
+                rollups_of(place_of(options), options.rollup_config)
+                if options.rollup_config and not options.no_rollup
+                else None
+            )
             check_tables(target, layout.tables(), create_command(options))
             if options.tsuid:
                 question = question_of_tsuids(question, layout, options.tsuid, TableReader(target))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
-from timebeam.pipelines.options.values import create_command, layout_of, opentsdb_of, readable_of, target_of
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.write_results import Readable, csv_cell, csv_line, json_array
 from timebeam.schema.core.contract import ReadableStore
@@ -20,7 +20,7 @@ from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.read_ranges import scan_keys
-from timebeam.transforms.bigtable.target import BigtableError, Target
+from timebeam.transforms.bigtable.target import BigtableError
 from timebeam.transforms.opentsdb.stored_series import (
     check_storable,
     from_data,
@@ -36,26 +36,37 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-def wanted_of(options: argparse.Namespace) -> SeriesQuery:
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeriesOptions:
+    """What `timebeam series` lists, and how."""
+
+    metric: str
+    tag: Sequence[str]
+    source: str
+    output: str
+    csv_guard: bool
+
+
+def wanted_of(metric: str, tag: Sequence[str]) -> SeriesQuery:
     """What is looked for.
 
     Raises:
       UsageError: a tag is not k=v.
     """
     tags: dict[str, tuple[str, ...]] = {}
-    for text in options.tag:
+    for text in tag:
         key, equals, values = text.partition("=")
         if not key or not equals or not values or key in tags:
             raise UsageError(f"--tag {text}: give each key once, as k=v, k=v|w or k=*")
         tags[key] = tuple(sorted(set(values.split("|"))))
-    return SeriesQuery(options.metric, tags)
+    return SeriesQuery(metric, tags)
 
 
-def list_series(options: argparse.Namespace) -> int:
+def list_series(place: Place, options: SeriesOptions) -> int:
     """Lists series, none are a result too; exit code 1 if some could not be read."""
-    layout, target, pattern = readable_of(options), target_of(options), wanted_of(options)
-    check_tables(target, layout.tables(), create_command(options))
-    results, where = find_series(options, target, layout, pattern)
+    layout, target, pattern = place.readable(), place.target, wanted_of(options.metric, options.tag)
+    check_tables(target, layout.tables(), place.create_command())
+    results, where = find_series(place, layout, options.source, pattern)
     listing = Readable(results, Listed)
     lines = {
         "text": _text(listing),
@@ -76,26 +87,27 @@ def list_series(options: argparse.Namespace) -> int:
 
 
 def find_series(
-    options: argparse.Namespace, target: Target, layout: ReadableStore, pattern: SeriesQuery
+    place: Place, layout: ReadableStore, source: str, pattern: SeriesQuery
 ) -> tuple[Iterator[Found], str]:
     """(what is found, where).
 
     Args:
-      options: with the option `source` of `timebeam series`.
+      layout: of the place.
+      source: as the option of `timebeam series`.
 
     Raises:
       UsageError: the layout cannot tell, or no name can be so.
     """
-    with_meta = find_opentsdb(layout)
+    with_meta, target = find_opentsdb(layout), place.target
     if with_meta is not None:
         values = itertools.chain.from_iterable(pattern.tags.values())
         _check_storable(with_meta, pattern.metric, *pattern.tags, *values)
         meta = meta_of(with_meta)
-        if _uses_meta(options, target, meta):
+        if _uses_meta(place, source, meta):
             return from_meta(target, with_meta, pattern), f"the meta table {meta.name}"
         return from_data(target, with_meta, pattern), f"the keys of the data table {with_meta.data_table}"
-    if options.source != "auto":
-        opentsdb_of(options, "metadata")
+    if source != "auto":
+        place.opentsdb("metadata")
     tables = ", ".join(spec.name for spec in layout.tables() if spec.holds_points)
     if layout.index is None:
         return from_rows(target, layout, pattern), f"the rows of {tables}"
@@ -108,17 +120,17 @@ def _check_storable(layout: OpenTsdb, *texts: str) -> None:
         check_storable(layout, texts)
 
 
-def _uses_meta(options: argparse.Namespace, target: Target, meta: TableSpec) -> bool:
+def _uses_meta(place: Place, source: str, meta: TableSpec) -> bool:
     """Whether the meta table is asked; raises BigtableError if it is to be asked, and is not there."""
-    if options.source == "data":
+    if source == "data":
         return False
     try:
-        check_tables(target, [meta], create_command(options) + " --meta")
+        check_tables(place.target, [meta], place.create_command() + " --meta")
     except BigtableError:
-        if options.source == "meta":
+        if source == "meta":
             raise
         return False
-    return options.source == "meta" or next(scan_keys(target, meta.name), None) is not None
+    return source == "meta" or next(scan_keys(place.target, meta.name), None) is not None
 
 
 def _text(listing: Iterable[Listed]) -> Iterator[str]:
@@ -147,14 +159,24 @@ def _csv(listing: Iterable[Listed], guard: bool) -> Iterator[str]:
         yield csv_line((tsuid, *names, listed.created_s, listed.points))
 
 
-def list_names(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamesOptions:
+    """What `timebeam suggest` lists, and how."""
+
+    kind: str
+    prefix: str
+    max: int
+    output: str
+
+
+def list_names(place: Place, options: NamesOptions) -> int:
     """Lists names; none are a result too."""
-    layout, target = layout_of(options), target_of(options)
+    layout, target = place.store, place.target
     if layout.uids is None:
         raise UsageError(f"layout {layout.name} has no table of names: try `timebeam series`")
     with_uids = as_opentsdb(layout, "UID tables")
     _check_storable(with_uids, options.prefix)
-    check_tables(target, layout.tables(), create_command(options))
+    check_tables(target, layout.tables(), place.create_command())
     matches = shown_names(target, with_uids, options.kind, options.prefix)
     names = list(itertools.islice(matches, options.max))
     if options.output == "json":

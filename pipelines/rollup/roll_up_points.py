@@ -22,6 +22,7 @@ from timebeam.pipelines.options.values import (
     layout_named,
     layout_of,
     layout_with,
+    place_of,
     read_config,
     rollups_of,
     target_of,
@@ -199,7 +200,7 @@ def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRoll
     Raises:
       UsageError: they make no sense together.
     """
-    layout, config = rollups_of(options)
+    layout, config = rollups_of(place_of(options), options.rollup_config)
     try:
         config.check_written()
     except RollupConfigError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from timebeam.pipelines.local.pubsub import check_topic
 from timebeam.pipelines.options.catalogue import format_parameters
 from timebeam.pipelines.options.parameters import TOPIC, UsageError, parsed_file, usage_errors
-from timebeam.pipelines.options.values import create_command, readable_of, rollups_of, target_of
+from timebeam.pipelines.options.values import create_command, place_of, readable_of, rollups_of, target_of
 from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.archive.archive_cell import codec
@@ -125,7 +125,7 @@ def _api(options: argparse.Namespace) -> Api | None:
     layout, target = readable_of(options), target_of(options)
     if find_archive(layout) is not None:
         codec()
-    rollups = rollups_of(options) if options.rollup_config else None
+    rollups = rollups_of(place_of(options), options.rollup_config) if options.rollup_config else None
     check_tables(target, layout.tables(), create_command(options))
     caches = Caches(layout, options.cache_bytes) if options.cache_bytes else None
     return Api(target, layout, rollups, options.ignored_labels, caches=caches)

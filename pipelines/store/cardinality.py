@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import collections
 import dataclasses
 import io
 import json
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.parsing import note
-from timebeam.pipelines.options.values import create_command, readable_of, target_of
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.chart import need_plots, plain
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.query.series import find_series
@@ -36,7 +34,20 @@ Ranks = Mapping[str, Sequence[Rank]]
 """The ranks of each of `_HEADINGS`."""
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class CardinalityOptions:
+    """What is counted, and how it is shown."""
+
+    metric: str
+    top: int
+    by: str
+    since: str
+    source: str
+    refused: Sequence[str]
+    output: str
+
+
+def run(place: Place, options: CardinalityOptions, now_ms: int) -> int:
     """Counts the series and prints what has the most; exit code 1 if some could not be read."""
     picture = None if options.output in ("table", "json") else Path(options.output)
     if picture is not None:
@@ -46,13 +57,13 @@ def run(options: argparse.Namespace) -> int:
             )
         need_plots("matplotlib")
     try:
-        since_ms = parse_time(options.since, int(time.time() * 1000))
+        since_ms = parse_time(options.since, now_ms)
     except ValueError as error:
         raise UsageError(f"--since: {error}") from error
-    layout, target = readable_of(options), target_of(options)
-    check_tables(target, layout.tables(), create_command(options))
+    layout = place.readable()
+    check_tables(place.target, layout.tables(), place.create_command())
     counts, bad = Cardinality(since_ms), 0
-    results, where = find_series(options, target, layout, SeriesQuery(options.metric, {}))
+    results, where = find_series(place, layout, options.source, SeriesQuery(options.metric, {}))
     for result in results:
         if isinstance(result, Listed):
             counts.add(result.series, result.seen_ms)

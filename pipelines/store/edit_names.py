@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.use_settings import settings_table
-from timebeam.pipelines.options.values import create_command, opentsdb_of, rollups_of, target_of
+from timebeam.pipelines.options.values import create_command, opentsdb_of, place_of, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.stores.opentsdb.keys import UidPair
@@ -142,7 +142,7 @@ def _merge(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int
     _uids_to_merge(options, layout, read_maps(target, layout))
     rollups: list[str] = []
     if options.rollup_config:
-        rollups_layout, config = rollups_of(options)
+        rollups_layout, config = rollups_of(place_of(options), options.rollup_config)
         specs = rollup_tables(config, rollups_layout)
         check_tables(target, specs, create_command(options))
         rollups = [spec.name for spec in specs if spec.holds_points]

@@ -18,7 +18,7 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import named_day, named_range, range_of_day
-from timebeam.pipelines.options.values import readable_of, rollups_of, target_of
+from timebeam.pipelines.options.values import place_of, readable_of, rollups_of, target_of
 from timebeam.pipelines.output.progress_and_summary import PointsSummary, TallySummary
 from timebeam.schema.bits.times import DAY_MS, ceil_to, ends_before, floor_to
 from timebeam.schema.core.rejections import Rejected
@@ -142,7 +142,7 @@ def _rollups_of(options: argparse.Namespace) -> RollupReader | None:
         return None
     if not options.rollup_config:
         raise UsageError("--interval needs --rollup_config")
-    layout, config = rollups_of(options)
+    layout, config = rollups_of(place_of(options), options.rollup_config)
     for interval in config.rollups:
         if interval.interval == options.interval:
             return RollupReader(layout, config, interval)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import rollups_of
+from timebeam.pipelines.options.values import place_of, rollups_of
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.selection import Reader
@@ -68,4 +68,4 @@ def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
     """
     if not options.rollup_config:
         raise UsageError("--keep_days: the days of rollups need --rollup_config, which names their tables")
-    return rolled_tables(*rollups_of(options))
+    return rolled_tables(*rollups_of(place_of(options), options.rollup_config))
