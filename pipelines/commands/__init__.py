@@ -68,20 +68,20 @@ def named(name: str) -> Callable[..., Any]:
     return named
 
 
-def call(function: Callable[..., Any], command: Command, options: argparse.Namespace, **given: Any) -> Any:
+def call(function: Callable[..., Any], command: Command, options: argparse.Namespace, **supplied: Any) -> Any:
     """Calls the function of a command with those of these that its parameters name; returns what it returns.
 
-    - `options`: a dataclass declared in the module of the function, see `made`;
+    - `options`: a dataclass declared in the module of the function, see `options_from`;
     - `place`: the `Place` of the options, or `source` and `sink`, those of a command with two;
-    - `now_ms`: the time in ms since 1970, and `runner`, if they are `given`.
+    - `now_ms`: the time in ms since 1970, and `runner`, if they are `supplied`.
     """
     arguments = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if name in given:
-            arguments[name] = given[name]
+        if name in supplied:
+            arguments[name] = supplied[name]
         elif name == "options":
             kind = vars(importlib.import_module(function.__module__)).get(parameter.annotation)
-            arguments[name] = options if kind is None else made(kind, vars(options))
+            arguments[name] = options if kind is None else options_from(kind, vars(options))
         elif name == "now_ms":
             arguments[name] = int(time.time() * 1000)
         else:
@@ -89,7 +89,7 @@ def call(function: Callable[..., Any], command: Command, options: argparse.Names
     return function(**arguments)
 
 
-def made(kind: type[T], values: Mapping[str, Any]) -> T:
+def options_from(kind: type[T], values: Mapping[str, Any]) -> T:
     """A dataclass out of values by the names of its fields."""
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     return kind(**{field.name: values[field.name] for field in fields if field.name in values})

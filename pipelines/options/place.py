@@ -216,10 +216,10 @@ class Place:
         Raises:
           UsageError: see `store`; or it has it not.
         """
-        found = find(self.store) if self.layout != DECLARED else None
-        if found is None:
+        ability = find(self.store) if self.layout != DECLARED else None
+        if ability is None:
             raise UsageError(str(missing(self.layout, noun, find)))
-        return found
+        return ability
 
     def opentsdb(self, noun: str) -> OpenTsdb:
         """The store as OpenTSDB's, for what only OpenTSDB has.

@@ -37,7 +37,7 @@ _SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SeriesOptions:
+class ListOptions:
     """What `timebeam series` lists, and how."""
 
     metric: str
@@ -62,7 +62,7 @@ def wanted_of(metric: str, tag: Sequence[str]) -> SeriesQuery:
     return SeriesQuery(metric, tags)
 
 
-def list_series(place: Place, options: SeriesOptions) -> int:
+def list_series(place: Place, options: ListOptions) -> int:
     """Lists series, none are a result too; exit code 1 if some could not be read."""
     layout, target, pattern = place.readable(), place.target, wanted_of(options.metric, options.tag)
     check_tables(target, layout.tables(), place.create_command())

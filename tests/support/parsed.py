@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from timebeam.pipelines.commands import call, find_command, made, named, places
+from timebeam.pipelines.commands import call, find_command, named, options_from, places
 from timebeam.pipelines.options.place import Place
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ def options_of(kind: type[T], command: str, *words: str | Path) -> T:
       kind: the dataclass that the function takes.
       words: of the command line, behind the name of the command.
     """
-    return made(kind, vars(find_command(command).parse([*map(str, words)])[0]))
+    return options_from(kind, vars(find_command(command).parse([*map(str, words)])[0]))
 
 
 def place_of(command: str, *words: str | Path) -> Place:
