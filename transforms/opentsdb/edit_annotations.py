@@ -62,7 +62,7 @@ class AddressedEdit(NamedTuple):
 def store(
     target: Target,
     layout: OpenTsdb,
-    groups: Mapping[cells.Place, Sequence[AddressedEdit]],
+    groups: Mapping[cells.CellAddress, Sequence[AddressedEdit]],
     *,
     dry_run: bool = False,
 ) -> list[Rejected]:
@@ -83,8 +83,8 @@ def store(
 
 
 def stored_cells(
-    target: Target, layout: OpenTsdb, places: Iterable[cells.Place]
-) -> dict[cells.Place, StoredCell]:
+    target: Target, layout: OpenTsdb, places: Iterable[cells.CellAddress]
+) -> dict[cells.CellAddress, StoredCell]:
     """The existing cells at these places."""
     places = set(places)
     keys = sorted({place.key for place in places})
@@ -93,12 +93,12 @@ def stored_cells(
         place: StoredCell(cell.timestamp_ms, cell.value)
         for row in TableReader(target).scan(scan)
         for cell in row.cells
-        if (place := cells.Place(row.key, cell.qualifier)) in places
+        if (place := cells.CellAddress(row.key, cell.qualifier)) in places
     }
 
 
 def _move_former(
-    target: Target, layout: OpenTsdb, groups: Mapping[cells.Place, Sequence[AddressedEdit]]
+    target: Target, layout: OpenTsdb, groups: Mapping[cells.CellAddress, Sequence[AddressedEdit]]
 ) -> None:
     """Moves annotations from where earlier versions stored them to where TSDs and these edits look."""
     moved_to = {
@@ -145,7 +145,7 @@ class _AnnotationTable:
         self._target, self._layout, self._dry_run = target, layout, dry_run
 
     def apply(
-        self, place: cells.Place, addressed: Sequence[AddressedEdit], stored: StoredCell | None
+        self, place: cells.CellAddress, addressed: Sequence[AddressedEdit], stored: StoredCell | None
     ) -> EditOutcome:
         """Applies edits to one annotation; again from the stored one if another writer changes it meanwhile.
 
@@ -172,7 +172,7 @@ class _AnnotationTable:
             stored = stored_cells(self._target, self._layout, [place]).get(place)
 
     def _of_one_start(
-        self, place: cells.Place, tsuid: str, note: Annotation | None, edits: Sequence[AnnotationEdit]
+        self, place: cells.CellAddress, tsuid: str, note: Annotation | None, edits: Sequence[AnnotationEdit]
     ) -> tuple[Sequence[AnnotationEdit], list[Rejected]]:
         """(the edits of the annotation of a cell, the rejections of those that start at another time).
 
@@ -193,7 +193,7 @@ class _AnnotationTable:
         )
         return own, [edit.reject(why, _STAGE) for edit in others]
 
-    def _replace(self, place: cells.Place, stored: StoredCell | None, state: AnnotationState) -> bool:
+    def _replace(self, place: cells.CellAddress, stored: StoredCell | None, state: AnnotationState) -> bool:
         """Stores a state if the stored cell has not changed since it was read; whether it was stored."""
         old = Cell(FAMILY, place.qualifier, *stored) if stored else None
         note = state.note
@@ -281,7 +281,7 @@ class _AddressFn(beam.DoFn):
         self, edits: Sequence[AnnotationEdit]
     ) -> Iterator[tuple[tuple[bytes, bytes], list[AddressedEdit]] | RejectedOutput]:
         options = self._layout.options
-        groups: dict[cells.Place, list[AddressedEdit]] = {}
+        groups: dict[cells.CellAddress, list[AddressedEdit]] = {}
         for edit, tsuid in zip(edits, self._tsuids(edits), strict=True):
             if isinstance(tsuid, RejectedError):
                 yield reject(edit.reject(tsuid, Stage.ASSIGN))
@@ -341,7 +341,7 @@ class _StoreAnnotationsFn(BufferedDoFn[tuple[tuple[bytes, bytes], list[Addressed
         return len(element[1])
 
     def handle(self, elements: list[tuple[tuple[bytes, bytes], list[AddressedEdit]]]) -> list[Rejected]:
-        groups: dict[cells.Place, list[AddressedEdit]] = {}
+        groups: dict[cells.CellAddress, list[AddressedEdit]] = {}
         for place, addressed in elements:
-            groups.setdefault(cells.Place(*place), []).extend(addressed)
+            groups.setdefault(cells.CellAddress(*place), []).extend(addressed)
         return store(self._target, self._layout, groups, dry_run=self._dry_run)

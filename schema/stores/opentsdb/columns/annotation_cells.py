@@ -34,7 +34,7 @@ COLUMNS = ColumnRange(FAMILY, b"\x01", b"\x02")
 _SPAN_MS = keys.SPAN_S * 1000
 
 
-class Place(NamedTuple):
+class CellAddress(NamedTuple):
     """A cell of the data table: annotations of one series and time share it."""
 
     key: bytes
@@ -74,7 +74,7 @@ def offset_ms(column: bytes) -> int:
     return offset * 1000 if len(column) == 3 else offset
 
 
-def place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
+def place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> CellAddress:
     """The cell of an annotation that begins at `start`, in s or, from 2**32 on, in ms.
 
     Args:
@@ -85,10 +85,10 @@ def place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
         key = keys.row_key(key_of_tsuid(options, tsuid), base_s)
     else:
         key = global_head(options) + base_s.to_bytes(4, "big")
-    return Place(key, qualifier(start))
+    return CellAddress(key, qualifier(start))
 
 
-def former_place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> Place:
+def former_place(options: OpenTsdbOptions, tsuid: bytes, start: int) -> CellAddress:
     """Where earlier versions stored an annotation; but for seconds that are a multiple of 1,000, `place`."""
     return place(options, tsuid, start)._replace(qualifier=qualifier(as_ms(start)))
 
@@ -185,7 +185,7 @@ def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[AnnotationC
             yield AnnotationCell(cell, None, f"annotation {cell.qualifier.hex()}: {error}", column_ms)
             continue
         corruption = ""
-        if not belongs(options, tsuid, note, Place(row.key, cell.qualifier)):
+        if not belongs(options, tsuid, note, CellAddress(row.key, cell.qualifier)):
             corruption = (
                 f"annotation {cell.qualifier.hex()}: its startTime {note.start} belongs to another cell"
             )
@@ -196,7 +196,7 @@ def read_annotations(options: OpenTsdbOptions, row: Row) -> Iterator[AnnotationC
         )
 
 
-def belongs(options: OpenTsdbOptions, tsuid: bytes, note: Annotation, stored: Place) -> bool:
+def belongs(options: OpenTsdbOptions, tsuid: bytes, note: Annotation, stored: CellAddress) -> bool:
     """Whether a TSD, or an earlier version, stores an annotation that starts then in this cell."""
     return note.start_ms < FIRST_MILLISECOND * 1000 and stored in (
         place(options, tsuid, note.start),

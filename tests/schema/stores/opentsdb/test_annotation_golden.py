@@ -30,7 +30,7 @@ def stored(case: Case) -> dict[tuple[bytes, bytes], bytes]:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases("annotations")])
 def test_requests_become_the_cells_and_answers_of_a_tsd(case: Case) -> None:
-    states: dict[cells.Place, AnnotationState] = {}
+    states: dict[cells.CellAddress, AnnotationState] = {}
     for arrival_ms, step in enumerate(requests(case)):
         body = json.dumps(step["http"][2]).encode()
         parsed = message_format("opentsdb-annotations").parse(Message(body, arrival_ms))
