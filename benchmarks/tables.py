@@ -1,4 +1,4 @@
-"""Writes the tables of docs/concepts/performance.md, the costs of `timebeam plan`, and what it prints.
+"""Writes the tables of benchmarks/RESULTS.md, the costs of `timebeam plan`, and what it prints.
 
     python -m benchmarks.tables                       # from benchmarks/figures.json, which is committed
     cp build/bench.json benchmarks/figures.json       # to have new ones
@@ -23,7 +23,7 @@ FIGURES = ROOT / "benchmarks" / "figures.json"
 COSTS = ROOT / "pipelines" / "sizing" / "costs.json"
 SIZING = ROOT / "docs" / "operate" / "sizing.md"
 _COMMAND = re.compile(r"^```\n\$ (timebeam plan .*)\n(?:.*\n)*?```$", re.MULTILINE)
-PAGE = ROOT / "docs" / "concepts" / "performance.md"
+PAGE = ROOT / "benchmarks" / "RESULTS.md"
 _TABLE = re.compile(r"(?<=^<!-- )((?!end )\w+)( -->\n).*?(?=^<!-- end -->)", re.MULTILINE | re.DOTALL)
 
 

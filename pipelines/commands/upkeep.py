@@ -105,7 +105,7 @@ TREES_COMMAND = Command(
   timebeam trees purge --tree hosts        # counts what its rules would not make; with --yes: deletes
   timebeam trees test --tree 1 000001000001000001
 
-a tree file has the fields of /api/tree, and in `rules` those of /api/tree/rule: see docs/use/trees.md;
+a tree file has the fields of /api/tree, and in `rules` those of /api/tree/rule: see docs/use/names.md;
 sync also takes Beam's own options""",
 )
 
@@ -213,7 +213,7 @@ ARCHIVE_COMMAND = Command(
   timebeam archive --layout opentsdb --older_than 30d --delete_source
 
 with --delete_source run it daily: each run deletes what an earlier one has archived;
-see docs/operate/archive.md
+see docs/operate/maintenance.md
 
 Beam's own options can be given too""",
 )

@@ -155,7 +155,7 @@ def _check_dataflow(job: AnyJob, run: Run) -> None:
     if run.max_refused is not None:
         raise UsageError(
             "--max_refused is for runs on this machine: on Dataflow set an alert on the refused_ counters "
-            "(docs/reference/metrics.md)"
+            "(docs/reference/reasons.md)"
         )
     if run.dead_letters is not None and not _SHARED.match(run.dead_letters):
         raise UsageError(

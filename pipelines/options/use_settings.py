@@ -1,6 +1,6 @@
 """Stored settings: what the bytes of tables depend on, in a small table beside them.
 
-Table PREFIXtimebeam: `timebeam tables` writes it, and the first ingest into empty tables (`storing`); every
+Table PREFIXtimebeam: `timebeam tables` writes it, and the first ingest into empty tables; every
 command that opens tables reads it once. `cbt read PREFIXtimebeam` shows it.
 
 | row key | family | qualifier | value, UTF-8 |
@@ -105,7 +105,7 @@ def use_stored(
         raise UsageError(
             f"{options.origins[before + 'archive']} says that layout {values[layout]} has an archive here: "
             "this command does not read it, so it would leave out archived points; `query`, `serve`, "
-            "`rollup`, `series`, `check`, `export` and `copy` do (docs/operate/archive.md)"
+            "`rollup`, `series`, `check`, `export` and `copy` do (docs/operate/maintenance.md)"
         )
     refuse_shared(rows, values[layout], texts, prefix, f"--{before}table_prefix")
     if contradictions and not replaces:

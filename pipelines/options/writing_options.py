@@ -63,7 +63,7 @@ OPTIONS = (
     option(
         "meta",
         "opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the "
-        "metadata of UIDs); see docs/use/meta.md",
+        "metadata of UIDs); see docs/use/names.md",
         choice("off|track|full", "off"),
     ),
     option(

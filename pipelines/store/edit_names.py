@@ -96,7 +96,7 @@ def _capacity_line(capacity: UidCapacity) -> str:
     if days_left is None:
         return f"{text}; no new names in 30 days"
     days = f"last for {days_left:,.0f} days" if days_left < 100 * 365 else "last over 100 years"
-    warning = "; wider UIDs need new tables: docs/use/migrate.md"
+    warning = "; wider UIDs need new tables: docs/use/copy.md"
     return f"{text}; at {new_names:,} new names in 30 days they {days}" + (
         warning if days_left < _SOON_DAYS else ""
     )

@@ -1,7 +1,7 @@
 """Regular expressions that users write: the syntax that RE2 and java.util.regex have in common.
 
 RE2 takes time linear in the text for any pattern. Syntax that RE2 does not know, or reads differently from
-Java, is rejected by name. The remaining differences in what a pattern matches are in docs/use/trees.md,
+Java, is rejected by name. The remaining differences in what a pattern matches are in docs/use/names.md,
 "Regular expressions". Syntax: github.com/google/re2/wiki/Syntax.
 """
 

@@ -1,4 +1,4 @@
-"""How long points and rollups are kept, by metric (docs/operate/retention.md).
+"""How long points and rollups are kept, by metric (docs/operate/maintenance.md).
 
 A rule is `[PATTERN=]DAYS` or `[PATTERN=]DAYS/DAYS`: the days of points, and of rollups if they have days of
 their own. DAYS is a whole number or `forever`. The first rule whose pattern matches a metric applies.

@@ -11,7 +11,7 @@ locals {
     } : name => value if value != null
   }
 
-  # A bundle that runs twice adds columns to compacted rows only; docs/operate/templates.md, Streaming modes.
+  # A bundle that runs twice adds columns to compacted rows only; docs/operate/deploy.md, Streaming modes.
   streaming_mode = "streaming_mode_${coalesce(var.ingest.packing, module.settings.values.packing) == "compacted" ? "exactly_once" : "at_least_once"}"
 
   ingest_parameters = merge(

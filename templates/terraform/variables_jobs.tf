@@ -165,7 +165,7 @@ variable "ingest" {
     uid_snapshot_size: names read from the UID table at the start
     uid_negative_seconds: seconds before a name that has no UID is looked up again
     mark_touched: mark hours that receive points, for rollup touched
-    meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/use/meta.md
+    meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/use/names.md
     dry_run: parse, pack and count; write nothing but dead letters
     max_new_series: new series of a metric in a minute, of each worker process; more become dead letters: N, or PATTERN=N of metrics; the first that matches applies
     max_series: series of a metric; new ones beyond it become dead letters: N, or PATTERN=N

@@ -1,4 +1,4 @@
-"""Every metric of the pipelines, by name; docs/reference/metrics.md explains them.
+"""Every metric of the pipelines, by name; docs/reference/reasons.md explains them.
 
 A runner keeps each metric for each step and worker, so they are few: rejections are counted by kind here, and
 by reason in the dead letters and in the output of a local run.

@@ -1,4 +1,4 @@
-"""Applies edits of annotations to the stored annotations, by compare-and-set (docs/reference/annotations.md).
+"""Applies edits of annotations to the stored annotations, by compare-and-set (docs/reference/formats.md).
 
 As meta/Annotation.syncToStorage of OpenTSDB 2.4.1, and safe beside TSDs that edit the same annotations.
 """

@@ -1,7 +1,7 @@
 """Layouts `heroic` and `heroic-readable`: the table `metrics` of spotify/heroic, and the same as text.
 
-Specification: docs/spec/heroic.md §2 to §6 and §8 (docs/reference/heroic.md in short). The two differ only in
-keys and qualifiers. Both keep a series table beside the points, in place of Heroic's Elasticsearch.
+Specification: docs/spec/heroic.md §2 to §6 and §8 (docs/reference/layouts.md in short). The two differ only
+in keys and qualifiers. Both keep a series table beside the points, in place of Heroic's Elasticsearch.
 
 Heroic itself stores no rollups. Here they are series with two more tags, `rollup` and `stat`, by which its
 queries can filter.

@@ -1,6 +1,6 @@
 """Layout `kairosdb`: the tables of KairosDB 1.3.0 on Bigtable, keys, columns and values byte for byte.
 
-Specification: docs/spec/kairosdb.md (docs/reference/kairosdb.md in short).
+Specification: docs/spec/kairosdb.md (docs/reference/layouts.md in short).
 
 Rollups are series of the metric `{metric}.{interval}.{aggregator}`. The tag `saved_from` names the original
 metric, as in KairosDB's own roll-up tasks (docs/spec/kairosdb.md §10). Unlike there, all tags are kept.

@@ -88,7 +88,7 @@ def test_many_portions_hold_the_points_of_one(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str, packing: str, seed: int
 ) -> None:
     files = conflicting(seed)
-    if variant.startswith("kairosdb"):  # the row key has the type: docs/reference/kairosdb.md, Limits
+    if variant.startswith("kairosdb"):  # the row key has the type: docs/reference/layouts.md, Limits
         files = [[point._replace(value=float(point.value)) for point in points] for points in files]
     paths = written(tmp_path, files)
     whole = AnyStore.create(bigtable, prefix + "a-", variant)

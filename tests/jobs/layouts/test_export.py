@@ -162,7 +162,7 @@ def test_files_are_sorted_with_statistics_and_no_point_of_another_day(
 def test_the_query_of_the_documentation(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store, _ = filled(bigtable, prefix, tmp_path)
     export(store, tmp_path)
-    page = Path(__file__).parents[3] / "docs" / "use" / "export.md"
+    page = Path(__file__).parents[3] / "docs" / "use" / "copy.md"
     query = page.read_text("utf-8").split("```sql\n")[1].split("```")[0]
     query = query.replace("points/", f"{tmp_path}/out/").replace("2026-11-20", "2013-01-01")
     with duckdb.connect() as connection:

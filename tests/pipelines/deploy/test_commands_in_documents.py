@@ -74,7 +74,7 @@ def test_commands_of_documents(path: Path) -> None:
 def test_there_are_commands_in_the_documents() -> None:
     """The test above would be green too if it found none."""
     handbook = [words(one) for one in commands((ROOT / "docs" / "operate" / "runbook.md").read_text("utf-8"))]
-    assert len(handbook) > 15
+    assert len(handbook) >= 15
     assert {found[0] for found in handbook if found} >= {
         "ingest",
         "replay",

@@ -21,7 +21,7 @@ REFUSED = {
     "octal number": re.compile(r"\\0"),
     "escape": re.compile(r"\\[Zvhucü]"),
 }
-"""What the vectors have of Java's syntax that is refused: docs/use/trees.md."""
+"""What the vectors have of Java's syntax that is refused: docs/use/names.md."""
 
 DIFFERENT = {
     (r"\.(.+)$", "a.b\n"): "$ is the end of the text only",

@@ -406,7 +406,7 @@ def test_a_deletion_takes_archived_points_and_late_ones_and_marks_their_hours(
 
 
 def test_the_documentation_names_the_commands_that_take_an_archive() -> None:
-    page = (Path(__file__).parents[3] / "docs/operate/archive.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/operate/maintenance.md").read_text()
     lines = [
         line
         for line in page.splitlines()

@@ -254,7 +254,7 @@ def test_a_copy_that_is_killed_ten_times_is_finished_by_the_next(
 def test_a_stream_runs_while_its_tables_move(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, config: Path
 ) -> None:
-    """The steps of docs/use/migrate.md: mirror, copy, copy the rest, verify."""
+    """The steps of docs/use/copy.md: mirror, copy, copy the rest, verify."""
     chance = random.Random(20261122)
     points = random_points(chance, series=30, hours=6, a_row=20, corrections=0.2, most=20)
     messages = as_messages(points)
