@@ -38,7 +38,7 @@ types: $(READY)
 	$(VENV)/bin/mypy
 
 unit: $(READY)
-	$(VENV)/bin/python -m timebeam emulator --build_only
+	$(VENV)/bin/python -m timebeam emulator --build-only
 	$(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal
 
 # Bytes, columns, parsers and options: no Bigtable, no process, no pipeline, no example of Hypothesis.
@@ -56,7 +56,7 @@ test-minimum:
 # whole commands against a model until MINUTES have passed.
 # SEEDS=1-1000 runs these histories and nothing else; SEEDS=123 one, which is made smaller if it fails.
 test-long: $(READY)
-	$(VENV)/bin/python -m timebeam emulator --build_only
+	$(VENV)/bin/python -m timebeam emulator --build-only
 ifeq ($(SEEDS),)
 	@until=$$(( $$(date +%s) + 60 * $(MINUTES) )); set -x; \
 	  $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal -m "long or hypothesis" && \
@@ -69,7 +69,7 @@ endif
 # The server with clients of others, and Telegraf if `make telegraf` has built it; a test whose program is missing
 # is skipped and says how to get it.
 test-clients: $(READY)
-	$(VENV)/bin/python -m timebeam emulator --build_only
+	$(VENV)/bin/python -m timebeam emulator --build-only
 	$(VENV)/bin/pytest -q -m clients tests/clients
 
 # Telegraf with the plugins of tests/clients/test_telegraf.py, out of its Go module; needs Go, and minutes.
@@ -82,7 +82,7 @@ telegraf:
 
 # The commands on all engines, also on Apache Flink, which needs Java; Maven gets its jars, once.
 test-engines: $(READY)
-	$(VENV)/bin/python -m timebeam emulator --build_only
+	$(VENV)/bin/python -m timebeam emulator --build-only
 	$(VENV)/bin/pytest -q -m 'engines or not engines' tests/jobs/engines
 
 $(READY): requirements-test.lock pyproject.toml

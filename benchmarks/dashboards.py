@@ -67,8 +67,8 @@ class Query:
         words = ["query", self.metric, "--start", str(self.start_s), "--end", str(self.end_s)]
         words += ["--aggregator", self.aggregator, "--output", "json"]
         words += ["--downsample", self.downsample] if self.downsample else []
-        keys = [tag.partition("=")[0] for tag in self.tags]
-        return words + (["--tag", *self.tags, "--group_by", *keys] if keys else [])
+        words += [f"--tag={tag}" for tag in self.tags]
+        return words + [f"--group-by={tag.partition('=')[0]}" for tag in self.tags]
 
     @property
     def target(self) -> str:
@@ -134,9 +134,9 @@ def load(folder: Path, series: int, days: int) -> list[str]:
     place = ["--layout=opentsdb", f"--project={TARGET.project}", f"--instance={TARGET.instance}"]
     config = folder / "rollups.json"
     config.write_text(json.dumps(_ROLLUPS))
-    run_child(["-m", "timebeam", "tables", "create", *place, f"--rollup_config={config}"])
-    path, dead = folder / "points.txt", f"--dead_letters={folder / 'dead'}"
-    ingest = ["ingest", *place, "--format=opentsdb-text", "--bigtable_writer=direct", "--auto_create_metrics"]
+    run_child(["-m", "timebeam", "tables", "create", *place, f"--rollup-config={config}"])
+    path, dead = folder / "points.txt", f"--dead-letters={folder / 'dead'}"
+    ingest = ["ingest", *place, "--format=opentsdb-text", "--bigtable-writer=direct", "--auto-create-metrics"]
     lines = _lines(series, days)
     while True:
         with path.open("w") as stream:
@@ -150,5 +150,5 @@ def load(folder: Path, series: int, days: int) -> list[str]:
         run_child(["-m", "timebeam", *ingest, f"--input={path}", dead])
         path.unlink()
     period = [f"--start={START_S}", f"--end={START_S + days * _DAY_S}"]
-    run_child(["-m", "timebeam", "rollup", *place, f"--rollup_config={config}", *period, dead])
+    run_child(["-m", "timebeam", "rollup", *place, f"--rollup-config={config}", *period, dead])
     return place

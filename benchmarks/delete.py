@@ -65,7 +65,7 @@ def deletion(folder: Path, points: int) -> dict[str, list[float]]:
     command = [
         *("-c", _COMMAND, "delete", "m", "--layout=opentsdb", f"--start={START_S}", "--summary=json"),
         *(f"--project={TARGET.project}", f"--instance={TARGET.instance}", f"--log={folder / 'log'}"),
-        f"--table_prefix={layout.options.table_prefix}",
+        f"--table-prefix={layout.options.table_prefix}",
     ]
     dry = bench.run_child(command)
     real = bench.run_child([*command, "--token", json.loads(dry.output.splitlines()[0])["token"]])

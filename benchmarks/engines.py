@@ -11,7 +11,7 @@
 | `prism` | Beam's Prism, with the processes of `worker_pool` | `prism` on PATH, or PRISM_LOCATION |
 | `flink` | Apache Flink, from `timebeam.pipelines.local.flink` | Java, and Maven the first time |
 
-`--dry_points 24000000` adds `ingest --dry_run` of so many points (two minutes), which waits for no
+`--dry_points 24000000` adds `ingest --dry-run` of so many points (two minutes), which waits for no
 emulator: by the default in one process, by two such processes of half of the files each, which is what the
 machine's cores give (`limit`), and by the local runner's processes. `CPU s of main` is what no second worker
 can share; `CPU s of workers` includes the imports, one and a half seconds in all.
@@ -180,23 +180,23 @@ class Bench:
         """
         self._runs += 1
         layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"run{self._runs}-"))
-        where = [f"--layout={layout.name}", f"--table_prefix={layout.options.table_prefix}"]
-        config = f"--rollup_config={self._config}"
+        where = [f"--layout={layout.name}", f"--table-prefix={layout.options.table_prefix}"]
+        config = f"--rollup-config={self._config}"
         run_child(["-m", "timebeam", "tables", "create", *where, config])
         start, end = self._period
         commands = {
             "ingest": [
                 "--format=opentsdb-json",
                 f"--input={self._folder / 'points*.json'}",
-                "--auto_create_metrics",
-                "--bigtable_writer=direct",
+                "--auto-create-metrics",
+                "--bigtable-writer=direct",
             ],
             "rollup": [config, f"--start={start}", f"--end={end - end % 3600}"],
         }
         turns = {}
         with started(engine, workers, self._folder) as flags:
             for name, options in commands.items():
-                more = ["--summary=json", f"--dead_letters={self._folder / 'dead'}"]
+                more = ["--summary=json", f"--dead-letters={self._folder / 'dead'}"]
                 with CpuClock() as clock:
                     child = run_child(["-m", "timebeam", name, *where, *options, *more, *flags])
                 summary = json.loads(child.output.splitlines()[-1])
@@ -227,9 +227,9 @@ class Bench:
 
 
 class DryRuns:
-    """`ingest --dry_run` of the same files in several ways."""
+    """`ingest --dry-run` of the same files in several ways."""
 
-    _WHERE = ("--layout=opentsdb", "--table_prefix=dry-")
+    _WHERE = ("--layout=opentsdb", "--table-prefix=dry-")
 
     def __init__(self, points: int, folder: Path) -> None:
         self._folder = folder
@@ -270,8 +270,8 @@ class DryRuns:
 
     def _run(self, files: str, *flags: str) -> Child:
         """A dry run of some files."""
-        options = ["--dry_run", "--format=opentsdb-json", "--summary=json", "--auto_create_metrics"]
-        paths = [f"--input={self._folder / files}", f"--dead_letters={self._folder / 'dead'}"]
+        options = ["--dry-run", "--format=opentsdb-json", "--summary=json", "--auto-create-metrics"]
+        paths = [f"--input={self._folder / files}", f"--dead-letters={self._folder / 'dead'}"]
         return run_child(["-m", "timebeam", "ingest", *self._WHERE, *options, *paths, *flags])
 
 

@@ -78,10 +78,10 @@ def export(prefix: str, folder: Path, start: int, end: int) -> Child:
         "timebeam",
         "export",
         "--layout=opentsdb",
-        f"--table_prefix={prefix}",
+        f"--table-prefix={prefix}",
         f"--output={folder}",
     ]
-    command += [f"--start={start}", f"--end={end}", f"--dead_letters={folder.parent / 'dead'}"]
+    command += [f"--start={start}", f"--end={end}", f"--dead-letters={folder.parent / 'dead'}"]
     return run_child(command)
 
 
@@ -92,11 +92,11 @@ def ingest(folder: Path, prefix: str) -> Child:
         "timebeam",
         "ingest",
         "--layout=opentsdb",
-        f"--table_prefix={prefix}",
+        f"--table-prefix={prefix}",
         "--format=parquet",
     ]
-    command += [f"--input={folder}/*/*.parquet", f"--dead_letters={folder.parent / 'dead'}"]
-    return run_child([*command, "--auto_create_metrics", "--bigtable_writer=direct"])
+    command += [f"--input={folder}/*/*.parquet", f"--dead-letters={folder.parent / 'dead'}"]
+    return run_child([*command, "--auto-create-metrics", "--bigtable-writer=direct"])
 
 
 def files(folder: Path) -> tuple[int, int, list[str]]:

@@ -183,22 +183,22 @@ def run(minutes: float, rate: int, folder: Path) -> int:
     config = folder / "rollups.json"
     config.write_text(json.dumps(_CONFIG))
     layout, rollups = OpenTsdb(OpenTsdbOptions(marked_since="1970-01-01")), read_config(str(config))
-    place, letters = ("--layout=opentsdb", f"--rollup_config={config}"), f"--dead_letters={folder / 'dead'}"
-    program, marked = [sys.executable, "-m", "timebeam"], "--marked_since=1970-01-01"
+    place, letters = ("--layout=opentsdb", f"--rollup-config={config}"), f"--dead-letters={folder / 'dead'}"
+    program, marked = [sys.executable, "-m", "timebeam"], "--marked-since=1970-01-01"
     # Without the day, so that the run at the end may write a range: each command below has it as an option.
     subprocess.run([*program, "tables", "create", *place], check=True, stdout=subprocess.DEVNULL)
     ingest = Process(
         [
             *("ingest", "--layout=opentsdb", marked, "--format=opentsdb-json", letters),
-            *(f"--input_subscription={SUBSCRIPTION}", "--flush_seconds=2", "--packing=points"),
-            "--auto_create_metrics",
+            *(f"--input-subscription={SUBSCRIPTION}", "--flush-seconds=2", "--packing=points"),
+            "--auto-create-metrics",
         ],
         folder,
     )
     follow = Process(
         [
             *("rollup", *place, marked, "--follow", "--summary=json", letters),
-            *("--every_seconds=5", "--quiet_seconds=5", "--lease_seconds=20"),
+            *("--every-seconds=5", "--quiet-seconds=5", "--lease-seconds=20"),
         ],
         folder,
     )

@@ -2,7 +2,7 @@
 
     python -m benchmarks.ingest
     python -m benchmarks.ingest --memory 20000000 200000000 --kills 3   # these sizes, without the baseline
-    python -m benchmarks.ingest --marks 1 1000   # --mark_touched, with so many metrics in each request
+    python -m benchmarks.ingest --marks 1 1000   # --mark-touched, with so many metrics in each request
     python -m benchmarks.ingest --baseline ../older-checkout         # the packed cases, in pairs with it
 
 Runs every command as a process of its own, in turns with the baseline. What is stored is read back, decoded
@@ -17,7 +17,7 @@ and counted outside of the times: a wrong count ends the program with exit code 
 | `bytes/point` | stored before compression: key, family, qualifier, timestamp, value of each cell |
 | `kills` | kill -9 at so many random times, then a run to the end: equal cells, or exit code 1 |
 | `times the baseline` | points per processor second, in pairs with the checkout that `--baseline` names |
-| `share of marks` | processor time that --mark_touched adds, as a share of that without it, in pairs |
+| `share of marks` | processor time that --mark-touched adds, as a share of that without it, in pairs |
 | `peak, MiB` | memory (RSS) of the largest process; none if it is not above that of the benchmark |
 """
 
@@ -129,11 +129,11 @@ def ingest(
     """
     path = input_file(folder, case.form, case.points)
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"{case.name}-"))
-    where = ["--layout", layout.name, "--table_prefix", layout.options.table_prefix]
+    where = ["--layout", layout.name, "--table-prefix", layout.options.table_prefix]
     where += ["--project", TARGET.project, "--instance", TARGET.instance]
     run_child(["-m", "timebeam", "tables", "create", *where])
     command = ["-m", "timebeam", "ingest", *where, "--format", case.form, "--input", str(path)]
-    command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
+    command += ["--auto-create-metrics", "--summary", "json", "--dead-letters", str(folder / "dead")]
     done, table = threading.Event(), open_table(layout.data_table)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         seen = pool.submit(first_row, table, time.perf_counter(), done)
@@ -227,13 +227,13 @@ def of_marks(folder: Path, metrics: int, points: int, repeats: int) -> bench.Fig
         tables = [*layout.tables(), changed_hours_table(layout)]
         where = [
             *("--layout", layout.name, "--project", TARGET.project, "--instance", TARGET.instance),
-            *("--table_prefix", layout.options.table_prefix, "--format", _TEXT, "--input", str(path)),
+            *("--table-prefix", layout.options.table_prefix, "--format", _TEXT, "--input", str(path)),
         ]
         seconds = []
-        for flags in ((), ("--mark_touched",)):
+        for flags in ((), ("--mark-touched",)):
             for _ in create_tables(TARGET, tables, dry_run=False):
                 pass
-            child = run_child(["-m", "timebeam", "ingest", *where, "--auto_create_metrics", *flags])
+            child = run_child(["-m", "timebeam", "ingest", *where, "--auto-create-metrics", *flags])
             seconds.append(child.cpu)
             bench.drop(TARGET, [spec.name for spec in tables])
         shares.append(seconds[1] / seconds[0] - 1)
@@ -250,9 +250,9 @@ def stored(run: Callable[[list[str]], float], form: str, path: Path, points: int
     layout = OpenTsdb(OpenTsdbOptions(table_prefix="checkout-"))
     for _ in create_tables(TARGET, layout.tables(), dry_run=False):
         pass
-    command = ["ingest", "--layout", layout.name, "--table_prefix", layout.options.table_prefix]
+    command = ["ingest", "--layout", layout.name, "--table-prefix", layout.options.table_prefix]
     command += ["--project", TARGET.project, "--instance", TARGET.instance, "--summary", "json"]
-    command += ["--format", form, "--input", str(path), "--auto_create_metrics"]
+    command += ["--format", form, "--input", str(path), "--auto-create-metrics"]
     seconds, count = run(command), count_points(layout)
     if count != points:
         raise BenchmarkError(f"{points} points given, {count} stored")
@@ -333,7 +333,7 @@ def measure(
         Case("text-compacted", _TEXT, points),
         Case("json-points", _JSON, small, ("--packing", "points")),
         Case("json-append", _JSON, small, ("--packing", "append")),
-        Case("json-direct", _JSON, small, ("--bigtable_writer", "direct")),
+        Case("json-direct", _JSON, small, ("--bigtable-writer", "direct")),
     ]
     cases = list(repeated)
     if workers:

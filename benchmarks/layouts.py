@@ -6,7 +6,7 @@
 |---|---|
 | `share of the writer` | how much of the time of the ingest the writer alone takes |
 | `times the first case` | how many times longer the ingest takes than that of `opentsdb`, `compacted` |
-| `ingest` | `timebeam ingest --bigtable_writer direct` into an emulator; its own seconds |
+| `ingest` | `timebeam ingest --bigtable-writer direct` into an emulator; its own seconds |
 | `writer` | the same cells, read back, into new tables: the same requests, from memory, in this process |
 | `CPU s/M points` | processor seconds of the ingest for a million further points, for `plan` |
 | `cells`, `bytes` | of all its tables, for each point; bytes as in `benchmarks.ingest` |
@@ -73,7 +73,7 @@ class Case:
         """The options of every command."""
         place = ["--project", TARGET.project, "--instance", TARGET.instance]
         flags = [f"--{name}={value}" for name, value in self.options.items()]
-        return ["--layout", self.layout, f"--table_prefix={self.name}-", *place, *flags]
+        return ["--layout", self.layout, f"--table-prefix={self.name}-", *place, *flags]
 
 
 CASES = (
@@ -112,8 +112,8 @@ def ingest(case: Case, path: Path, points: int) -> tuple[float, float, list[Row]
     layout = case.make()
     run("tables", "create", *case.flags)
     command = ["ingest", *case.flags, "--format", case.form, "--input", str(path), "--quiet"]
-    command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", f"{path}-dead"]
-    output, cpu = run(*command, "--packing", case.packing.value, "--bigtable_writer", "direct")
+    command += ["--auto-create-metrics", "--summary", "json", "--dead-letters", f"{path}-dead"]
+    output, cpu = run(*command, "--packing", case.packing.value, "--bigtable-writer", "direct")
     summary = json.loads(output)
     batches = read_points(layout, TableReader(TARGET), 0, _EVER_MS)
     stored = sum(len(batch) for batch in batches if isinstance(batch, PointBatch))

@@ -47,11 +47,11 @@ def ingest(case: str, path: Path, folder: Path, load: Load) -> tuple[float, floa
     """
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=f"{CASES[case]}-"))
     meta = meta_table(layout.options.table_prefix).name
-    where = ["--layout", layout.name, "--table_prefix", layout.options.table_prefix]
+    where = ["--layout", layout.name, "--table-prefix", layout.options.table_prefix]
     where += ["--project", TARGET.project, "--instance", TARGET.instance]
     run_child(["-m", "timebeam", "tables", "create", "--meta", *where])
     command = ["-m", "timebeam", "ingest", *where, "--format", _FORM, "--input", str(path)]
-    command += ["--auto_create_metrics", "--summary", "json", "--dead_letters", str(folder / "dead")]
+    command += ["--auto-create-metrics", "--summary", "json", "--dead-letters", str(folder / "dead")]
     child = run_child([*command, "--meta", CASES[case]])
     summary = json.loads(child.output)
     stored, series = count_points(layout), sum(1 for _ in scan_keys(TARGET, meta))

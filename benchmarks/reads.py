@@ -71,7 +71,7 @@ def messages_alone(prefix: str) -> float:
 def check_tables(prefix: str) -> None:
     """Runs `timebeam check`."""
     with contextlib.redirect_stdout(io.StringIO()):
-        place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}", f"--table_prefix={prefix}"]
+        place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}", f"--table-prefix={prefix}"]
         assert cli.main(["check", "--layout=opentsdb", *place]) == 0
 
 

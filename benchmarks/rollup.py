@@ -100,8 +100,8 @@ def configure(folder: Path, row_span: str) -> None:
 
 def create(prefix: str, folder: Path) -> None:
     """Creates the tables."""
-    place = ["--layout=opentsdb", f"--table_prefix={prefix}"]
-    run_child(["-m", "timebeam", "tables", "create", *place, f"--rollup_config={folder / 'rollups.json'}"])
+    place = ["--layout=opentsdb", f"--table-prefix={prefix}"]
+    run_child(["-m", "timebeam", "tables", "create", *place, f"--rollup-config={folder / 'rollups.json'}"])
 
 
 def load(points: int, series: int, prefix: str, folder: Path) -> None:
@@ -124,9 +124,9 @@ def load_metrics(metrics: int, prefix: str, folder: Path) -> None:
 
 def ingest(path: Path, kind: str, prefix: str, *flags: str) -> None:
     """Stores the points of a file, and deletes it."""
-    command = ["ingest", "--layout=opentsdb", f"--table_prefix={prefix}", f"--format={kind}"]
-    command += [f"--input={path}", f"--dead_letters={path.parent / 'dead'}"]
-    run_child(["-m", "timebeam", *command, "--auto_create_metrics", "--bigtable_writer=direct", *flags])
+    command = ["ingest", "--layout=opentsdb", f"--table-prefix={prefix}", f"--format={kind}"]
+    command += [f"--input={path}", f"--dead-letters={path.parent / 'dead'}"]
+    run_child(["-m", "timebeam", *command, "--auto-create-metrics", "--bigtable-writer=direct", *flags])
     path.unlink()
 
 
@@ -151,9 +151,9 @@ def rolled_up(
 ) -> dict[str, float]:
     """The figures of one rollup, in a process of its own, of points of so many seconds."""
     end = start + seconds + 86_400
-    command = ["-m", "benchmarks.rollup", label, "--layout=opentsdb", f"--table_prefix={prefix}"]
-    command += [f"--rollup_config={folder / 'rollups.json'}", "--summary=json", f"--start={start}"]
-    child = run_child([*command, f"--end={end - end % 86_400}", f"--dead_letters={folder / 'dead'}"])
+    command = ["-m", "benchmarks.rollup", label, "--layout=opentsdb", f"--table-prefix={prefix}"]
+    command += [f"--rollup-config={folder / 'rollups.json'}", "--summary=json", f"--start={start}"]
+    child = run_child([*command, f"--end={end - end % 86_400}", f"--dead-letters={folder / 'dead'}"])
     return dict(json.loads(child.output))
 
 
@@ -325,9 +325,9 @@ def touched(days: int, prefix: str, folder: Path) -> float:
     path = folder / f"{prefix}.txt"
     times = range(START, START + days * 86_400, 86_400)
     path.write_text("".join(f"put app.late {time_s} 1 cpu=0 dc=x host=a\n" for time_s in times))
-    ingest(path, "opentsdb-text", prefix, "--mark_touched")
-    command = ["-m", "timebeam", "rollup", "--layout=opentsdb", f"--table_prefix={prefix}", "--touched"]
-    command += [f"--rollup_config={folder / 'rollups.json'}", f"--dead_letters={folder / 'dead'}"]
+    ingest(path, "opentsdb-text", prefix, "--mark-touched")
+    command = ["-m", "timebeam", "rollup", "--layout=opentsdb", f"--table-prefix={prefix}", "--touched"]
+    command += [f"--rollup-config={folder / 'rollups.json'}", f"--dead-letters={folder / 'dead'}"]
     return run_child(command).cpu
 
 

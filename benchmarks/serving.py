@@ -12,7 +12,7 @@ its own. `--scale` has fewer of the series with a point each second, and fewer d
 | `decoded` | the same rows, read and decoded |
 | `baseline` | `timebeam query` of the checkout that `--baseline` names, in its process, imports done |
 | `query` | `timebeam query` of today, likewise |
-| `served` | a request to `timebeam serve --cache_bytes 0`, until the last byte of the answer |
+| `served` | a request to `timebeam serve --cache-bytes 0`, until the last byte of the answer |
 | `cached` | the same of a server with its caches, which has answered this request before |
 | `CPU ms` | processor time of the process that reads, decodes and aggregates, without the emulator's |
 | `first byte` | wall time from the request to the first byte of its answer |
@@ -109,11 +109,11 @@ def measure(
     """A case for each query, and one for each number of workers with 8 clients."""
     series, days = max(40, round(1000 * scale)), max(30, round(365 * scale))
     place = load(folder, series, days)
-    rollups = f"--rollup_config={folder / 'rollups.json'}"
+    rollups = f"--rollup-config={folder / 'rollups.json'}"
     cases: dict[str, dict[str, list[float]]] = {}
     with contextlib.ExitStack() as stack:
         serve = functools.partial(Server, folder=folder, stack=stack)
-        off = ["--cache_bytes=0"]
+        off = ["--cache-bytes=0"]
         served, cached = serve([*place, rollups, *off]), serve([*place, rollups])
         checkouts = {"query": Commands(ROOT, stack)}
         if baseline:

@@ -48,7 +48,7 @@ class Server:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         output = stack.enter_context((folder / f"serve-{self.port}").open("wb"))
-        budget = f"--max_points={_MAX_POINTS}"
+        budget = f"--max-points={_MAX_POINTS}"
         command = [sys.executable, "-m", "timebeam", "serve", "--port", str(self.port), budget, *options]
         self._process = stack.enter_context(child([*command], output))
         stack.callback(os.killpg, self._process.pid, signal.SIGKILL)  # its workers too

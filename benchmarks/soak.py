@@ -68,9 +68,9 @@ def run(minutes: int, rate: int, packing: str, folder: Path) -> int:
     with log.open("wb") as stderr:
         ingest = subprocess.Popen(
             [
-                *(*program, "ingest", "--layout=opentsdb", "--format=opentsdb-json", "--auto_create_metrics"),
-                *("--bigtable_writer=direct", f"--input_subscription={SUBSCRIPTION}", f"--packing={packing}"),
-                *("--flush_seconds=5", f"--dead_letters={folder / 'dead'}"),
+                *(*program, "ingest", "--layout=opentsdb", "--format=opentsdb-json", "--auto-create-metrics"),
+                *("--bigtable-writer=direct", f"--input-subscription={SUBSCRIPTION}", f"--packing={packing}"),
+                *("--flush-seconds=5", f"--dead-letters={folder / 'dead'}"),
             ],
             stderr=stderr,
         )

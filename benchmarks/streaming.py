@@ -200,9 +200,9 @@ def from_pubsub(points: int, each: int) -> float:
             "--layout=opentsdb",
             "--format=opentsdb-json",
         ]
-        command += [f"--table_prefix={name}-", "--auto_create_metrics", "--bigtable_writer=direct"]
-        command += [f"--input_subscription={subscription}", "--stop_when_idle=1", "--summary=json"]
-        command += [f"--dead_letters={folder}/dead"]
+        command += [f"--table-prefix={name}-", "--auto-create-metrics", "--bigtable-writer=direct"]
+        command += [f"--input-subscription={subscription}", "--stop-when-idle=1", "--summary=json"]
+        command += [f"--dead-letters={folder}/dead"]
         ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     check("pubsub", layout, points)
     return float(json.loads(ran.stdout)["seconds"])
@@ -325,8 +325,8 @@ def from_file(commands: Commands, path: Path) -> float:
     """Processor seconds of `timebeam ingest` of a file of JSON with the direct writer."""
     layout = layout_of(uuid.uuid4().hex[:8])
     where = [f"--project={TARGET.project}", f"--instance={TARGET.instance}", f"--layout={layout.name}"]
-    where += [f"--table_prefix={layout.options.table_prefix}", "--auto_create_metrics", "--quiet"]
-    where += ["--format=opentsdb-json", f"--input={path}", "--bigtable_writer=direct"]
+    where += [f"--table-prefix={layout.options.table_prefix}", "--auto-create-metrics", "--quiet"]
+    where += ["--format=opentsdb-json", f"--input={path}", "--bigtable-writer=direct"]
     cpu = commands.run(["ingest", *where]).cpu
     check("file", layout, path.read_bytes().count(b"\n") + 1)
     return cpu

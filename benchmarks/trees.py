@@ -122,7 +122,7 @@ def sync(folder: Path, *flags: str) -> dict[str, Any]:
     """The summary of one sync in a process of its own."""
     place = [f"--project={TARGET.project}", f"--instance={TARGET.instance}"]
     command = ["-m", "timebeam", "trees", "sync", *place, "--summary=json"]
-    child = run_child([*command, f"--dead_letters={folder / 'dead'}", *flags])
+    child = run_child([*command, f"--dead-letters={folder / 'dead'}", *flags])
     figures: dict[str, Any] = json.loads(child.output)
     if figures["refused"]:
         raise BenchmarkError(f"series were refused: {figures}")

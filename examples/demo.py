@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".demo"
 PERIOD = ["--start", "2026-11-21T08:30:00Z", "--end", "2026-11-21T09:10:00Z"]
 LAYOUT = ["--layout", "opentsdb"]
-ROLLUPS = ["--rollup_config", "examples/rollups.json"]
+ROLLUPS = ["--rollup-config", "examples/rollups.json"]
 HOURS = ["--start", "2026-11-21T08:00:00Z", "--end", "2026-11-21T10:00:00Z"]
-LETTERS = ["--dead_letters", ".demo/dead-letters"]
+LETTERS = ["--dead-letters", ".demo/dead-letters"]
 PAGE = (
     "http://127.0.0.1:4242/?metric=sys.cpu.percent&tags=mode%3D*&aggregator=avg&downsample=1m-avg"
     "&start=2026/11/21-08:30:00&end=2026/11/21-09:10:00"
@@ -59,7 +59,7 @@ def store() -> None:
     timebeam("tables", "create", *LAYOUT)
     for format_name, pattern in (("opentsdb-json", "*.json*"), ("opentsdb-text", "*.txt*")):
         files = ["--format", format_name, "--input", f"examples/metrics/{pattern}"]
-        timebeam("ingest", *LAYOUT, *files, *LETTERS, "--auto_create_metrics")
+        timebeam("ingest", *LAYOUT, *files, *LETTERS, "--auto-create-metrics")
     show_dead_letters()
     notes = ["--format", "opentsdb-annotations", "--input", "examples/annotations.jsonl"]
     timebeam("ingest", *LAYOUT, *notes, *LETTERS)
@@ -71,16 +71,16 @@ def store() -> None:
 
 def query() -> None:
     """Reads and plots the metrics."""
-    busy = ["sys.cpu.percent", *LAYOUT, *HOURS, "--tag", "mode=user|system", "--group_by", "mode"]
-    for interval, more in (("10s", ["--no_rollup"]), ("1m", []), ("1h", [])):
+    busy = ["sys.cpu.percent", *LAYOUT, *HOURS, "--tag", "mode=user|system", "--group-by", "mode"]
+    for interval, more in (("10s", ["--no-rollup"]), ("1m", []), ("1h", [])):
         picture = ["--downsample", f"{interval}-avg", "--output", f".demo/cpu-{interval}.png"]
         timebeam("query", *busy, *ROLLUPS, *more, "--explain", *picture)
     load = ["sys.load", *LAYOUT, *PERIOD, "--tag", "host=web01"]
-    timebeam("query", *load, "--downsample", "5m-avg", "--group_by", "window")
+    timebeam("query", *load, "--downsample", "5m-avg", "--group-by", "window")
     cpu = ["sys.cpu.percent", *LAYOUT, *PERIOD, "--tag", "mode=user|system"]
-    by_core = ["--group_by", "core", "mode", "--downsample", "10s-avg"]
+    by_core = ["--group-by", "core", "--group-by", "mode", "--downsample", "10s-avg"]
     for name in ("cpu.png", "cpu.html"):
-        timebeam("query", *cpu, *by_core, "--global_annotations", "--output", f".demo/{name}")
+        timebeam("query", *cpu, *by_core, "--global-annotations", "--output", f".demo/{name}")
     print("\nLook at .demo/cpu.png; points and their rollups: .demo/cpu-10s.png, cpu-1m.png, cpu-1h.png;")
     print("open .demo/cpu.html in a browser (it needs no network).")
     print("\n`make demo-serve` stores the same again and serves it until Ctrl-C: for Grafana, Prometheus")

@@ -140,10 +140,10 @@ def show(port: int, accepted: int) -> int:
     results = ask(port, "GET", f"/api/query?start=1h-ago&ms=true&{queries}")
     stored = sum(len(result["dps"]) for result in results)
     since = [*LAYOUT, "--start", "1h-ago"]
-    load = ["sys.load", *since, "--group_by", "window", "--downsample", "10s-avg"]
+    load = ["sys.load", *since, "--group-by", "window", "--downsample", "10s-avg"]
     subprocess.run(command("query", *load), cwd=ROOT, check=True)
     for metric, key in zip(METRICS, ("mode", "window", "kind"), strict=True):
-        picture = ["--group_by", key, "--output", f".demo/machine/{metric}.html"]
+        picture = ["--group-by", key, "--output", f".demo/machine/{metric}.html"]
         subprocess.run(command("query", metric, *since, *picture), cwd=ROOT, check=True)
     print(f"\nOf {accepted:,} points accepted, {stored:,} are stored. Open the charts in a browser.")
     return 0 if stored == accepted else 1
@@ -164,9 +164,9 @@ def run(seconds: int) -> int:
         wait_until_ready(server, port)
         page = "metric=sys.cpu.percent&tags=mode%3D*&aggregator=avg&start=10m-ago"
         print(f"Meanwhile as a chart: http://127.0.0.1:{port}/?{page}")
-        ingest = [*LAYOUT, "--format", "opentsdb-json", "--input_subscription", subscription]
-        ingest += ["--auto_create_metrics", "--packing", "points", "--stop_when_idle", "10"]
-        ingest += ["--dead_letters", ".demo/machine/dead"]
+        ingest = [*LAYOUT, "--format", "opentsdb-json", "--input-subscription", subscription]
+        ingest += ["--auto-create-metrics", "--packing", "points", "--stop-when-idle", "10"]
+        ingest += ["--dead-letters", ".demo/machine/dead"]
         stream = processes.enter_context(child(command("ingest", *ingest), sys.stdout.buffer))
         accepted = send(port, seconds, stream)
         print("The stream stores the rest, and stops after 10 seconds without work ...", flush=True)

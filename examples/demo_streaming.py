@@ -82,12 +82,12 @@ def run(points: int, rate: int) -> int:
     topics.create_topic(name=TOPIC)
     subscriber().create_subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10)
     subprocess.run(command("tables", "create", *LAYOUT), cwd=ROOT, check=True)
-    ingest = [*LAYOUT, "--format", "opentsdb-json", "--input_subscription", SUBSCRIPTION]
+    ingest = [*LAYOUT, "--format", "opentsdb-json", "--input-subscription", SUBSCRIPTION]
     ingest += [
-        "--auto_create_metrics",
-        "--bigtable_writer",
+        "--auto-create-metrics",
+        "--bigtable-writer",
         "direct",
-        "--dead_letters",
+        "--dead-letters",
         ".demo/streaming/dead",
     ]
     with subprocess.Popen(command("ingest", *ingest), cwd=ROOT) as streaming:
@@ -101,7 +101,7 @@ def run(points: int, rate: int) -> int:
                 streaming.send_signal(signal.SIGTERM)
         streaming.wait()
     query = ["sys.cpu.user0", *LAYOUT, "--start", "2026-01-01", "--end", "2026-01-02"]
-    query += ["--tag", "host=web000|web001|web003", "--group_by", "host"]
+    query += ["--tag", "host=web000|web001|web003", "--group-by", "host"]
     picture = [*query, "--downsample", "1m-avg", "--output", ".demo/streaming/cpu.png"]
     subprocess.run(command("query", *picture), cwd=ROOT, check=True)
     missing = expected().items() - stored().items()

@@ -18,8 +18,8 @@ EXAMPLES = """\
 examples:
   templates/run ingest --bucket gs://my-bucket/timebeam --region europe-west1 \\
       --layout opentsdb --format opentsdb-json --instance my-instance \\
-      --input_subscription projects/my-project/subscriptions/points \\
-      --dead_letters projects/my-project/topics/dead --bigtable_writer direct
+      --input-subscription projects/my-project/subscriptions/points \\
+      --dead-letters projects/my-project/topics/dead --bigtable-writer direct
   templates/run rollup ... --print_only
   templates/run ingest ... --update -- --max-workers=20 --service-account-email=ACCOUNT
 

@@ -35,13 +35,13 @@ INGEST_COMMAND = Command(
     options=f"Input: input input_subscription input_topic | {_STORING} | Run: preflight",
     examples="""\
   timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
-      --auto_create_metrics --project my-project --instance my-instance
-  timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry_run
-  timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto_create_metrics
+      --auto-create-metrics --project my-project --instance my-instance
+  timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry-run
+  timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto-create-metrics
   timebeam ingest --layout opentsdb --format opentsdb-annotations --input annotations.json
   timebeam ingest --layout table --tables market.toml --format records --input 'market-*.jsonl.gz'
   timebeam ingest --layout opentsdb --format opentsdb-json \\
-      --input_subscription projects/my-project/subscriptions/points
+      --input-subscription projects/my-project/subscriptions/points
   timebeam ingest ... --preflight
   timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
 
@@ -56,9 +56,9 @@ REPLAY_COMMAND = Command(
     arguments=(Argument("source", metavar="SOURCE", help="files, a pattern, or projects/P/subscriptions/S"),),
     options=_STORING,
     examples="""\
-  timebeam replay 'dead-letters-*.jsonl' --layout opentsdb --format opentsdb-json --auto_create_metrics
+  timebeam replay 'dead-letters-*.jsonl' --layout opentsdb --format opentsdb-json --auto-create-metrics
   timebeam replay projects/my-project/subscriptions/dead --layout opentsdb --format influx \\
-      --dead_letters projects/my-project/topics/dead-again --stop_when_idle 10
+      --dead-letters projects/my-project/topics/dead-again --stop-when-idle 10
   timebeam replay 'dead-letters-*.jsonl' --layout table --tables market.toml --format records
 
 takes the options of `timebeam ingest`; give the same --layout options as there""",
@@ -79,12 +79,12 @@ COPY_COMMAND = Command(
     """,
     examples="""\
   timebeam copy --from opentsdb --to heroic --start 2026-11-01 --end 2026-11-21
-  timebeam copy --from kairosdb --row_spec milliseconds --to opentsdb --to_salt_width 1 \\
-      --to_table_prefix new- --auto_create_metrics --start 2020-01-01
-  timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify_only
-  timebeam copy --from table --tables market.toml --to opentsdb --auto_create_metrics --start 2026-11-01
-  timebeam copy --from opentsdb --to opentsdb --to_table_prefix wide- --to_uid_width_metric 4 --start 0 \\
-      --auto_create_metrics --also rollups meta trees --rollup_config rollups.json
+  timebeam copy --from kairosdb --row-spec milliseconds --to opentsdb --to-salt-width 1 \\
+      --to-table-prefix new- --auto-create-metrics --start 2020-01-01
+  timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify-only
+  timebeam copy --from table --tables market.toml --to opentsdb --auto-create-metrics --start 2026-11-01
+  timebeam copy --from opentsdb --to opentsdb --to-table-prefix wide- --to-uid-width-metric 4 --start 0 \\
+      --auto-create-metrics --also rollups --also meta --also trees --rollup-config rollups.json
 
 Beam's own options can be given too""",
 )
@@ -102,10 +102,10 @@ EXPORT_COMMAND = Command(
     """,
     examples="""\
   timebeam export --layout opentsdb --output points --day 2026-11-20
-  timebeam export --layout opentsdb --output gs://my-bucket/points --start 30d-ago --end now --by_metric
+  timebeam export --layout opentsdb --output gs://my-bucket/points --start 30d-ago --end now --by-metric
   timebeam export --layout table --tables market.toml --output points --day 2026-11-20 --tags map
   timebeam export --layout opentsdb --output points --day 2026-11-20 --verify
-  timebeam export --layout opentsdb --output rollups --rollup_config rollups.json --interval 1h
+  timebeam export --layout opentsdb --output rollups --rollup-config rollups.json --interval 1h
 
 a repeated run replaces the files of its days; Beam's own options can be given too""",
 )
@@ -127,14 +127,14 @@ QUERY_COMMAND = Command(
         Query: where output csv_guard no_annotations global_annotations histogram percentiles explain
     """,
     examples="""\
-  timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group_by core
+  timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group-by core
   timebeam query sys.load --layout opentsdb --start 2026-11-21 --downsample 1m-avg --output load.png
   timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
-  timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup_config r.json
+  timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup-config r.json
   timebeam query sys.load --layout opentsdb --start 2026-11-01 --downsample 1dc-max --timezone Europe/Berlin
-  timebeam query sys.load --layout opentsdb --start 1d-ago --global_annotations --output load.html
-  timebeam query web.latency --layout opentsdb --start 1h-ago --group_by host --percentiles 50 99
-  timebeam query QUOTE --layout table --tables market.toml --where EXCHANGE=NYSE SYMBOL=F --start 1h-ago""",
+  timebeam query sys.load --layout opentsdb --start 1d-ago --global-annotations --output load.html
+  timebeam query web.latency --layout opentsdb --start 1h-ago --percentiles 50 --percentiles 99
+  timebeam query QUOTE --tables market.toml --start 1h-ago --where EXCHANGE=NYSE --where SYMBOL=F""",
 )
 
 SERVE_COMMAND = Command(
@@ -154,9 +154,9 @@ SERVE_COMMAND = Command(
     """,
     examples="""\
   timebeam serve --layout opentsdb
-  timebeam serve --layout opentsdb --rollup_config rollups.json --port 4242 --workers 2
-  timebeam serve --layout heroic --max_seconds 20 --max_points 10000000
-  timebeam serve --write_only --topic projects/my-project/topics/points --telnet_port 4243""",
+  timebeam serve --layout opentsdb --rollup-config rollups.json --port 4242 --workers 2
+  timebeam serve --layout heroic --max-seconds 20 --max-points 10000000
+  timebeam serve --write-only --topic projects/my-project/topics/points --telnet-port 4243""",
 )
 
 SERIES_COMMAND = Command(
@@ -172,9 +172,9 @@ SERIES_COMMAND = Command(
     """,
     examples="""\
   timebeam series 'sys.cpu.*' --layout opentsdb
-  timebeam series 'sys.*' --layout opentsdb --tag 'host=web*' 'dc=lga|sjc' --output csv
+  timebeam series 'sys.*' --layout opentsdb --tag 'host=web*' --tag 'dc=lga|sjc' --output csv
   timebeam series sys.load --layout opentsdb --source data
-  timebeam series '*' --layout kairosdb --row_spec milliseconds --output json
+  timebeam series '*' --layout kairosdb --row-spec milliseconds --output json
   timebeam series '*' --layout table --tables market.toml
 
 * in a pattern matches any text, including none; quote patterns to protect them from the shell""",

@@ -9,12 +9,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.options.catalogue import setting_parameters
 from timebeam.pipelines.options.command_line import DEFAULT, Argument, Command, given_settings
-from timebeam.pipelines.options.parameters import TemplateType, UsageError
+from timebeam.pipelines.options.parameters import TemplateType, UsageError, boolean, flag
 from timebeam.pipelines.options.parsing import did_you_mean
 from timebeam.pipelines.options.profiles import FILE, VARIABLES, setting_text
 
@@ -52,7 +52,7 @@ EMULATOR_COMMAND = Command(
     examples="""\
   timebeam emulator                 on the port that gcloud uses too, 8086
   timebeam emulator --port 0        on any free port
-  timebeam emulator --build_only    only build it, for an image or a CI cache""",
+  timebeam emulator --build-only    only build it, for an image or a CI cache""",
 )
 
 GENERATE_COMMAND = Command(
@@ -109,14 +109,14 @@ TABLES_COMMAND = Command(
     examples="""\
   timebeam tables create --layout opentsdb --project my-project --instance my-instance
   timebeam tables create --layout table --tables market.toml
-  timebeam tables create --layout opentsdb --rollup_config rollups.json
+  timebeam tables create --layout opentsdb --rollup-config rollups.json
   timebeam tables create --layout opentsdb --meta --trees
-  timebeam tables create --layout opentsdb --table_prefix test- --dry_run   (with an emulator)
-  timebeam tables adopt --layout opentsdb --salt_width 1   (tables that a TSD made)
-  timebeam tables forget --layout kairosdb --dry_run
+  timebeam tables create --layout opentsdb --table-prefix test- --dry-run   (with an emulator)
+  timebeam tables adopt --layout opentsdb --salt-width 1   (tables that a TSD made)
+  timebeam tables forget --layout kairosdb --dry-run
   timebeam tables retention --layout opentsdb
-  timebeam tables retention --layout opentsdb --max_age_days 400 --dry_run
-  timebeam tables retention --layout kairosdb --retention 7,90 --family d7 --max_age_days 7""",
+  timebeam tables retention --layout opentsdb --max-age-days 400 --dry-run
+  timebeam tables retention --layout kairosdb --retention 7,90 --family d7 --max-age-days 7""",
 )
 
 CHECK_COMMAND = Command(
@@ -131,7 +131,7 @@ CHECK_COMMAND = Command(
     """,
     examples="""\
   timebeam check --layout opentsdb --project my-project --instance my-instance
-  timebeam check --layout opentsdb --salt_width 1 --most 1000
+  timebeam check --layout opentsdb --salt-width 1 --most 1000
   timebeam check --layout table --tables market.toml""",
 )
 
@@ -150,9 +150,9 @@ PLAN_COMMAND = Command(
     """,
     examples="""\
   timebeam plan --series 1000000 --interval 10s --layout opentsdb --retention 30d
-  timebeam plan --series 1000000 --layout opentsdb --salt_width 1 --salt_buckets 20 --points_per_message 6
-  timebeam plan --series 50000 --interval 1s --layout heroic --name_length 20 --summary json
-  timebeam plan --series 200000 --layout kairosdb --node_price 0.65 --gb_price 0.17
+  timebeam plan --series 1000000 --layout opentsdb --salt-width 1 --salt-buckets 20 --points-per-message 6
+  timebeam plan --series 50000 --interval 1s --layout heroic --name-length 20 --summary json
+  timebeam plan --series 200000 --layout kairosdb --node-price 0.65 --gb-price 0.17
 
 bytes are measured on a sample, before compression; docs/operate/sizing.md explains the output""",
 )
@@ -220,7 +220,7 @@ def init(options: argparse.Namespace) -> int:
 
 
 def _next_commands(project: str | None) -> list[str]:
-    first = "timebeam tables create --dry_run    # checks whether the instance can be reached"
+    first = "timebeam tables create --dry-run    # checks whether the instance can be reached"
     if project is None:
         first = "timebeam emulator &    # then run the line that it prints: export BIGTABLE_EMULATOR_HOST=..."
     return [
@@ -292,19 +292,38 @@ def completion(options: argparse.Namespace) -> int:
 
 
 def _all_commands() -> argparse.ArgumentParser:
-    """A parser with every command as a subcommand."""
-    import shtab
-
+    """A parser with every command as a subcommand, as shtab takes it."""
     root = argparse.ArgumentParser(prog="timebeam", allow_abbrev=False)
     root.add_argument("--version", action="store_true", help="print the version")
     commands = root.add_subparsers()
     for name, summary in COMMANDS.items():
-        parser = find_command(name).parser()
-        files = _FILES | {
-            parameter.name for parameter in parser.parameters if parameter.template is TemplateType.READ_FILE
-        }
-        for action in parser._actions:
-            if action.dest in files and not action.choices:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
-        commands.add_parser(name, parents=[parser], add_help=False, help=summary)
+        command = find_command(name)
+        parser = commands.add_parser(name, help=summary)
+        for argument in command.arguments:
+            _add(parser, argument.name, argument.help, argument.choices, nargs=argument.nargs or None)
+        for parameter in command.parser().parameters:
+            option, text = flag(parameter.name), parameter.help.replace("%", "%%")
+            if parameter.kind is boolean:
+                for word in (option, f"--no-{option[2:]}")[: 1 + bool(parameter.default)]:
+                    parser.add_argument(word, action="store_true", help=text)
+            else:
+                is_file = parameter.template is TemplateType.READ_FILE
+                _add(parser, option, text, parameter.choices, is_file=is_file)
     return root
+
+
+def _add(
+    parser: argparse.ArgumentParser,
+    name: str,
+    text: str,
+    choices: Sequence[str],
+    *,
+    nargs: str | None = None,
+    is_file: bool = False,
+) -> None:
+    """Adds an argument, or an option with a value, to a parser."""
+    import shtab
+
+    action = parser.add_argument(name, help=text, choices=choices or None, nargs=nargs)
+    if (is_file or action.dest in _FILES) and not choices:
+        action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -61,8 +61,8 @@ META_COMMAND = Command(
         Run: dry_run summary
     """,
     examples="""\
-  timebeam meta sync --layout opentsdb --dry_run
-  timebeam meta sync --layout opentsdb --salt_width 1 --project my-project --instance my-instance
+  timebeam meta sync --layout opentsdb --dry-run
+  timebeam meta sync --layout opentsdb --salt-width 1 --project my-project --instance my-instance
   timebeam meta sync --layout opentsdb --count
   timebeam meta sync --layout opentsdb --purge           # lists; with --yes too: removes
   timebeam meta sync --layout opentsdb --runner DataflowRunner --region europe-west1 ...
@@ -97,7 +97,7 @@ TREES_COMMAND = Command(
   timebeam tables create --layout opentsdb --meta --trees
   timebeam trees test --definition tree.json sys.cpu.0 host=web01 dc=lga
   timebeam trees create tree.json
-  timebeam trees sync --dry_run
+  timebeam trees sync --dry-run
   timebeam trees sync
   timebeam trees show
   timebeam trees show --tree hosts --depth 2
@@ -126,8 +126,8 @@ DELETE_COMMAND = Command(
     examples="""\
   timebeam delete sys.load --layout opentsdb --start 2026-11-01 --end 2026-11-02
   timebeam delete sys.load --layout opentsdb --start 2026-11-01 --end 2026-11-02 --token TOKEN
-  timebeam delete sys.load --layout opentsdb --start 30d-ago --end 1d-ago --tag 'host=web*' dc=lga
-  timebeam delete --layout opentsdb --keep_days 'debug.*=7' 400 --keep_rollups
+  timebeam delete sys.load --layout opentsdb --start 30d-ago --end 1d-ago --tag 'host=web*' --tag dc=lga
+  timebeam delete --layout opentsdb --keep-days 'debug.*=7' --keep-days 400 --keep-rollups
 
 both ends of the time range are inclusive; a repeated run with the same token and log completes one that was
 interrupted; Beam's own options can be given too""",
@@ -144,7 +144,7 @@ REINDEX_COMMAND = Command(
     """,
     examples="""\
   timebeam reindex --layout heroic --project my-project --instance my-instance
-  timebeam reindex --layout kairosdb --row_spec milliseconds --dry_run
+  timebeam reindex --layout kairosdb --row-spec milliseconds --dry-run
 
 all of Beam's options can be given too""",
 )
@@ -163,12 +163,12 @@ ROLLUP_COMMAND = Command(
         Run: dry_run preflight summary max_refused
     """,
     examples="""\
-  timebeam tables create --layout opentsdb --rollup_config rollups.json
-  timebeam rollup --layout opentsdb --rollup_config rollups.json
-  timebeam rollup --layout opentsdb --rollup_config rollups.json --day 2026-11-20 --lookback_days 2
-  timebeam rollup --layout opentsdb --rollup_config rollups.json --start 6h-ago --end 1h-ago
-  timebeam rollup --layout opentsdb --rollup_config rollups.json --touched
-  timebeam rollup --layout opentsdb --rollup_config rollups.json --follow --quiet_seconds 120
+  timebeam tables create --layout opentsdb --rollup-config rollups.json
+  timebeam rollup --layout opentsdb --rollup-config rollups.json
+  timebeam rollup --layout opentsdb --rollup-config rollups.json --day 2026-11-20 --lookback-days 2
+  timebeam rollup --layout opentsdb --rollup-config rollups.json --start 6h-ago --end 1h-ago
+  timebeam rollup --layout opentsdb --rollup-config rollups.json --touched
+  timebeam rollup --layout opentsdb --rollup-config rollups.json --follow --quiet-seconds 120
 
 a repeated run gives the same result; Beam's own options can be given too""",
 )
@@ -185,9 +185,9 @@ COMPACT_COMMAND = Command(
         Run: dry_run summary
     """,
     examples="""\
-  timebeam compact --layout opentsdb --dry_run
+  timebeam compact --layout opentsdb --dry-run
   timebeam compact --layout opentsdb --day 2026-11-20
-  timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt_width 1
+  timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt-width 1
 
 queries return the same before and after; cell timestamps change their meaning:
 see docs/operate/maintenance.md
@@ -207,12 +207,12 @@ ARCHIVE_COMMAND = Command(
         Run: dry_run summary
     """,
     examples="""\
-  timebeam tables create --layout opentsdb --archive true
-  timebeam archive --layout opentsdb --dry_run
-  timebeam archive --layout opentsdb --older_than 30d
-  timebeam archive --layout opentsdb --older_than 30d --delete_source
+  timebeam tables create --layout opentsdb --archive
+  timebeam archive --layout opentsdb --dry-run
+  timebeam archive --layout opentsdb --older-than 30d
+  timebeam archive --layout opentsdb --older-than 30d --delete-source
 
-with --delete_source run it daily: each run deletes what an earlier one has archived;
+with --delete-source run it daily: each run deletes what an earlier one has archived;
 see docs/operate/maintenance.md
 
 Beam's own options can be given too""",

@@ -13,7 +13,7 @@ from pathlib import Path
 from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.deploy.templates import write_or_check
 from timebeam.pipelines.options.command_line import with_profiles
-from timebeam.pipelines.options.parameters import Parameter
+from timebeam.pipelines.options.parameters import Parameter, flag
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "options.md"
 _SHARED = 4
@@ -25,8 +25,10 @@ _INTRODUCTION = """\
 All options of all commands. This page is generated from the declarations that also make the command line:
 `python -m timebeam.pipelines.deploy.options_page write`.
 
-An option that takes several values can be repeated; the values add up. Any other option that is given twice
-with different values is wrong usage. Jobs also take Apache Beam's options, such as `--runner`.
+A name may have `_` for `-`. A boolean is `--x` or `--no-x`, or has its value after `=`:
+`--x=false`. An option takes one value, and is repeated for several: `--tag a=b --tag c=d`. Any other option
+that is given twice with different values is wrong usage. `--input` takes all words up to the next option.
+Jobs also take Apache Beam's options, such as `--runner`.
 """
 
 
@@ -56,12 +58,12 @@ def _common(parameters: Sequence[Parameter], shared: Sequence[Parameter]) -> Ite
     """The shared options of a command: a link for most of a group, else the names."""
     for group in dict.fromkeys(parameter.group for parameter in shared):
         members = [parameter for parameter in shared if parameter.group == group]
-        absent = [f"`--{parameter.name}`" for parameter in members if parameter not in parameters]
+        absent = [f"`{flag(parameter.name)}`" for parameter in members if parameter not in parameters]
         link = f"[{group}](#{group.lower().replace(' ', '-')})"
         if len(absent) <= len(members) / 2:
             yield link + (f" without {', '.join(absent)}" if absent else "")
         else:
-            yield from (f"`--{parameter.name}`" for parameter in members if parameter in parameters)
+            yield from (f"`{flag(parameter.name)}`" for parameter in members if parameter in parameters)
 
 
 def row(parameter: Parameter) -> str:
@@ -73,7 +75,7 @@ def row(parameter: Parameter) -> str:
         default = "required"
     choices = ", ".join(f"`{choice}`" for choice in parameter.choices)
     description = parameter.help.replace("|", "\\|").replace("<", "\\<")
-    return f"| `--{parameter.name}`{f' ({choices})' if choices else ''} | {default} | {description} |"
+    return f"| `{flag(parameter.name)}`{f' ({choices})' if choices else ''} | {default} | {description} |"
 
 
 def _table(parameters: Iterator[Parameter] | Sequence[Parameter]) -> list[str]:

@@ -164,7 +164,7 @@ _JOBS = (
         "copy",
         "Time series in Bigtable from layout to layout",
         "Copies the points of a time range from the tables of one layout to those of another. "
-        "`timebeam copy --verify_only` then verifies the copy.",
+        "`timebeam copy --verify-only` then verifies the copy.",
         frozenset({"from", "to", "start", "instance", "dead_letters"}),
     ),
 )
@@ -225,7 +225,7 @@ def _described(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "label": parameter.label or _label(parameter.name),
-        "help": re.sub(r"--([a-z_]+)", r"\1", parameter.help),
+        "help": re.sub(r"--([a-z][-a-z]*)", lambda match: match[1].replace("-", "_"), parameter.help),
         "group": parameter.group,
         "type": kind.value,
         "required": parameter.required,

@@ -176,7 +176,7 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> FilesJob | StreamJob
     """
     inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
     if len(inputs) != 1:
-        raise UsageError("give one of --input, --input_subscription and --input_topic")
+        raise UsageError("give one of --input, --input-subscription and --input-topic")
     graph, framing = _graph(options, endless=not options.input)
     if not options.input:
         source = Source(options.input_subscription, options.input_topic)
@@ -215,7 +215,7 @@ def _graph(options: argparse.Namespace, *, endless: bool) -> tuple[InputGraph, F
 
         if _limits_of(options) is not None:
             raise UsageError(
-                "--max_new_series, --max_series, --max_tag_values and --max_all_series need a layout of "
+                "--max-new-series, --max-series, --max-tag-values and --max-all-series need a layout of "
                 "series; declared tables hold records"
             )
         return records_graph(options)

@@ -121,7 +121,7 @@ def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
       UsageError: options that cannot go together, or a declaration that is wrong.
     """
     if options.mark_touched:
-        raise UsageError("--mark_touched is not for declared tables: leave it out")
+        raise UsageError("--mark-touched is not for declared tables: leave it out")
     if options.meta != "off":
         opentsdb_of(options, "metadata")
     if options.packing not in (None, Packing.POINTS.value):

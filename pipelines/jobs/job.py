@@ -44,7 +44,7 @@ class Run:
       run_ms: when the work began, in ms since 1970; it is in the names of the dead letters.
       now_ms: the time that the command takes for now, in ms since 1970; `run_ms`, except in tests.
       create_command: what a user runs to create the tables.
-      dead_letters_option: the value of `--dead_letters`; None if the command has no dead letters.
+      dead_letters_option: the value of `--dead-letters`; None if the command has no dead letters.
       dead_letters: a topic, or how the names of this run's files begin.
     """
 
@@ -64,7 +64,7 @@ class Run:
         """The run that the options describe.
 
         Raises:
-          UsageError: `--dead_letters` is not a topic and not a place for files.
+          UsageError: `--dead-letters` is not a topic and not a place for files.
         """
         place = getattr(options, "dead_letters", None)
         return cls(

@@ -178,7 +178,7 @@ class BigtableChecks:
                 yield warning(text, "docs/operate/runbook.md, UIDs run out")
             elif not used and kind == "metrics" and not creates_metrics:
                 why = "the counter is at 0, so that points of new metrics are refused"
-                yield warning(f"{text}: {why}", "--auto_create_metrics")
+                yield warning(f"{text}: {why}", "--auto-create-metrics")
             else:
                 yield ok(text)
 
@@ -283,7 +283,7 @@ def _dead_letters(place: str) -> Iterator[Check]:
             check_writable(place)
             yield ok(f"dead letters {place}-*")
         except OSError as error:
-            yield missing(f"dead letters {place}-*: cannot write there: {error.strerror}", "--dead_letters")
+            yield missing(f"dead letters {place}-*: cannot write there: {error.strerror}", "--dead-letters")
 
 
 def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:

@@ -57,7 +57,7 @@ _FORESEEN: dict[str, type[Exception]] = {
 """Errors of steps that become one line, by name."""
 
 _RUN_AGAIN = (
-    "Run it again to complete the work; the default, --bigtable_writer direct, retries more errors and sends "
+    "Run it again to complete the work; the default, --bigtable-writer direct, retries more errors and sends "
     "refused rows to the dead letters"
 )
 
@@ -107,7 +107,7 @@ def run_job(job: AnyJob, run: Run) -> int:
         return code
     place = run.dead_letters_option
     if place is not None and not TOPIC.fullmatch(place):
-        check_place("--dead_letters", place)
+        check_place("--dead-letters", place)
     if job.new_settings is not None and not run.dry_run:
         job.new_settings.store()
     if isinstance(planned, StreamJob):
@@ -154,12 +154,12 @@ def _check_dataflow(job: AnyJob, run: Run) -> None:
         raise UsageError(job.local_only)
     if run.max_refused is not None:
         raise UsageError(
-            "--max_refused is for runs on this machine: on Dataflow set an alert on the refused_ counters "
+            "--max-refused is for runs on this machine: on Dataflow set an alert on the refused_ counters "
             "(docs/reference/reasons.md)"
         )
     if run.dead_letters is not None and not _SHARED.match(run.dead_letters):
         raise UsageError(
-            f"--dead_letters {run.dead_letters} would be on the workers' own disks, and lost with them: "
+            f"--dead-letters {run.dead_letters} would be on the workers' own disks, and lost with them: "
             "give gs://BUCKET/PREFIX or projects/P/topics/T"
         )
 

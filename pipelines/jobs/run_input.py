@@ -110,7 +110,7 @@ def run_stream(job: StreamJob, run: Run) -> int:
     if run.runner.is_local:
         return show(run_micro_batches(job, run), run)
     if job.idle_seconds is not None:
-        raise UsageError("--stop_when_idle is for local runners")
+        raise UsageError("--stop-when-idle is for local runners")
     flags = [*run.runner.flags, "--streaming"]
     if run.runner.is_dataflow and not any("streaming_mode_" in flag for flag in flags):
         mode = "exactly_once" if job.graph.exactly_once else "at_least_once"

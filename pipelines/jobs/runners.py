@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -37,9 +37,8 @@ from apache_beam.transforms import core
 from google.protobuf import json_format
 
 from timebeam.pipelines.jobs import fork_server
-from timebeam.pipelines.options.command_line import Command
+from timebeam.pipelines.options.command_line import Command, CommandParser
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.parsing import Parser
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
 
 LOCAL_RUNNER = "timebeam.pipelines.jobs.runners.LocalRunner"
@@ -186,16 +185,16 @@ class Runner:
     is_in_process: bool
 
     @classmethod
-    def of(cls, parser: Parser, rest: Sequence[str], project: str | None, *, check: bool = True) -> Runner:
+    def of(
+        cls, parser: CommandParser, rest: Sequence[str], project: str | None, *, check: bool = True
+    ) -> Runner:
         """Checks that the remaining options are Beam's own; adds a runner and the project to them.
-
-        An unknown option ends the program with exit code 2; Beam itself would ignore it.
 
         Args:
           check: whether the runner must have all that it needs.
 
         Raises:
-          UsageError: the runner lacks something.
+          UsageError: an option is unknown, which Beam itself would ignore; or the runner lacks something.
         """
         runner = _checked_runner(parser, rest) if rest else ""
         flags = [*rest, f"--project={project}"] if project else list(rest)
@@ -237,26 +236,64 @@ def _check_options(options: PipelineOptions, *, is_dataflow: bool) -> None:
         raise UsageError(f"--runner DataflowRunner: {' '.join(errors)}")
 
 
-def _checked_runner(parser: Parser, rest: Sequence[str]) -> str:
-    """The selected runner, "" for none; ends the program with exit code 2 at an option that is not Beam's."""
-    _import_runner(parser, rest)
-    beam_parser = Parser(prog=parser.prog, add_help=False)
+class _StoreOnce(argparse.Action):
+    """Stores a value; an option that is repeated with another value is an error."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """See `argparse.Action`."""
+        before = vars(namespace).get(self.dest, self.default)
+        if before not in (self.default, values):
+            parser.error(f"{option_string} is given twice, with different values: give it once")
+        setattr(namespace, self.dest, values)
+
+
+class _BeamParser(argparse.ArgumentParser):
+    """A parser of Beam's options; what is wrong is a UsageError."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False, allow_abbrev=False)
+        for name in (None, "store"):
+            self.register("action", name, _StoreOnce)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def options(self) -> set[str]:
+        """The names of all options, as they are written."""
+        return set(self._option_string_actions)
+
+
+def _checked_runner(parser: CommandParser, rest: Sequence[str]) -> str:
+    """The selected runner, "" for none.
+
+    Raises:
+      UsageError: an option is not Beam's; see `_import_runner`.
+    """
+    _import_runner(rest)
+    beam_parser = _BeamParser()
     classes = list(PipelineOptions.__subclasses__())
     for options_class in classes:
         options_class._add_argparse_args(beam_parser)  # type: ignore[arg-type]
         classes += options_class.__subclasses__()
     options, unknown = beam_parser.parse_known_args(list(rest))
     if unknown:
-        parser.unknown(unknown[0], beam_parser.options())
+        raise parser.unknown(unknown[0], beam_parser.options())
     return options.runner or ""
 
 
-def _import_runner(parser: Parser, rest: Sequence[str]) -> None:
+def _import_runner(rest: Sequence[str]) -> None:
     """Imports the selected runner, which registers its own options.
 
-    Ends the program with exit code 2 if there is no such runner, or if it cannot run these pipelines.
+    Raises:
+      UsageError: there is no such runner, or it cannot run these pipelines.
     """
-    runner_parser = Parser(prog=parser.prog, add_help=False)
+    runner_parser = _BeamParser()
     runner_parser.add_argument("--runner")
     name = runner_parser.parse_known_args(list(rest))[0].runner
     if not name:
@@ -264,9 +301,9 @@ def _import_runner(parser: Parser, rest: Sequence[str]) -> None:
     try:
         runner = type(create_runner(name))
     except (ValueError, ImportError, AttributeError) as error:
-        parser.error(f"--runner {name}: {error}")
+        raise UsageError(f"--runner {name}: {error}") from error
     if runner.__name__ in _UNFIT:
-        parser.error(f"--runner {name}: {_UNFIT[runner.__name__]}")
+        raise UsageError(f"--runner {name}: {_UNFIT[runner.__name__]}")
 
 
 _PREFIX = "beam-pipeline-temp"

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from timebeam.pipelines.options import reading_options, writing_options
-from timebeam.pipelines.options.parameters import Parameter, declared_parameters
+from timebeam.pipelines.options.parameters import Parameter, declared_parameters, flag
 
 OPTIONS: Mapping[str, Parameter] = dict(writing_options.OPTIONS + reading_options.OPTIONS)
 """By name, or by COMMAND.NAME for what one command alone means by it."""
@@ -101,7 +101,7 @@ def _declared(word: str) -> dict[str, Parameter]:
     copied = {"table_prefix": OPTIONS["table_prefix"], **_declared("*layout")}
     return {
         TO + name: dataclasses.replace(
-            each, name=TO + name, help=f"--{name} of the layout to write", shown_for=None, setting=False
+            each, name=TO + name, help=f"{flag(name)} of the layout to write", shown_for=None, setting=False
         )
         for name, each in copied.items()
     }

@@ -8,81 +8,187 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import os
-import pathlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from timebeam.pipelines.options.catalogue import chosen, setting_parameters
-from timebeam.pipelines.options.parameters import Parameter, boolean
-from timebeam.pipelines.options.parsing import Parser, detail
+from timebeam.pipelines.options.help_text import help_text
+from timebeam.pipelines.options.parameters import Parameter, UsageError, flag
+from timebeam.pipelines.options.parsing import detail, did_you_mean
 from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, variables
+from timebeam.pipelines.options.split_words import CommandLine, GivenOption, Splitter, unknown_option
 
 DEFAULT = "default"
 """The origin of a value that nothing gives."""
 
-_BEAM_OPTION = re.compile(r"argument\(\s*((?:[\"']--[-\w]+[\"'],?\s*)+)")
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a command that is no option.
+
+    Attributes:
+      name: of its value among the parsed options.
+      choices: the words that it can be; any if empty.
+      metavar: how the usage calls it; the name if empty.
+      nargs: `?` for one that may be left out, `*` for any number of words; else it is one word.
+      default: of one that is left out.
+    """
+
+    name: str
+    help: str
+    choices: Sequence[str] = ()
+    metavar: str = ""
+    nargs: str = ""
+    default: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """Its name in usage and messages."""
+        return self.metavar or self.name
 
 
-class CommandParser(Parser):
+class CommandParser:
     """Parses a command line over the settings of variables and of the settings file.
 
     The parsed options have `origins`: where the value of each parameter comes from, by name.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], **named: Any) -> None:
-        """See `argparse.ArgumentParser`.
+    def __init__(
+        self, parameters: Sequence[Parameter], arguments: Sequence[Argument] = (), *, takes_beam: bool = True
+    ) -> None:
+        """A parser of the parameters and arguments of a command.
 
         Args:
-          parameters: of the command.
+          takes_beam: whether Beam's own options can be given too.
         """
-        super().__init__(**named)
         self.parameters = with_profiles(parameters)
-        self._settings = {parameter.name: parameter for parameter in parameters if parameter.setting}
-        add_parameters(self, self.parameters)
-        if "project" in self._settings:  # it opens tables, whose stored settings may tell
-            for action in self._actions:
-                stored = action.dest in self._settings and self._settings[action.dest].stored
-                action.required = action.required and not stored
+        self._arguments = arguments
+        self._by_name = {parameter.name: parameter for parameter in self.parameters}
+        self._splitter = Splitter(self._by_name, takes_words=not arguments, takes_beam=takes_beam)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """See `argparse.ArgumentParser.parse_known_args`.
+    def parse_args(self, words: Sequence[str]) -> argparse.Namespace:
+        """The options.
 
         Raises:
-          UsageError: the settings file cannot be read, or a setting is wrong.
+          UsageError: see `parse_known_args`; or there are options of Beam.
         """
-        words = list(args or ())
-        asks_for_help = not {"-h", "--help"}.isdisjoint(words)
-        if asks_for_help or hasattr(namespace, "origins"):  # parse_known_intermixed_args parses twice
-            return super().parse_known_args(args, namespace)
-        settings = self._given(words)
-        for action in self._actions:
-            if action.dest in settings:
-                texts = settings[action.dest].texts
-                parameter = self._settings[action.dest]
-                value = settings[action.dest].value(parameter)
-                action.default = value if parameter.many else texts[0]
-                action.required = False
-        options, rest = super().parse_known_args(args, namespace)
-        origins = {parameter.name: DEFAULT for parameter in self.parameters}
-        origins |= {name: setting.origin for name, setting in settings.items()}
-        options.origins = origins | {name: f"--{name}" for name in self.given_words & set(origins)}
-        for name, origin in options.origins.items():
-            if origin != DEFAULT:
-                detail(f"{name} {vars(options)[name]}: {origin}")
-        return options, rest
+        options, rest = self.parse_known_args(words)
+        if rest:
+            raise self.unknown(rest[0])
+        return options
 
-    def _given(self, words: Sequence[str]) -> dict[str, Setting]:
+    def parse_known_args(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """(the options, those that are Beam's).
+
+        Raises:
+          UsageError: the settings file cannot be read, a setting is wrong, an option or argument is unknown,
+            missing, or wrong, or an option is given twice with different values.
+        """
+        line = self._splitter.split(words)
+        settings = self._settings(line)
+        values: dict[str, Any] = {}
+        for parameter in self.parameters:
+            written = [each for each in line.options if each.name == parameter.name]
+            values[parameter.name] = _value(parameter, written, settings.get(parameter.name))
+        values |= self._argument_values(line)
+        self._check_required(line, settings)
+        words_of = {each.name: flag(each.name) for each in line.options}
+        origins = dict.fromkeys(self._by_name, DEFAULT)
+        origins |= {name: setting.origin for name, setting in settings.items()} | words_of
+        for name, origin in origins.items():
+            if origin != DEFAULT:
+                detail(f"{name} {values[name]}: {origin}")
+        return argparse.Namespace(**values, origins=origins), line.rest
+
+    def unknown(self, word: str, more_options: Iterable[str] = ()) -> UsageError:
+        """The error for a word that nothing takes.
+
+        Args:
+          more_options: names of options that are taken besides those of this parser.
+        """
+        return unknown_option(word, {*map(flag, self._by_name), *more_options})
+
+    def _settings(self, line: CommandLine) -> dict[str, Setting]:
         """The settings of this command that variables and the settings file give."""
-        if not self._settings:
+        own = {parameter.name for parameter in self.parameters if parameter.setting}
+        if not own:
             return {}
-        finder = Parser(prog=self.prog, add_help=False)
-        add_parameters(finder, _profiles())
-        chosen = finder.parse_known_args(words)[0]
-        settings = given_settings(chosen.config, chosen.profile, os.environ)
-        return {name: setting for name, setting in settings.items() if name in self._settings}
+        files = {each.name: each.text for each in line.options if each.name in ("config", "profile")}
+        settings = given_settings(files.get("config"), files.get("profile"), os.environ)
+        return {name: setting for name, setting in settings.items() if name in own}
+
+    def _argument_values(self, line: CommandLine) -> dict[str, Any]:
+        """The values of the arguments; raises UsageError for a word too many, or a wrong one."""
+        words, values = list(line.words), dict[str, Any]()
+        for argument in self._arguments:
+            if argument.nargs == "*":
+                values[argument.name], words = words, []
+            elif words:
+                values[argument.name] = word = words.pop(0)
+                if argument.choices and word not in argument.choices:
+                    raise UsageError(f"argument {argument.shown}: {_no_choice(word, argument.choices)}")
+            else:
+                values[argument.name] = argument.default
+        if words:
+            hint = line.hints.get(len(line.words) - len(words), "")
+            raise UsageError(f"unexpected argument {words[0]!r}{hint}")
+        return values
+
+    def _check_required(self, line: CommandLine, settings: Mapping[str, Setting]) -> None:
+        """Raises UsageError if an argument or option is missing that must be given."""
+        needed = sum(not argument.nargs for argument in self._arguments)
+        missing = [each.shown for each in self._arguments if not each.nargs][len(line.words) :]
+        assert needed >= len(missing)
+        opens_tables = "project" in settings or "project" in self._by_name  # stored settings may tell
+        written = {each.name for each in line.options} | settings.keys()
+        missing += [
+            flag(name)
+            for name, each in self._by_name.items()
+            if each.required and name not in written and not (each.setting and each.stored and opens_tables)
+        ]
+        if missing:
+            raise UsageError(f"the following arguments are required: {', '.join(missing)}")
+
+
+def _value(parameter: Parameter, written: Sequence[GivenOption], setting: Setting | None) -> Any:
+    """The value of a parameter.
+
+    Raises:
+      UsageError: an option or a setting is wrong, or the option is given twice.
+    """
+    values = [_converted(parameter, each) for each in written]
+    if parameter.many and values:
+        return values
+    if any(value != values[0] for value in values):
+        raise UsageError(f"{flag(parameter.name)} is given twice, with different values: give it once")
+    if values:
+        return values[0]
+    if setting is not None:
+        return setting.value(parameter)
+    default = parameter.default
+    if isinstance(default, list):
+        return list(default)
+    return parameter.kind(default) if isinstance(default, str) else default
+
+
+def _converted(parameter: Parameter, written: GivenOption) -> Any:
+    """The value that an option gives; raises UsageError."""
+    try:
+        value = parameter.value_of(written.text)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"argument {written.word}: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"argument {written.word}: invalid value: {written.text!r}") from error
+    if parameter.choices and value not in parameter.choices:
+        raise UsageError(f"argument {written.word}: {_no_choice(written.text, parameter.choices)}")
+    return value
+
+
+def _no_choice(text: str, choices: Iterable[str]) -> str:
+    """What is wrong with a word that is not one of some."""
+    near = did_you_mean(text, choices).replace(":", ";", 1)
+    return f"invalid choice: {text!r} (choose from {', '.join(choices)}){near}"
 
 
 def with_profiles(parameters: Sequence[Parameter]) -> Sequence[Parameter]:
@@ -113,40 +219,6 @@ def given_settings(
     if any(name.startswith("TIMEBEAM_") for name in environment):
         by_variable = variables(environment, setting_parameters().values())
     return by_file | by_variable
-
-
-def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter]) -> None:
-    """Declares parameters as options, in their groups."""
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for parameter in parameters:
-        if parameter.group not in groups:
-            groups[parameter.group] = parser.add_argument_group(parameter.group)
-        options: dict[str, Any] = {"help": parameter.help.replace("%", "%%"), "default": parameter.default}
-        if parameter.required:
-            options["required"] = True
-        elif parameter.default not in (None, "", False):
-            options["help"] += f" (default: {parameter.default})"
-        if parameter.kind is boolean:
-            options |= {"nargs": "?", "const": True, "type": boolean, "metavar": "true|false"}
-        else:
-            options |= {"type": parameter.value_of, "metavar": parameter.name.upper()}
-            if parameter.choices:
-                options |= {"choices": parameter.choices, "metavar": "|".join(parameter.choices)}
-            if parameter.many:
-                options["nargs"] = "+"
-        groups[parameter.group].add_argument(f"--{parameter.name}", **options)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Argument:
-    """An argument of a command that is no option; see `argparse.ArgumentParser.add_argument`."""
-
-    name: str
-    help: str
-    choices: Sequence[str] | None = None
-    metavar: str | None = None
-    nargs: str | None = None
-    default: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,38 +257,22 @@ class Command:
         return chosen(self.name, self.options)
 
     def parser(self) -> CommandParser:
-        """The parser of its options, with examples at the end of its help."""
-        parser = CommandParser(
-            self.parameters,
-            prog=f"timebeam {self.name}",
-            description=self.description,
-            epilog=f"examples:\n{self.examples}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        for argument in self.arguments:
-            options = {
-                name: value for name, value in dataclasses.asdict(argument).items() if value is not None
-            }
-            parser.add_argument(options.pop("name"), **options)
-        return parser
+        """The parser of its options and arguments."""
+        return CommandParser(self.parameters, self.arguments, takes_beam=bool(self.job))
 
     def parse(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-        """(the options, those that are Beam's); ends the program with exit code 2 if they are wrong.
+        """(the options, those that are Beam's).
 
         Raises:
           UsageError: see `CommandParser.parse_known_args`.
         """
+        if not {"-h", "--help"}.isdisjoint(words):
+            print(help_text(self), flush=True)
+            raise SystemExit(0)
         parser = self.parser()
-        takes_words = any(argument.nargs == "*" for argument in self.arguments)
-        parse = parser.parse_known_intermixed_args if takes_words else parser.parse_known_args
-        options, rest = parse(words)
+        options, rest = parser.parse_known_args(words)
         if rest and not self.starts_job(options):
-            parser.unknown(rest[0])
-        if not any(word.partition("=")[0] == "--runner" for word in rest):  # it may have options of its own
-            names = _beam_option_names() if rest else frozenset()
-            for word in rest:
-                if word.startswith("-") and word.partition("=")[0] not in names:
-                    parser.unknown(word, names)
+            raise parser.unknown(rest[0])
         return options, rest
 
     @property
@@ -230,13 +286,3 @@ class Command:
     def starts_job(self, options: argparse.Namespace) -> bool:
         """Whether the options start a job, and not only what `runs` does."""
         return bool(self.job) and self.job_action in ("", getattr(options, "action", ""))
-
-
-def _beam_option_names() -> frozenset[str]:
-    """The names of Beam's options, from its source: to import it takes a second."""
-    beam = importlib.util.find_spec("apache_beam")
-    assert beam is not None
-    assert beam.origin is not None
-    source = pathlib.Path(beam.origin).parent / "options" / "pipeline_options.py"
-    declared = _BEAM_OPTION.findall(source.read_text("utf-8"))
-    return frozenset(name for names in declared for name in re.findall(r"--[-\w]+", names))

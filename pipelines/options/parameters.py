@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import functools
 import re
+import shlex
 import zoneinfo
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -67,12 +68,12 @@ class Parameter:
     """One option of a job.
 
     Attributes:
-      name: with underscores, as Beam's options; `--name` on the command line.
+      name: with underscores; see `flag` for the command line.
       help: what it does, its unit and, where it needs one, an example.
       kind: makes the value from its text.
       default: None means none: see `required`.
       most: the greatest number that it can be; None if its kind says.
-      many: takes several values, after one option or after several.
+      many: has several values; the option repeats, with one value each time.
       label: its name in a form; made from `name` if empty.
       template: what a template says that it is; made from `kind` and `choices` if None.
       regex: what its text must match as a whole; made from `kind` and `choices` if empty.
@@ -111,6 +112,22 @@ class Parameter:
         if self.most is not None and value > self.most:
             raise argparse.ArgumentTypeError(f"{_cut(text)} is more than {self.most:,}")
         return value
+
+
+def flag(name: str) -> str:
+    """The option of a parameter as it is written on a command line: `--dry-run` of `dry_run`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def given_as(name: str, text: str) -> str:
+    """An option with a value as a command line gives it.
+
+    >>> given_as("salt_width", "1"), given_as("archive", "false")
+    ('--salt-width 1', '--no-archive')
+    """
+    if text in ("true", "false"):
+        return flag(name) if text == "true" else f"--no-{flag(name)[2:]}"
+    return f"{flag(name)} {shlex.quote(text)}"
 
 
 MAX_PORT = 65_535
@@ -168,7 +185,7 @@ def time_zone(text: str) -> str:
 
 
 def limit_text(text: str, most: int | None = None) -> str:
-    """Limits of series, as `--max_series` takes them; none is more than `most`."""
+    """Limits of series, as `--max-series` takes them; none is more than `most`."""
     from timebeam.schema.series.series_limits import parse_limits  # imports numpy
 
     try:
@@ -188,7 +205,7 @@ def values_limit_text(text: str) -> str:
 
 
 def rules_text(text: str) -> str:
-    """Rules of retention, as `--keep_days` takes them."""
+    """Rules of retention, as `--keep-days` takes them."""
     try:
         parse_rules([text])
     except ValueError as error:

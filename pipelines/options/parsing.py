@@ -1,19 +1,17 @@
-"""A parser of command lines that drops nothing silently, and says in one line what is wrong.
+"""What messages about a command line are made of, a check of the buckets that it names, and notes.
 
-`check_buckets` checks what its words name. `note` and `detail` print what --quiet and --verbose decide.
+`note` and `detail` print what --quiet and --verbose decide.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextvars
 import difflib
 import enum
 import functools
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterable
 
 from timebeam.pipelines.options.parameters import UsageError
 
@@ -30,105 +28,6 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """`: did you mean CHOICE?` for the choice that is most like a word; empty if none is."""
     close = difflib.get_close_matches(word, sorted(choices), 1)
     return f": did you mean {close[0]}?" if close else ""
-
-
-class _StoreOnce(argparse.Action):
-    """Stores values, as argparse's own `store`, and loses none: those of a repeated list add up.
-
-    Any other option that is repeated with another value is an error.
-    """
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        """See `argparse.Action`."""
-        if option_string is not None and isinstance(parser, Parser):
-            if values == []:  # argparse takes the `--` of `--tag=--` for an end of options
-                raise argparse.ArgumentError(self, "expected a value")
-            if self.nargs == "+":
-                values = parser.add_values(self.dest, values)
-            else:
-                parser.check_repeated(self.dest, option_string, values)
-        setattr(namespace, self.dest, values)
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and not how the command is used: that is long."""
-
-    def __init__(self, **named: Any) -> None:
-        """See `argparse.ArgumentParser`."""
-        super().__init__(**named, allow_abbrev=False)
-        for name in (None, "store"):
-            self.register("action", name, _StoreOnce)
-        self._values: dict[str, Any] = {}
-        self._words: Sequence[str] = ()
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._values, self._words = {}, args or ()
-        return super().parse_known_args(args, namespace)
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        options, rest = self.parse_known_args(args, namespace)
-        if rest:
-            self.unknown(rest[0])
-        return options
-
-    def check_repeated(self, dest: str, option: str, value: Any) -> None:
-        """Ends the program if an option has had another value before."""
-        if self._values.setdefault(dest, value) != value:
-            self.error(f"{option} is given twice, with different values: give it once")
-
-    def add_values(self, dest: str, values: Sequence[Any]) -> list[Any]:
-        """The values of a list so far, in place of its default: with those of one more time."""
-        self._values[dest] = [*self._values.get(dest, ()), *values]
-        return list(self._values[dest])
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse does, with the choice that a misspelt value is most like."""
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as error:
-            near = did_you_mean(str(value), map(str, action.choices or ()))
-            raise argparse.ArgumentError(action, error.message + near.replace(":", ";", 1)) from None
-
-    @property
-    def given_words(self) -> set[str]:
-        """The names of the options that the last command line gave."""
-        return set(self._values)
-
-    def options(self) -> set[str]:
-        """The names of all options, as they are written."""
-        return set(self._option_string_actions)
-
-    def unknown(self, word: str, more_options: Iterable[str] = ()) -> NoReturn:
-        """Ends the program because of a word that nothing takes.
-
-        Args:
-          more_options: names of options that are taken besides those of this parser.
-        """
-        if not word.startswith("-"):
-            self.error(f"unexpected argument {word!r}")
-        name = word.partition("=")[0]
-        self.error(f"unknown option {name}" + did_you_mean(name, self.options() | {*more_options}))
-
-    def error(self, message: str) -> NoReturn:
-        """See `argparse.ArgumentParser.error`; a required option that is misspelt is not called missing."""
-        missing = re.findall(r"--\w+", message) if "arguments are required" in message else []
-        if message.startswith("the following arguments are required: ") and not missing:
-            message += "; put it before options with several values, which take all words after them"
-        for word in self._words:
-            name = word.partition("=")[0]
-            if not missing or not name.startswith("--") or name in self.options():
-                continue
-            if did_you_mean(name, missing):
-                message = f"unknown option {name}" + did_you_mean(name, missing)
-                break
-            message += f"; {name}{near}" if (near := did_you_mean(name, self.options())) else ""
-        self.exit(2, f"{self.prog}: {one_line(message)}\n(see `{self.prog} --help`)\n")
 
 
 class Verbosity(enum.Enum):

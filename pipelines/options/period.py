@@ -177,13 +177,13 @@ def complete_until(
       after_ms: how long after its end it is complete.
 
     Raises:
-      UsageError: it is not complete, and `--allow_incomplete` was not given.
+      UsageError: it is not complete, and `--allow-incomplete` was not given.
     """
     if options.allow_incomplete:
         return LAST_MS
     if end_ms + after_ms > now_ms:
         raise UsageError(
             f"{period} is not complete before {utc_text(-(-(end_ms + after_ms) // 1000))}: choose an earlier "
-            "one, or give --allow_incomplete and run it again when it is over"
+            "one, or give --allow-incomplete and run it again when it is over"
         )
     return now_ms - after_ms

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from timebeam.pipelines.options.catalogue import layout_parameters
-from timebeam.pipelines.options.parameters import DECLARED, UsageError, text_of, usage_errors
+from timebeam.pipelines.options.parameters import DECLARED, UsageError, given_as, text_of, usage_errors
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.rows import TableSpec
@@ -241,12 +241,12 @@ class Place:
         values = {**self.settings, "table_prefix": self.table_prefix, "tables": self.tables}
         defaults = {each.name: each.default for each in layout_parameters()[1:]} | {"tables": None}
         words = [
-            f"--{name} {shlex.quote(setting_text(values[name]))}"
+            given_as(name, setting_text(values[name]))
             for name, default in defaults.items()
             if values.get(name, default) != default
         ]
-        if self.settings.get("marked_since") and not any("--rollup_config" in word for word in self.also):
-            words.append("--rollup_config FILE")
+        if self.settings.get("marked_since") and not any("--rollup-config" in word for word in self.also):
+            words.append("--rollup-config FILE")
         return " ".join([f"timebeam tables {action} --layout {self.layout}", *words, *self.also])
 
 
@@ -254,16 +254,16 @@ def _beside(values: Mapping[str, Any]) -> list[str]:
     """The words of `timebeam tables create` for what a command needs beside the tables of the layout."""
     words = []
     if values.get("rollup_config"):
-        words.append(f"--rollup_config {shlex.quote(values['rollup_config'])}")
+        words.append(f"--rollup-config {shlex.quote(values['rollup_config'])}")
     elif values.get("mark_touched"):
-        words.append("--rollup_config FILE")
+        words.append("--rollup-config FILE")
     if values.get("meta", "off") not in ("off", False):
         words.append("--meta")
     if values.get("trees"):
         words.append("--trees")
     limits = ("max_new_series", "max_series", "max_tag_values", "max_all_series")
     if any(values.get(name) not in (None, []) for name in limits):
-        words.append("--series_limits")
+        words.append("--series-limits")
     return words
 
 

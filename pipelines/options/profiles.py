@@ -9,7 +9,8 @@
     [retention]                     # or [profiles.prod.retention]: the option keep_days as a table
     "debug.*" = 7
 
-A key is the name of an option without `--` (those with `Parameter.setting`), its value what the option takes.
+A key is the name of an option without `--` (those with `Parameter.setting`), with `_` or `-`; its value is
+what the option takes.
 """
 
 from __future__ import annotations
@@ -184,12 +185,15 @@ def _texts(table: Mapping[str, Any], place: str, names: Collection[str]) -> dict
             except ValueError as error:
                 raise UsageError(f"{place}: {_RETENTION}: {error}") from error
             continue
-        if key not in names:
-            raise UsageError(f"{place}: unknown key {key!r}{did_you_mean(key, names)}")
+        name = key.replace("-", "_")
+        if name not in names:
+            raise UsageError(f"{place}: unknown key {key!r}{did_you_mean(name, names)}")
+        if name in texts:
+            raise UsageError(f"{place}: {key} and {name}: give one of them")
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(item, str | int | float) for item in values):
             raise UsageError(f"{place}: {key} must be a string, a number, true, false, or a list of strings")
-        texts[key] = tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in values)
+        texts[name] = tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in values)
     return texts
 
 

@@ -191,7 +191,7 @@ OPTIONS = (
     ),
     option(
         "interval",
-        "opentsdb: export the rollups of this interval of --rollup_config, such as 1h, instead of points",
+        "opentsdb: export the rollups of this interval of --rollup-config, such as 1h, instead of points",
         regex="[0-9]+[smhdwny]",
         example="1h",
     ),
@@ -252,7 +252,7 @@ OPTIONS = (
         regex=RULES,
         example="debug.*=7,sys.*=30/400,400",
     ),
-    option("unattended", "with --keep_days: delete without a token, for scheduled runs", FLAG),
+    option("unattended", "with --keep-days: delete without a token, for scheduled runs", FLAG),
     option(
         "token",
         "token of a dry run: delete what it showed; without it, this is a dry run",
@@ -304,11 +304,11 @@ OPTIONS = (
     option("allow_incomplete", "accept a day or range that is not over yet; run it again when it is", FLAG),
     option(
         "touched",
-        "only hours and metrics that are marked since their last rollup (ingest --mark_touched)",
+        "only hours and metrics that are marked since their last rollup (ingest --mark-touched)",
         FLAG,
     ),
     option(
-        "follow", "run until it is stopped, in rounds that roll up marked hours (needs --marked_since)", FLAG
+        "follow", "run until it is stopped, in rounds that roll up marked hours (needs --marked-since)", FLAG
     ),
     option(
         "every_seconds",
@@ -386,7 +386,7 @@ OPTIONS = (
     ),
     option(
         "reader_hours",
-        "with --delete_source: delete only hours archived at least this many hours ago, longer than any "
+        "with --delete-source: delete only hours archived at least this many hours ago, longer than any "
         "query or rollup runs; 0 deletes at once: use it only while nothing reads",
         number(1.0, most=24 * CENTURY_DAYS),
     ),

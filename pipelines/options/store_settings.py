@@ -102,7 +102,7 @@ class NewSettings:
         if escapes and _names(read_rows(target, table), options) != options.names:
             raise UsageError(
                 f"the tables have rows, and table {table} does not say that their names are escaped: give "
-                "--names refuse or replace, or choose other tables (--table_prefix)"
+                "--names refuse or replace, or choose other tables (--table-prefix)"
             )
 
 
@@ -266,9 +266,7 @@ def hidden_points(target: Target, layout: ReadableStore) -> Finding | None:
         keys = own_keys if 2 * len(own_keys) > len(keys) else []
     if not keys:
         return None
-    text = (
-        "no command reads these points, since the settings say that there is no archive: give --archive true"
-    )
+    text = "no command reads these points, since the settings say that there is no archive: give --archive"
     return Finding(Severity.CORRUPT, archive.table, keys[0], text)
 
 

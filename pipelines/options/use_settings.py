@@ -25,7 +25,7 @@ from google.api_core import exceptions
 
 from timebeam.pipelines.options.catalogue import OPTIONS, layout_parameters
 from timebeam.pipelines.options.command_line import DEFAULT
-from timebeam.pipelines.options.parameters import DECLARED, UsageError
+from timebeam.pipelines.options.parameters import DECLARED, UsageError, flag
 from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.values import declaration_text, declared_layouts, layout_named, target_of
@@ -107,12 +107,12 @@ def use_stored(
             "this command does not read it, so it would leave out archived points; `query`, `serve`, "
             "`rollup`, `series`, `check`, `export` and `copy` do (docs/operate/maintenance.md)"
         )
-    refuse_shared(rows, values[layout], texts, prefix, f"--{before}table_prefix")
+    refuse_shared(rows, values[layout], texts, prefix, flag(before + "table_prefix"))
     if contradictions and not replaces:
         raise UsageError(
-            f"{'; '.join(contradictions)}: leave it out, choose other tables (--{before}table_prefix), or "
-            "correct what is stored with `timebeam tables adopt`, or with `timebeam tables forget` if these "
-            "tables do not exist"
+            f"{'; '.join(contradictions)}: leave it out, choose other tables "
+            f"({flag(before + 'table_prefix')}), or correct what is stored with `timebeam tables adopt`, or "
+            "with `timebeam tables forget` if these tables do not exist"
         )
 
 
@@ -139,7 +139,7 @@ def _take_stored(
 
 
 def refuse_shared(
-    rows: StoredRows, layout: str, texts: Mapping[str, str], table_prefix: str, option: str = "--table_prefix"
+    rows: StoredRows, layout: str, texts: Mapping[str, str], table_prefix: str, option: str = "--table-prefix"
 ) -> None:
     """Refuses tables that are also those of another layout, or of the settings.
 
@@ -164,7 +164,7 @@ def refuse_shared(
         table = min(shared)
         way = f"`timebeam tables forget --layout {other}` if table {settings} is wrong"
         if table == table_prefix + "archive":
-            way = f"store which of them has none: `timebeam tables adopt --layout {other} --archive false`"
+            way = f"store which of them has none: `timebeam tables adopt --layout {other} --no-archive`"
         raise UsageError(f"table {table} is that of layout {other}: choose other tables ({option}), or {way}")
 
 

@@ -122,7 +122,7 @@ def rollups_of(place: Place, path: str) -> tuple[OpenTsdb, RollupConfig]:
     raw = layout.options.table_prefix + config.default.table
     if raw != layout.data_table:
         raise UsageError(
-            f"intervals: the default interval's table is {config.default.table}, with --table_prefix {raw}; "
+            f"intervals: the default interval's table is {config.default.table}, with --table-prefix {raw}; "
             f"the raw points are in {layout.data_table}"
         )
     return layout, config
@@ -132,7 +132,7 @@ def check_writer(options: argparse.Namespace, packing: Packing) -> None:
     """Raises UsageError if the writer cannot do what is asked of it."""
     if options.app_profile and options.bigtable_writer == "beam" and packing is not Packing.APPEND:
         raise UsageError(
-            "Beam's writer does not support app profiles: leave out --bigtable_writer beam, or --app_profile"
+            "Beam's writer does not support app profiles: leave out --bigtable-writer beam, or --app-profile"
         )
 
 
@@ -147,7 +147,7 @@ def dead_letters_of(place: str, run_ms: int) -> str:
     if TOPIC.fullmatch(place):
         if not has_project_id(place) and not os.environ.get("PUBSUB_EMULATOR_HOST"):
             raise UsageError(
-                f"--dead_letters {place}: Google Cloud has no project name of this form; for an emulator set "
+                f"--dead-letters {place}: Google Cloud has no project name of this form; for an emulator set "
                 "PUBSUB_EMULATOR_HOST"
             )
         return place

@@ -97,7 +97,7 @@ OPTIONS = (
     option("uid_negative_seconds", "seconds before a name that has no UID is looked up again", number(60.0)),
     option(
         "bigtable_writer",
-        "direct: refused rows become dead letters, more errors are retried, --app_profile works; beam: "
+        "direct: refused rows become dead letters, more errors are retried, --app-profile works; beam: "
         "Beam's WriteToBigTable",
         choice("direct|beam", "direct"),
     ),
@@ -165,7 +165,7 @@ OPTIONS = (
     option("tables.rollup_config", "also the tables of this rollup configuration"),
     option("tables.meta", "opentsdb: also the meta table", FLAG),
     option("trees", "opentsdb: also the tree table", FLAG),
-    option("series_limits", "also the table of counts, for limits such as --max_series", FLAG),
+    option("series_limits", "also the table of counts, for limits such as --max-series", FLAG),
     option(
         "max_age_days",
         "retention: maximum age in days of the cells of data tables; 0 removes it; "
@@ -227,21 +227,21 @@ OPTIONS = (
     ),
     option(
         "overflow_tag",
-        "opentsdb: series of more than --max_tags lose tags, and get this tag with a hash of them",
+        "opentsdb: series of more than --max-tags lose tags, and get this tag with a hash of them",
         regex=r"[^,\n]+",
         example="overflow",
         shown_for=("layout", ("opentsdb",)),
     ),
     option(
         "drop_tags",
-        "opentsdb, with --overflow_tag: the tags that they lose, as a,b",
+        "opentsdb, with --overflow-tag: the tags that they lose, as a,b",
         regex=r"[^,\n]+(,[^,\n]+)*",
         example="pod_uid,image_id",
         shown_for=("layout", ("opentsdb",)),
     ),
     option(
         "keep_tags",
-        "opentsdb, with --overflow_tag: the tags that they do not lose, as a,b",
+        "opentsdb, with --overflow-tag: the tags that they do not lose, as a,b",
         regex=r"[^,\n]+(,[^,\n]+)*",
         example="job,instance",
         shown_for=("layout", ("opentsdb",)),
@@ -321,7 +321,7 @@ OPTIONS = (
     option("to", "layout to write", choice(_STORES), required=True),
     option(
         "also",
-        "copy these too, from opentsdb to opentsdb: rollups (and pre-aggregates; --rollup_config names "
+        "copy these too, from opentsdb to opentsdb: rollups (and pre-aggregates; --rollup-config names "
         "their tables), meta, trees",
         SEVERAL,
         regex="(rollups|meta|trees)(,(rollups|meta|trees))*",

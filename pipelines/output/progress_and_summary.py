@@ -126,7 +126,7 @@ class Summary(abc.ABC):
     Attributes:
       dead_letters: the files of dead letters.
       why_nothing: why nothing was read; empty if something was, or if the tables say nothing about it.
-      failed: whether the exit code is 1, whatever `--max_refused` allows.
+      failed: whether the exit code is 1, whatever `--max-refused` allows.
     """
 
     seconds: float
@@ -165,7 +165,7 @@ class Summary(abc.ABC):
     def code(self, max_refused: Limit | None) -> int:
         """The exit code: 1, with a line on standard error, if more is refused than is allowed.
 
-        Without `--max_refused` all but everything may be refused.
+        Without `--max-refused` all but everything may be refused.
         """
         refused, total = self.share_refused()
         total = max(refused, total)
@@ -175,7 +175,7 @@ class Summary(abc.ABC):
         if max_refused is None or not max_refused.is_exceeded(refused, total):
             return 1 if self.failed else 0
         print(
-            f"refused {refused:,} of {total:,}, more than --max_refused {max_refused.text}: "
+            f"refused {refused:,} of {total:,}, more than --max-refused {max_refused.text}: "
             "see the dead letters",
             file=sys.stderr,
         )

@@ -74,7 +74,7 @@ def render(
         JSON lines that can be ingested again. A file is replaced whole or not at all.
       title: heading of a chart.
       span_ms: first and last time that were asked for, in ms, both inclusive: the time axis of a chart.
-      csv_guard: see `--csv_guard`.
+      csv_guard: see `--csv-guard`.
       zone: time zone of the times in a table or chart.
 
     Raises:

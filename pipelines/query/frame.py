@@ -6,7 +6,7 @@ import datetime
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,6 @@ import pyarrow as pa
 from timebeam.pipelines.commands.ingest_and_query import SELECTION
 from timebeam.pipelines.options.catalogue import chosen
 from timebeam.pipelines.options.command_line import CommandParser
-from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.use_settings import use_stored
 from timebeam.pipelines.options.values import readable_of, target_of
@@ -74,8 +73,8 @@ def read_frame(
     given = {"start": _text(start), "end": _text(end), "aggregator": aggregator, **options}
     words = [f"--{name}={_text(value)}" for name, value in given.items() if value is not None]
     words += [f"--tag={key}={_values(values)}" for key, values in (tags or {}).items()]
-    words += [f"--group_by={key}" for key in ((group_by,) if isinstance(group_by, str) else group_by)]
-    parsed = _Arguments(chosen("query", SELECTION)).parse_args(words)
+    words += [f"--group-by={key}" for key in ((group_by,) if isinstance(group_by, str) else group_by)]
+    parsed = CommandParser(chosen("query", SELECTION)).parse_args(words)
     parsed.metric = metric
     use_stored(parsed)
     layout = readable_of(parsed)
@@ -105,13 +104,6 @@ def _check_types(metric: object, tags: object, group_by: object) -> None:
         is_list = isinstance(texts, Iterable) and not isinstance(texts, bytes)
         if not is_list or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"{name} is {texts!r}: give a text, or a list of texts")
-
-
-class _Arguments(CommandParser):
-    """Options as on a command line; what is wrong is an error of the caller."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
 
 
 def _need_pandas() -> None:

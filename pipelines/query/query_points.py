@@ -48,10 +48,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Prints or plots the answer; exit code 1 if a name is unknown, or the time is over."""
     if options.metric is None and not options.tsuid:
-        raise UsageError(
-            "the following arguments are required: METRIC; put it before options with several values, which "
-            "take all words after them"
-        )
+        raise UsageError("the following arguments are required: METRIC")
     try:
         if options.layout != DECLARED:
             return answer_points(options, layout_of(options))
@@ -97,7 +94,7 @@ class PointQuery:
             raise UsageError("give METRIC or --tsuid, not both")
         if options.tsuid and (options.tag or options.group_by or options.explicit_tags):
             raise UsageError(
-                "--tsuid names the series: leave out --tag, --explicit_tags and --group_by; --aggregator "
+                "--tsuid names the series: leave out --tag, --explicit-tags and --group-by; --aggregator "
                 "none shows each series"
             )
         now_ms = int(time.time() * 1000)
@@ -126,7 +123,7 @@ class PointQuery:
         asked = self.question
         scanned = self.layout.full_scan(Selection(asked.metric, asked.tags, asked.start_ms, asked.end_ms))
         if scanned and not full_scan:
-            raise UsageError(f"{scanned}: give --tag for these, or --full_scan")
+            raise UsageError(f"{scanned}: give --tag for these, or --full-scan")
         with usage_errors():
             return evaluate(
                 self.target, self.layout, asked, self.rollups, self.now_ms, with_annotations=with_annotations
@@ -230,11 +227,11 @@ def _why_nothing(options: argparse.Namespace, layout: ReadableStore, series: Seq
     missing = [key for key in options.group_by if key not in keys]
     if missing and options.aggregator != NONE:
         return (
-            f"no series has the tag key {printable(repr(missing[0]))} of --group_by; the series that match "
+            f"no series has the tag key {printable(repr(missing[0]))} of --group-by; the series that match "
             f"have {printable(', '.join(keys)) or 'no tags'}"
         )
     if options.group_by and options.aggregator != NONE:
-        return "no series with all tag keys of --group_by has points in this time range"
+        return "no series with all tag keys of --group-by has points in this time range"
     return "series match, but they have no points in this time range"
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from timebeam.pipelines.options.parameters import UsageError, usage_errors
+from timebeam.pipelines.options.parameters import UsageError, flag, usage_errors
 from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.values import create_command, target_of
 from timebeam.pipelines.output.printable import printable
@@ -82,7 +82,7 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
     """Prints the records that the options select; returns the exit code.
 
     Raises:
-      UsageError: the options cannot go together, or the read is a full scan without `--full_scan`.
+      UsageError: the options cannot go together, or the read is a full scan without `--full-scan`.
       UnknownNameError: `--where` names no field of the table.
     """
     target, layout = target_of(options), table.layout
@@ -94,7 +94,7 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
     is_declared_scan = not selection.where and any(read.scan for read in layout.reads)
     if plan.ranges and not plan.served and not (options.full_scan or is_declared_scan):
         reason = scan_reason(layout, [*selection.where])
-        raise UsageError(f"{reason}: give --where for it, or --full_scan")
+        raise UsageError(f"{reason}: give --where for it, or --full-scan")
     if table.days is None:
         check_tables(target, declaration.specs, create_command(options))
         names = [layout.table]
@@ -148,7 +148,7 @@ def _selection(options: argparse.Namespace) -> RecordSelection:
     for name in _OF_POINTS:
         if getattr(options, name) not in (None, [], False):
             raise UsageError(
-                f"--{name} is for points, and {options.metric} is a table: its records are selected by "
+                f"{flag(name)} is for points, and {options.metric} is a table: its records are selected by "
                 "--where, --start and --end"
             )
     if options.output not in OUTPUTS:

@@ -352,11 +352,11 @@ def followed_rollup(
     if find_opentsdb(layout) is None:
         raise UsageError(f"--follow is not for layout {layout.name}: run --touched now and then")
     if options.delay_hours:
-        raise UsageError("--follow waits for --quiet_seconds: leave --delay_hours out")
+        raise UsageError("--follow waits for --quiet-seconds: leave --delay-hours out")
     if since_s is None:
         raise UsageError(
-            "--follow needs tables with --marked_since: store the day from which on all writers mark with "
-            f"`timebeam tables adopt --layout {options.layout} --marked_since DAY` (docs/use/rollups.md)"
+            "--follow needs tables with --marked-since: store the day from which on all writers mark with "
+            f"`timebeam tables adopt --layout {options.layout} --marked-since DAY` (docs/use/rollups.md)"
         )
     crossing = [each.interval for each in rollup.work.config.intervals if DAY_S % each.seconds]
     if crossing:

@@ -130,9 +130,9 @@ def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollup
       UsageError: the options or the declaration ask for nothing that can be done.
     """
     if options.touched:
-        raise UsageError("--touched is not for declared tables: use --lookback_days")
+        raise UsageError("--touched is not for declared tables: use --lookback-days")
     if options.rollup_config:
-        raise UsageError("--rollup_config is not for declared tables: rollups are declared in --tables")
+        raise UsageError("--rollup-config is not for declared tables: rollups are declared in --tables")
     declaration = declaration_of(options)
     if not declaration.day_tables and not declaration.rollups:
         raise UsageError(

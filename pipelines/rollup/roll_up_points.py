@@ -224,7 +224,7 @@ def interval_layouts(options: argparse.Namespace, layout: Store, config: RollupC
     raw = options.table_prefix + config.default.table
     if raw != data_tables(layout)[0]:
         raise UsageError(
-            f"intervals: the default interval's table is {config.default.table}, with --table_prefix {raw}; "
+            f"intervals: the default interval's table is {config.default.table}, with --table-prefix {raw}; "
             f"the points are in {data_tables(layout)[0]}"
         )
     return {
@@ -315,7 +315,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
     """
     has_range = bool(options.day or options.start or options.end or options.lookback_days)
     if options.touched and has_range:
-        raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback_days out")
+        raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback-days out")
     if options.follow and options.touched:
         raise UsageError("--follow and --touched: give one of them")
     if options.rounds and not options.follow:
@@ -329,7 +329,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
 
         return declared_rollups(options, now_ms)
     if not options.rollup_config:
-        raise UsageError("give the rollup configuration: --rollup_config FILE")
+        raise UsageError("give the rollup configuration: --rollup-config FILE")
     period = period_of(options, now_ms)
     rollup: LayoutRollup
     if find_opentsdb(layout_of(options)) is not None:
@@ -344,7 +344,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
         return followed_rollup(options, rollup, since_s, period if has_range else None)
     if since_s is not None and (options.touched or period.end_ms > since_s * 1000):
         raise UsageError(
-            f"--marked_since {options.marked_since}: from then on only `timebeam rollup --follow` writes "
+            f"--marked-since {options.marked_since}: from then on only `timebeam rollup --follow` writes "
             "rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"
         )
     return rollup

@@ -90,7 +90,7 @@ function commandOf({ metric, tags, aggregator, downsample, rate, start, end, tim
   if (timezone && timezone !== "UTC") words.push("--timezone", timezone);
   if (downsample) words.push("--downsample", downsample);
   if (rate) words.push("--rate", rate);
-  if (pairs.length) words.push("--tag", ...pairs.map((pair) => pair.join("=")), "--group_by", ...pairs.map(([key]) => key));
+  words.push(...pairs.flatMap((pair) => ["--tag", pair.join("=")]), ...pairs.flatMap(([key]) => ["--group-by", key]));
   if (isLikeOption) words.push("--", metric);
   return words.map(quoted).join(" ");
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.local.pubsub import check_topic
 from timebeam.pipelines.options.catalogue import format_parameters
-from timebeam.pipelines.options.parameters import TOPIC, UsageError, parsed_file, usage_errors
+from timebeam.pipelines.options.parameters import TOPIC, UsageError, flag, parsed_file, usage_errors
 from timebeam.pipelines.options.values import create_command, place_of, readable_of, rollups_of, target_of
 from timebeam.pipelines.serve.cache import Api, Caches
 from timebeam.pipelines.serve.writes import FORMATS
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if options.topic:
         listening |= {"limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": GRACE_SECONDS}
         if options.telnet_port:
-            _check_free(options.bind, options.telnet_port, "--telnet_port")
+            _check_free(options.bind, options.telnet_port, "--telnet-port")
         check_topic(options.topic)
     print(f"serving at http://{options.bind}:{options.port}; Ctrl-C stops it", flush=True)
     if options.workers == 1:
@@ -140,13 +140,13 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
     if not options.topic:
         for name in ("telnet_port", "token_file", "write_only"):
             if getattr(options, name):
-                raise UsageError(f"--{name} needs --topic, where points go")
+                raise UsageError(f"{flag(name)} needs --topic, where points go")
         return None
     if not re.fullmatch(TOPIC, options.topic):
         raise UsageError(f"--topic {options.topic} is not projects/P/topics/T")
     if options.telnet_port and options.token_file:
         raise UsageError(
-            "telnet lines carry no token: run a second server for --telnet_port, without --token_file"
+            "telnet lines carry no token: run a second server for --telnet-port, without --token-file"
         )
     from timebeam.pipelines.serve.writes.bodies import BodyParser
     from timebeam.pipelines.serve.writes.front_door import FrontDoor, Tokens, WriteLimits

@@ -92,13 +92,13 @@ class KnownHosts:
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if host and self._hosts is not None and _name(host) not in self._hosts:
             name = short(_name(host) or host)
-            return f"Host {name!r} is not allowed here: start the server with --allowed_host {name}"
+            return f"Host {name!r} is not allowed here: start the server with --allowed-host {name}"
         if origin is None or scope["path"] not in PROTOCOLS:
             return None
         page = origin.lower().rpartition("://")[2]
         if page == host or _name(page) in self._allowed:
             return None
-        return f"Origin {short(origin)!r} may not write: start the server with --allowed_host and its name"
+        return f"Origin {short(origin)!r} may not write: start the server with --allowed-host and its name"
 
 
 def _name(host: str) -> str | None:

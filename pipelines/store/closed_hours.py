@@ -56,7 +56,7 @@ def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
     if start_s >= end_s:
         raise UsageError(
             "no hour of this time range is closed: hours close "
-            f"{options.closed_hours:g} h after their end (--closed_hours)"
+            f"{options.closed_hours:g} h after their end (--closed-hours)"
         )
     return start_s, end_s
 
@@ -103,7 +103,7 @@ def compact_job(options: argparse.Namespace, now_ms: int) -> Compact:
     layout = opentsdb_of(options, "compaction")
     if layout.options.is_event_time:
         raise UsageError(
-            "--cell_time event: rows cannot be compacted, because a point written meanwhile could be "
+            "--cell-time event: rows cannot be compacted, because a point written meanwhile could be "
             "deleted with the cells that are replaced"
         )
     start_s, end_s = hours_of(options, now_ms)
@@ -137,7 +137,7 @@ class Archive(Job):
         if texts.get("archive") != "true" and not self.work.dry_run:
             raise UsageError(
                 f"table {self.settings} does not say that the archive is that of layout {name}: store that "
-                f"with `timebeam tables adopt --layout {name} --archive true` and the tables' other options"
+                f"with `timebeam tables adopt --layout {name} --archive` and the tables' other options"
             )
         return self
 
@@ -171,7 +171,7 @@ class Archive(Job):
         if not rows:
             return "0"
         hours = self.work.reader_ms / HOUR_MS
-        return f"{rows:,}, by a run that begins {hours:g} h or more after this one (--reader_hours)"
+        return f"{rows:,}, by a run that begins {hours:g} h or more after this one (--reader-hours)"
 
     def _why_nothing(self) -> str:
         """Why no row was read."""
@@ -181,7 +181,7 @@ class Archive(Job):
             return f"table {archive.data_table} is empty" + (", all is archived" if is_archived else "")
         return (
             f"{why_nothing(target, self.work.layout)}: hours that ended by {utc_text(self.work.end_s)}, "
-            f"--older_than {self.older_than}"
+            f"--older-than {self.older_than}"
         )
 
 
@@ -194,7 +194,7 @@ def archive_job(options: argparse.Namespace, now_ms: int) -> Archive:
     layout = layout_with(options, "archive", find_archivable)
     if not layout.archive_view.is_used:
         raise UsageError(
-            "these tables have no archive: create one with `timebeam tables create --archive true` and their "
+            "these tables have no archive: create one with `timebeam tables create --archive` and their "
             "other options; a timebeam that knows no archive then refuses the tables"
         )
     if layout.writing.read_only:
@@ -202,7 +202,7 @@ def archive_job(options: argparse.Namespace, now_ms: int) -> Archive:
     with_uids = find_opentsdb(layout)
     if with_uids is not None and with_uids.options.is_event_time:
         raise UsageError(
-            "--cell_time event: rows cannot be archived, because cells do not say which of two values of an "
+            "--cell-time event: rows cannot be archived, because cells do not say which of two values of an "
             "instant arrived later"
         )
     with usage_errors(CodecMissingError):
@@ -211,10 +211,10 @@ def archive_job(options: argparse.Namespace, now_ms: int) -> Archive:
     try:
         end_ms = now_ms - parse_duration(options.older_than)
     except ValueError as error:
-        raise UsageError(f"--older_than: {error}") from error
+        raise UsageError(f"--older-than: {error}") from error
     start_s, end_s = whole_hours(start_ms, end_ms)
     if start_s >= end_s:
-        raise UsageError(f"--start {options.start} is not before the end, --older_than {options.older_than}")
+        raise UsageError(f"--start {options.start} is not before the end, --older-than {options.older_than}")
     settings = settings_table(options.table_prefix)
     work = ArchiveJob(
         target_of(options),

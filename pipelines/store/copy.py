@@ -177,7 +177,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}
     graph = storing_graph(options, sink, PointsGraph, endless=False)
     if shared:
-        raise UsageError(f"table {min(shared)} is both read and written: change --to_table_prefix")
+        raise UsageError(f"table {min(shared)} is both read and written: change --to-table-prefix")
     create_source = create_command(argparse.Namespace(**values | {"layout": source.name, "meta": "off"}))
     check_tables(graph.target, source.tables(), create_source)
     pairs = _table_pairs(options, source, sink) if options.also else []
@@ -216,7 +216,7 @@ def _table_pairs(options: argparse.Namespace, source: ReadableStore, sink: Store
     config = None
     if "rollups" in options.also:
         if not options.rollup_config:
-            raise UsageError("--also rollups needs --rollup_config, which names their tables")
+            raise UsageError("--also rollups needs --rollup-config, which names their tables")
         if to_write.options.marked_since and not options.verify_only:
             raise UsageError(
                 "--also rollups: the new tables have marked_since, so `rollup --follow` alone writes their "

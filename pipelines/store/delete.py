@@ -99,7 +99,7 @@ class DeleteSummary(Summary):
     """What a deletion did, or would do.
 
     Attributes:
-      by_rule: what it did by rule of `--keep_days` and table; without rules under an empty one.
+      by_rule: what it did by rule of `--keep-days` and table; without rules under an empty one.
       token: for the real run; empty after one.
     """
 
@@ -255,7 +255,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
       BigtableError: a table is missing.
     """
     layout, target = readable_of(options, apart=True), target_of(options)
-    if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep_days":
+    if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep-days":
         options.keep_days = []  # of the settings file: it is for runs without a metric
     if options.series and find_archive(layout) is not None:
         raise UsageError("--series does not read the archive of these tables: leave it out")
@@ -266,7 +266,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
     token = Token.parse(options.token) if options.token else Token(now_ms, 0, 0)
     if options.unattended:
         if options.token or not options.keep_days:
-            raise UsageError("--unattended is for --keep_days, without --token")
+            raise UsageError("--unattended is for --keep-days, without --token")
         token = token._replace(newest_ms=now_ms - SETTLED_MS, options=_digest(options, ()))
     digest = _digest(options, _SELECTING)
     if token.newest_ms > now_ms + SETTLED_MS:
@@ -319,7 +319,7 @@ def _selected(options: argparse.Namespace, layout: ReadableStore, reader: Reader
             question = question_of_tsuids(question, layout, options.tsuid, reader)
     full = layout.full_scan(_selection(question))
     if full and not options.full_scan:
-        raise UsageError(f"{full}: give --tag for these, or --full_scan")
+        raise UsageError(f"{full}: give --tag for these, or --full-scan")
     return question
 
 
@@ -330,11 +330,11 @@ def _selection(question: Question) -> Selection:
 def _question(options: argparse.Namespace, now_ms: int) -> Question:
     """What the options select; raises UsageError if an option is wrong."""
     if (options.metric is None) == (not options.tsuid):
-        raise UsageError("give METRIC, --tsuid or --keep_days; METRIC before options with several values")
+        raise UsageError("give METRIC, --tsuid or --keep-days")
     if options.start is None:
         raise UsageError("the following options are required: --start")
     if options.tsuid and (options.tag or options.explicit_tags):
-        raise UsageError("--tsuid names the series: leave out --tag and --explicit_tags")
+        raise UsageError("--tsuid names the series: leave out --tag and --explicit-tags")
     start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)
     with usage_errors():
         filters = tag_filters(options.tag)

@@ -138,7 +138,7 @@ def _merge(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int
     """Moves the rows of one UID to another, and takes the UID from its name."""
     _kind_and_names(options)
     if layout.options.is_event_time:
-        raise UsageError("--cell_time event: of two values of an instant one would be lost")
+        raise UsageError("--cell-time event: of two values of an instant one would be lost")
     _uids_to_merge(options, layout, read_maps(target, layout))
     rollups: list[str] = []
     if options.rollup_config:
@@ -217,7 +217,7 @@ def _free(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
     repairs = unused(now_ms - options.wait_hours * HOUR_MS)
     waiting = len(unused(now_ms + 1)) - len(repairs)
     if waiting:
-        note(f"unused UIDs that changed within --wait_hours {options.wait_hours} and wait: {waiting:,}")
+        note(f"unused UIDs that changed within --wait-hours {options.wait_hours} and wait: {waiting:,}")
     for kind in uid_table.KINDS:
         repairs += maps.orphan_repairs(kind, _in_rows(use), now_ms)
     return _carry_out(options, layout, target, repairs)

@@ -141,7 +141,7 @@ def _rollups_of(options: argparse.Namespace) -> RollupReader | None:
     if options.interval is None:
         return None
     if not options.rollup_config:
-        raise UsageError("--interval needs --rollup_config")
+        raise UsageError("--interval needs --rollup-config")
     layout, config = rollups_of(place_of(options), options.rollup_config)
     for interval in config.rollups:
         if interval.interval == options.interval:

@@ -130,7 +130,7 @@ def meta_job(options: argparse.Namespace, now_ms: int) -> MetaSync:
     if options.yes and not options.purge:
         raise UsageError("--yes needs --purge: run --purge alone first to see what would be removed")
     if options.yes and options.dry_run:
-        raise UsageError("--yes removes and --dry_run writes nothing: give only one of them")
+        raise UsageError("--yes removes and --dry-run writes nothing: give only one of them")
     options.meta = True  # in the command that creates missing tables
     target = target_of(options)
     tables = [*layout.tables(), meta_table(layout.options.table_prefix)]

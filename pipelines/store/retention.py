@@ -19,14 +19,14 @@ from timebeam.transforms.opentsdb.delete_rows import RolledTable, rolled_tables
 def old_points(
     options: argparse.Namespace, layout: ReadableStore, reader: Reader, now_ms: int
 ) -> list[DeleteTask]:
-    """For each metric that a rule of `--keep_days` matches, the points and rollups of too old UTC days.
+    """For each metric that a rule of `--keep-days` matches, the points and rollups of too old UTC days.
 
     Raises:
       UsageError: other options select points too, or the layout does not list its metrics or rollups.
     """
     others = options.metric, options.tag, options.explicit_tags, options.tsuid, options.start
     if any(others) or options.origins["end"] == "--end":
-        raise UsageError("--keep_days selects by itself: leave out METRIC, --start, --end, --tag and --tsuid")
+        raise UsageError("--keep-days selects by itself: leave out METRIC, --start, --end, --tag and --tsuid")
     with_uids, indexed = find_opentsdb(layout), layout.index
     if with_uids is not None:
         metrics = list(with_uids.metric_uids(reader))
@@ -37,9 +37,9 @@ def old_points(
     try:
         rules = parse_rules(options.keep_days)
     except ValueError as error:
-        raise UsageError(f"--keep_days: {error}") from error
+        raise UsageError(f"--keep-days: {error}") from error
     if options.keep_rollups and any(rule.separate for rule in rules):
-        raise UsageError("--keep_rollups: the rules have days of rollups: leave it out")
+        raise UsageError("--keep-rollups: the rules have days of rollups: leave it out")
     expiring = any(rule.separate and rule.rollup_days is not None for rule in rules)
     rolled = _rolled_tables(options) if expiring and not options.annotations else ()
     tasks = []
@@ -67,5 +67,5 @@ def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
       UsageError: no option names their configuration, or the layout has none.
     """
     if not options.rollup_config:
-        raise UsageError("--keep_days: the days of rollups need --rollup_config, which names their tables")
+        raise UsageError("--keep-days: the days of rollups need --rollup-config, which names their tables")
     return rolled_tables(*rollups_of(place_of(options), options.rollup_config))

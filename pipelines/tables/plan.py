@@ -43,7 +43,7 @@ def load_of(options: argparse.Namespace) -> SizingLoad:
             options.flush_seconds,
         )
     except ValueError as error:
-        raise UsageError(f"{error}: give --name_length, or fewer names") from error
+        raise UsageError(f"{error}: give --name-length, or fewer names") from error
 
 
 def _layout_of(options: argparse.Namespace) -> Store:

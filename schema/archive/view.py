@@ -3,7 +3,7 @@
 Rows are selected so that each time of a series comes from one row. Points of the data table in the span of
 an archive row are late, or were archived and are not deleted yet: they are decoded with that row. The spans
 are those of the archive rows when the read began. A row that is archived meanwhile still has its points in
-the data table: `timebeam archive` deletes them only after `--reader_hours`.
+the data table: `timebeam archive` deletes them only after `--reader-hours`.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class FormatOptions(DeclaredOptions):
     remembered: int = 200_000
 
     def checked_histogram_id(self) -> int:
-        """The value of `--histogram_id`.
+        """The value of `--histogram-id`.
 
         Raises:
           ValueError: it is not the value of a byte.

@@ -19,7 +19,7 @@ output "rollup_config" {
 }
 
 output "app_profiles" {
-  description = "For --app_profile: of the stream, and of everything that can wait."
+  description = "For --app-profile: of the stream, and of everything that can wait."
   value = {
     ingest = google_bigtable_app_profile.ingest.app_profile_id
     batch  = google_bigtable_app_profile.batch.app_profile_id

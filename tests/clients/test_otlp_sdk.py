@@ -53,9 +53,9 @@ def test_metrics_of_the_sdk(
         provider.shutdown()
         ran = timebeam(
             *("ingest", *store.flags, *store.auto_create, "--format=otlp"),
-            f"--input_subscription={SUBSCRIPTION}",
-            *("--stop_when_idle=1", "--flush_seconds=0.3", "--summary=json"),
-            *("--dead_letters", str(tmp_path / "dead")),
+            f"--input-subscription={SUBSCRIPTION}",
+            *("--stop-when-idle=1", "--flush-seconds=0.3", "--summary=json"),
+            *("--dead-letters", str(tmp_path / "dead")),
         )
     assert (ran.code, pubsub.left) == (0, 0), ran.err
     assert json.loads(ran.out)["refused"] == {}

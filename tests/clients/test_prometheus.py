@@ -62,7 +62,7 @@ def prometheus(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFacto
             for second, value in points
         )
     )
-    assert ingest(folder, *store.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", path)
+    assert ingest(folder, *store.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", path)
     with contextlib.ExitStack() as stack:
         api = Api(store.target, store.layout, ignored_labels=["replica"])
         server = stack.enter_context(running(api, LIMITS))

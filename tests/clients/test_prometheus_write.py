@@ -57,8 +57,8 @@ def test_two_minutes_of_its_own_metrics(
             skipped = skipped_samples(client)
         ran = timebeam(
             *("ingest", *store.flags, *store.auto_create, "--format=prometheus-remote-write"),
-            *(f"--input_subscription={SUBSCRIPTION}", "--stop_when_idle=2", "--flush_seconds=1"),
-            *("--dead_letters", str(tmp_path / "dead"), "--summary=json"),
+            *(f"--input-subscription={SUBSCRIPTION}", "--stop-when-idle=2", "--flush-seconds=1"),
+            *("--dead-letters", str(tmp_path / "dead"), "--summary=json"),
         )
     assert (ran.code, pubsub.left) == (0, 0), ran.err
     summary = json.loads(ran.out)

@@ -45,7 +45,7 @@ def store(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -
             for second in range(0, 3600, 60)
         )
     )
-    ingest(folder, *store.flags, "--auto_create_metrics", "--format=opentsdb-json", "--input", path)
+    ingest(folder, *store.flags, "--auto-create-metrics", "--format=opentsdb-json", "--input", path)
     return store
 
 

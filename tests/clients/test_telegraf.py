@@ -198,8 +198,8 @@ def _stored(store: AnyStore, topic: str, folder: Path) -> Points:
     ran = timebeam(
         *("ingest", *store.flags, *store.auto_create, "--format=auto"),
         *("--formats=influx,telegraf-json,prometheus-remote-write",),
-        *(f"--input_subscription=projects/local/subscriptions/{topic}", "--stop_when_idle=2"),
-        *("--flush_seconds=1", "--dead_letters", str(folder / f"dead-{topic}"), "--summary=json"),
+        *(f"--input-subscription=projects/local/subscriptions/{topic}", "--stop-when-idle=2"),
+        *("--flush-seconds=1", "--dead-letters", str(folder / f"dead-{topic}"), "--summary=json"),
     )
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["refused"] == {}

@@ -53,8 +53,8 @@ def test_lines_of_a_telnet_client(
         assert "Connection closed by foreign host." in shown
         ran = timebeam(
             *("ingest", *store.flags, *store.auto_create, "--format=opentsdb-text"),
-            *(f"--input_subscription={SUBSCRIPTION}", "--stop_when_idle=1", "--flush_seconds=0.3"),
-            *("--dead_letters", str(tmp_path / "dead")),
+            *(f"--input-subscription={SUBSCRIPTION}", "--stop-when-idle=1", "--flush-seconds=0.3"),
+            *("--dead-letters", str(tmp_path / "dead")),
         )
     assert (ran.code, pubsub.left) == (0, 0), ran.err
     assert {(series, time_ms): value for (series, time_ms), (_, value) in store.content().items()} == {

@@ -10,7 +10,7 @@ Needs a TSD 2.4.1 on the Bigtable emulator:
 A TSD that works: `net.opentsdb:opentsdb:2.4.1` and its dependencies, without asynchbase; the classes of
 asyncbigtable 0.4.3, compiled from its sources with version 1.9.0 of
 `com.google.cloud.bigtable:bigtable-hbase-2.x-hadoop`; and `javax.xml.bind:jaxb-api:2.3.1` (Java 11 on).
-Before it starts, `timebeam tables create --layout opentsdb --meta --trees --rollup_config rollups.json`, with
+Before it starts, `timebeam tables create --layout opentsdb --meta --trees --rollup-config rollups.json`, with
 the file that `python -m tests.support.servers.tsd_questions` prints. Its settings, besides port, static root
 and cache folder:
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.clients
 
 LIMITS = ServerLimits(Budget(100_000, 10_000_000, 1_000_000, 1 << 28, 60.0), 4, 64, 1 << 20)
 SALT_WIDTH = int(os.environ.get("TSD_SALT_WIDTH", "0"))
-FLAGS = ("--layout=opentsdb", "--project=local", "--instance=local", f"--salt_width={SALT_WIDTH}")
+FLAGS = ("--layout=opentsdb", "--project=local", "--instance=local", f"--salt-width={SALT_WIDTH}")
 FIRST_SEED, _, LAST_SEED = os.environ.get("TSD_SEEDS", "1-3").partition("-")
 QUESTIONS = 200
 PACKINGS = ("compacted", "points", "append")
@@ -87,11 +87,11 @@ def test_answers_are_those_of_a_tsd(
 ) -> None:
     points = tmp_path / "points.txt"
     points.write_text("".join(line + "\n" for line in lines(seed)))
-    letters = f"--dead_letters={tmp_path / 'dead'}"
-    packed = ("--format=opentsdb-text", "--auto_create_metrics", f"--packing={PACKINGS[seed % 3]}")
+    letters = f"--dead-letters={tmp_path / 'dead'}"
+    packed = ("--format=opentsdb-text", "--auto-create-metrics", f"--packing={PACKINGS[seed % 3]}")
     for command in (
         ("ingest", *FLAGS, *packed, f"--input={points}", letters),
-        ("rollup", *FLAGS, f"--rollup_config={config}", "--day=2013-01-01", letters),
+        ("rollup", *FLAGS, f"--rollup-config={config}", "--day=2013-01-01", letters),
     ):
         ran = timebeam(*command)
         assert ran.code == 0, ran.err

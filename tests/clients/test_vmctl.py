@@ -52,7 +52,7 @@ def test_vmctl_moves_all_points(bigtable: tuple[str, str], tmp_path: Path) -> No
     vmctl, victoria = program("vmctl", "victoria-metrics"), program("victoria-metrics", "victoria-metrics")
     store = Store.create(bigtable, "vmctl_")
     for format_name, pattern in (("opentsdb-json", "*.json.gz"), ("opentsdb-text", "*.txt.gz")):
-        flags = (*store.flags, "--auto_create_metrics", f"--format={format_name}")
+        flags = (*store.flags, "--auto-create-metrics", f"--format={format_name}")
         assert ingest(tmp_path, *flags, "--input", METRICS / pattern).letters == []
     expected = example_sums()
     last_s = max(max(series) for series in expected.values())

@@ -31,7 +31,7 @@ def test_shell_examples_run_and_print_what_is_shown(
     for folder in ("metrics", "tables"):
         shutil.copytree(ROOT / "examples" / folder, tmp_path / "examples" / folder)
     monkeypatch.chdir(tmp_path)
-    options = ["--project", bigtable.project, "--instance", bigtable.instance, "--table_prefix", prefix]
+    options = ["--project", bigtable.project, "--instance", bigtable.instance, "--table-prefix", prefix]
     printed = run_shell(shell_lines(text), tmp_path, options).replace(prefix, "")
     shown = [line for block in blocks(text, "") for line in block.splitlines()]
     assert len(shown) >= 3

@@ -19,10 +19,10 @@ from tests.support.commands import timebeam
 from timebeam.pipelines import cli
 
 COMMANDS = {
-    "delete": ("--layout=opentsdb", "--keep_days=1", "--unattended", "--log=gs://{}/run"),
-    "ingest": ("--layout=opentsdb", "--format=influx", "--dead_letters=d", "--input", "gs://{}/*.txt"),
+    "delete": ("--layout=opentsdb", "--keep-days=1", "--unattended", "--log=gs://{}/run"),
+    "ingest": ("--layout=opentsdb", "--format=influx", "--dead-letters=d", "--input", "gs://{}/*.txt"),
     "export": ("--layout=opentsdb", "--start=0", "--end=1", "--output=gs://{}/days"),
-    "query": ("m", "--layout=opentsdb", "--start=0", "--rollup_config=gs://{}/rollups.json"),
+    "query": ("m", "--layout=opentsdb", "--start=0", "--rollup-config=gs://{}/rollups.json"),
     "check": ("--config=gs://{}/timebeam.toml",),
 }
 
@@ -64,7 +64,7 @@ def test_a_bucket_that_is_missing_or_cannot_be_reached(
 
 def test_a_bucket_of_a_profile_is_looked_for_too(storage: None, tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text('layout = "opentsdb"\nlog = "gs://missing-of-profile/run"\n')
-    ran = timebeam("delete", "--config", tmp_path / "t.toml", "--keep_days=1", "--unattended")
+    ran = timebeam("delete", "--config", tmp_path / "t.toml", "--keep-days=1", "--unattended")
     assert (ran.code, "there is no bucket gs://missing-of-profile" in ran.err) == (1, True), ran.err
 
 

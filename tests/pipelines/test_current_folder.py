@@ -50,7 +50,7 @@ def test_modules_of_the_current_folder_are_not_run(
         tmp_path.joinpath(f"{module}.py").write_text(
             f"open('run', 'a').write('{module} ')\nraise SystemExit\n"
         )
-    ingest = ("ingest", *store.flags, "--format=opentsdb-json", "--input=a.json", "--auto_create_metrics")
+    ingest = ("ingest", *store.flags, "--format=opentsdb-json", "--input=a.json", "--auto-create-metrics")
     command = [str(Path(sys.executable).with_name("timebeam")), *ingest, *more]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)

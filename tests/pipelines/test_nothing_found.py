@@ -46,11 +46,11 @@ def commands(store: AnyStore, folder: Path, *layout: str) -> list[Ran]:
         )
     )
     flags = [*store.flags, *layout]
-    rolled = ["--rollup_config", config]
+    rolled = ["--rollup-config", config]
     timebeam("tables", "create", *flags, *rolled)
-    letters = ["--dead_letters", folder / "dead"]
-    sink = [f"--to_table_prefix={store.options['table_prefix']}to-"]
-    timebeam("tables", "create", "--layout=heroic", *store.place, f"--table_prefix={sink[0].split('=')[1]}")
+    letters = ["--dead-letters", folder / "dead"]
+    sink = [f"--to-table-prefix={store.options['table_prefix']}to-"]
+    timebeam("tables", "create", "--layout=heroic", *store.place, f"--table-prefix={sink[0].split('=')[1]}")
     source = [flag.replace("--layout", "--from") for flag in flags]
     return [
         timebeam("query", "sys.load", *flags, START, END),
@@ -69,7 +69,7 @@ def test_empty_tables_are_called_empty(bigtable: tuple[str, str], prefix: str, t
 
 def test_rows_of_another_salt_are_seen(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = filled(bigtable, prefix, tmp_path, "opentsdb")
-    ran_query, ran_series, ran_copy, ran_rollup, ran_compact = commands(store, tmp_path, "--salt_width=1")
+    ran_query, ran_series, ran_copy, ran_rollup, ran_compact = commands(store, tmp_path, "--salt-width=1")
     for ran in (ran_query, ran_copy, ran_rollup, ran_compact):
         last = ran.err.splitlines()[-1]
         assert last.startswith(f"nothing found: table {prefix}tsdb has rows, but none of the first 3 fits")
@@ -84,10 +84,10 @@ def test_rows_that_fit_and_are_not_asked_for(
     ran = timebeam("query", "sys.load", *store.flags, "--start=2001-01-01", "--end=2001-01-02")
     assert (ran.code, ran.out) == (0, "no points\n")
     assert "has rows that fit these options; none matches the selection" in ran.err
-    ran = timebeam("query", "sys.load", *store.flags, START, END, "--group_by", "host", "dc")
+    ran = timebeam("query", "sys.load", *store.flags, START, END, "--group-by", "host", "--group-by", "dc")
     assert ran.code == 0
     assert ran.err == (
-        "nothing found: no series has the tag key 'dc' of --group_by; the series that match have host\n"
+        "nothing found: no series has the tag key 'dc' of --group-by; the series that match have host\n"
     )
     ran = timebeam("query", "sys.load", *store.flags, START, END)
     assert (ran.code, ran.err) == (0, "")

@@ -106,7 +106,7 @@ def test_help_imports_no_slow_module() -> None:
 
 def test_wrong_usage_imports_no_slow_module() -> None:
     wrong = [["no-command"], *([command, "--no_such_option=1"] for command in COMMANDS)]
-    wrong += [["ingest", "--format", "none"], ["copy", "--from", "opentsdb"], ["rollup", "--salt_width=x"]]
+    wrong += [["ingest", "--format", "none"], ["copy", "--from", "opentsdb"], ["rollup", "--salt-width=x"]]
     loaded = started(*wrong)
     assert loaded == dict.fromkeys(loaded, (2, []))
 
@@ -155,7 +155,7 @@ def test_an_ingest_and_a_query_import_only_what_they_need(
         assert code == "0"
         return set(names)
 
-    flags = ["--format=opentsdb-text", f"--input={points}", "--auto_create_metrics"]
+    flags = ["--format=opentsdb-text", f"--input={points}", "--auto-create-metrics"]
     unused = {"google.cloud.bigtable", "aiohttp", "pandas", "pymongo"}
     assert modules("ingest", *flags).intersection(unused) == set()
     queried = modules("query", "sys.cpu", "--start=1356998400", "--downsample=1m-sum")

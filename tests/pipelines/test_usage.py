@@ -14,7 +14,7 @@ from tests.support.stored import Store
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 from timebeam.pipelines.local.pubsub import PUBSUB_VARIABLE
 
-TEXT = ("--format=opentsdb-text", "--auto_create_metrics")
+TEXT = ("--format=opentsdb-text", "--auto-create-metrics")
 
 
 @pytest.fixture
@@ -57,10 +57,8 @@ def test_a_misspelt_option_required_or_of_beam(misspelt: str, meant: str) -> Non
 
 
 def test_a_misspelt_option_beside_a_missing_one() -> None:
-    """It may be an option of the runner, so it is a hint."""
     line = refused_usage("ingest", "--layuot=opentsdb", "--input=x")
-    required = "the following arguments are required: --format"
-    assert line == f"timebeam ingest: {required}; --layuot: did you mean --layout?"
+    assert line == "timebeam ingest: unknown option --layuot: did you mean --layout?"
 
 
 @pytest.mark.parametrize(
@@ -109,14 +107,14 @@ def test_dataflow_that_is_not_told_all(store: Store, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("place", ["/proc/nope/x", "file/x"])
 def test_dead_letters_that_cannot_be_written(store: Store, tmp_path: Path, place: str) -> None:
     file = put_file(tmp_path / "file", random_points(5))
-    line = refused_usage("ingest", *store.flags, *TEXT, "--input", file, "--dead_letters", tmp_path / place)
+    line = refused_usage("ingest", *store.flags, *TEXT, "--input", file, "--dead-letters", tmp_path / place)
     assert "cannot create files there" in line
     assert store.cells() == set()
 
 
 def test_a_look_at_the_dead_letters_leaves_nothing(store: Store, tmp_path: Path) -> None:
     file = put_file(tmp_path / "a.txt", random_points(5))
-    assert ingest(store, "--input", file, "--dead_letters", tmp_path / "new" / "folder" / "x").code == 0
+    assert ingest(store, "--input", file, "--dead-letters", tmp_path / "new" / "folder" / "x").code == 0
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
@@ -172,14 +170,14 @@ def test_more_refusals_than_allowed(store: Store, tmp_path: Path, limit: str, co
     lines = [b"put bad\n", b"put worse\n"]
     lines += [b"put m %d 1 h=a\n" % (1795250200 + second) for second in range(8)]
     file = write_file(tmp_path / "a.txt", lines)
-    ran = ingest(store, "--input", file, "--dead_letters", tmp_path / "d", "--max_refused", limit)
+    ran = ingest(store, "--input", file, "--dead-letters", tmp_path / "d", "--max-refused", limit)
     assert ran.code == code
     assert "points stored              8" in ran.out
-    said = f"refused 2 of 10, more than --max_refused {limit}: see the dead letters\n"
+    said = f"refused 2 of 10, more than --max-refused {limit}: see the dead letters\n"
     assert ran.err == (said if code else "")
 
 
 @pytest.mark.parametrize("limit", ["-1", "1.5", "101%", "%", "nan%", ""])
 def test_limits_that_are_none(store: Store, limit: str) -> None:
-    line = refused_usage("ingest", *store.flags, *TEXT, "--input=x", f"--max_refused={limit}")
-    assert "--max_refused" in line
+    line = refused_usage("ingest", *store.flags, *TEXT, "--input=x", f"--max-refused={limit}")
+    assert "--max-refused" in line

@@ -69,7 +69,7 @@ def test_bigtable_stays_away_from_the_direct_writer(
     summary; the writer holds no more than its buffer meanwhile: it repeats one request of that size
     and takes no rows; a replay after recovery gives equality.
     """
-    flags = ("--bigtable_writer=direct", "--packing=points")
+    flags = ("--bigtable-writer=direct", "--packing=points")
     with faulty(emulator, nth(MUTATE_ROWS, FROM_THE_THIRD_ON, AWAY)) as proxy:
         ran = run(work, store, *flags)
     assert "503 injected before the call" in check_reported(ran, caplog)
@@ -93,7 +93,7 @@ def test_beam_writer_gives_every_batch_its_own_budget_while_bigtable_stays_away(
     that neither its time nor its memory is bounded by an option. The rest is as above.
     """
     work = Workload.write(tmp_path, seed, series=50, hours=8, a_row=2)
-    flags = ("--bigtable_writer=beam", "--packing=points")
+    flags = ("--bigtable-writer=beam", "--packing=points")
     with faulty(emulator, nth(MUTATE_ROWS, FROM_THE_THIRD_ON, AWAY)) as proxy:
         ran = run(work, store, *flags)
     assert "503 injected before the call" in check_reported(ran, caplog)
@@ -132,7 +132,7 @@ def test_connections_are_cut(
     """Test 7. All connections are reset in the middle and refused for a while: equal, no cell twice."""
     cut = Drop(lambda: cable.cut(0.6), when)
     with faulty(emulator, nth(MUTATE_ROWS, (3,), cut)) as proxy, plugged(proxy.host) as cable:
-        ran = run(work, store, f"--bigtable_writer={writer}", f"--packing={packing}")
+        ran = run(work, store, f"--bigtable-writer={writer}", f"--packing={packing}")
     assert ran.code == 0
     assert len(proxy.faults) == 1
     check_equal(store, work.points, packing)
@@ -152,7 +152,7 @@ def test_emulator_is_killed(
 
     The run in between reports the outage in one line.
     """
-    instance, flags = ("local", "local"), (f"--bigtable_writer={writer}", "--packing=compacted")
+    instance, flags = ("local", "local"), (f"--bigtable-writer={writer}", "--packing=compacted")
     with Emulator() as first, first.environment():
         store, port = Store.create(instance, prefix), port_of(first)
         with faulty(first.host, nth(MUTATE_ROWS, (3,), Do(first.stop))):
@@ -173,7 +173,7 @@ def test_emulator_is_killed_and_comes_back_empty(work: Workload, prefix: str, wr
     under way: one of them may come back before the tables, which then are said to be missing.) With new
     tables and the input replayed: equal.
     """
-    instance, flags = ("local", "local"), (f"--bigtable_writer={writer}", "--packing=points")
+    instance, flags = ("local", "local"), (f"--bigtable-writer={writer}", "--packing=points")
     killed, back = threading.Event(), threading.Event()
 
     def die() -> None:

@@ -49,7 +49,7 @@ def test_poison_in_the_input(
     rng = random.Random(seed)
     put = [rng.choice(sorted(poison)) for _ in range(len(work.points) // 100)] + sorted(poison)
     work.mix_in(put, rng)
-    ran = run(work, store, f"--bigtable_writer={writer}", f"--packing={packing}")
+    ran = run(work, store, f"--bigtable-writer={writer}", f"--packing={packing}")
     assert ran.code == 0
     found = read_letters(work)
     expected = collections.Counter((line, poison[line]) for line in put)
@@ -76,7 +76,7 @@ def test_direct_writer_makes_dead_letters_of_refused_rows(
     with all their cells, and the rest is equal."""
     fault = refuse_rows(seed)
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
-        ran = run(work, store, "--bigtable_writer=direct", f"--packing={packing}")
+        ran = run(work, store, "--bigtable-writer=direct", f"--packing={packing}")
     assert ran.code == 0
     uids, options = store.uids(), store.layout.options
     bad = {point for point in work.points if fault.chosen(row_key(point, uids, options))}
@@ -103,7 +103,7 @@ def test_beam_writer_fails_the_bundle_on_a_refused_row(
 
     with faulty(emulator, plan):
         for _ in range(2):
-            ran = run(work, store, "--bigtable_writer=beam", "--packing=points")
+            ran = run(work, store, "--bigtable-writer=beam", "--packing=points")
             assert ran.code == 1
             assert "400 injected before the call" in ran.err
             assert not letters(work)

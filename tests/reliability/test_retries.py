@@ -65,7 +65,7 @@ def test_every_kth_request_is_unavailable(
 ) -> None:
     """Test 2. UNAVAILABLE before commit on every k-th MutateRows: equal, no dead letter, each repeated."""
     with faulty(emulator, every(MUTATE_ROWS, k, Fault(UNAVAILABLE))) as proxy:
-        ran = run(work, store, f"--bigtable_writer={writer}", f"--packing={packing}")
+        ran = run(work, store, f"--bigtable-writer={writer}", f"--packing={packing}")
     assert ran.code == 0
     assert not letters(work)
     assert len(proxy.faults) == proxy.calls[MUTATE_ROWS] // k
@@ -83,7 +83,7 @@ def test_answers_that_get_lost_do_no_harm(
     """Test 3. UNAVAILABLE after commit on 30 % of MutateRows: equal, exactly one version of each cell."""
     lost = Fault(UNAVAILABLE, AFTER)
     with faulty(emulator, either(nth(MUTATE_ROWS, (1,), lost), share(MUTATE_ROWS, 0.3, seed, lost))) as proxy:
-        ran = run(work, store, f"--bigtable_writer={writer}", f"--packing={packing}")
+        ran = run(work, store, f"--bigtable-writer={writer}", f"--packing={packing}")
     assert ran.code == 0
     assert not letters(work)
     check_repeated(proxy)
@@ -126,7 +126,7 @@ def test_direct_writer_survives_a_burst_of_every_transient_code(
     ]
     burst = either(*(nth(MUTATE_ROWS, (number,), fault) for number, fault in enumerate(faults, 2)))
     with faulty(emulator, burst) as proxy:
-        ran = run(work, store, "--bigtable_writer=direct", f"--packing={packing}")
+        ran = run(work, store, "--bigtable-writer=direct", f"--packing={packing}")
     assert ran.code == 0
     assert not letters(work)
     assert len(proxy.faults) == len(faults)
@@ -146,7 +146,7 @@ def test_beam_writer_survives_a_burst_of_two_codes(
         nth(MUTATE_ROWS, (5, 6), BadEntries(DEADLINE_EXCEEDED, some, AFTER)),
     )
     with faulty(emulator, burst) as proxy:
-        ran = run(work, store, "--bigtable_writer=beam", "--packing=points")
+        ran = run(work, store, "--bigtable-writer=beam", "--packing=points")
     assert ran.code == 0
     assert len(proxy.faults) == 5
     check_equal(store, work.points, "points")
@@ -170,7 +170,7 @@ def test_beam_writer_fails_the_bundle_on_aborted_internal_and_resource_exhausted
     rows are missing, without a dead letter. The same run again, without the fault, makes it equal.
     """
     fault = BadEntries(code, some_keys(0.2, seed)) if entries else Fault(code)
-    flags = ("--bigtable_writer=beam", "--packing=points")
+    flags = ("--bigtable-writer=beam", "--packing=points")
     with faulty(emulator, nth(MUTATE_ROWS, (3,), fault)):
         ran = run(work, store, *flags)
     assert ran.code == 1

@@ -60,7 +60,7 @@ def store(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> Store:
             for second in seconds
         )
     )
-    flags = (*store.flags, "--auto_create_metrics", "--format=opentsdb-text")
+    flags = (*store.flags, "--auto-create-metrics", "--format=opentsdb-text")
     assert ingest(tmp_path, *flags, "--input", path).letters == []
     return store
 
@@ -147,7 +147,7 @@ def test_answers_are_right_when_connections_are_reset(store: Store, emulator: st
 
 def test_a_query_ends_when_its_time_is_over(store: Store, emulator: str) -> None:
     with faulty(emulator, every(READ_ROWS, 1, UNAVAILABLE)):
-        ran = timebeam("query", "sys.load", *store.flags, "--start=1", "--max_seconds=1")
+        ran = timebeam("query", "sys.load", *store.flags, "--start=1", "--max-seconds=1")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("timebeam query: The query needs more than 1 seconds, ")
 

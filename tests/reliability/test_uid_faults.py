@@ -95,7 +95,7 @@ def test_many_writers_with_lost_answers_agree(store: Store, emulator: str, tmp_p
     with faulty(emulator, plan) as proxy, concurrent.futures.ThreadPoolExecutor() as pool:
         racing = pool.submit(race, 8, 100, store.target, store.layout, CREATE, sorted(names))
         assert begun.wait(300)
-        ran = run(work, store, "--bigtable_writer=direct", "--packing=points")
+        ran = run(work, store, "--bigtable-writer=direct", "--packing=points")
         results = racing.result()
     assert ran.code == 0
     assert {fault_call.method for fault_call, _ in proxy.faults} == {INCREMENT, COMPARE_AND_SET}

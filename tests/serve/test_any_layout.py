@@ -116,8 +116,8 @@ def store(
         send(folder, flags, [(tags, wrong(points)) for tags, points in SERIES])
         age_h = math.ceil((time.time() - BASE_S - 7200) / 3600)  # the last hour is not archived
         archived = timebeam(
-            *("archive", *made.flags, f"--older_than={age_h}h", "--quiet_hours=0"),
-            *("--delete_source", "--reader_hours=0", "--summary=json"),
+            *("archive", *made.flags, f"--older-than={age_h}h", "--quiet-hours=0"),
+            *("--delete-source", "--reader-hours=0", "--summary=json"),
         )
         assert archived.code == 0, archived.err
         assert json.loads(archived.out)["points_archived"]
@@ -227,7 +227,7 @@ value = "value"
 def test_random_queries_of_a_declared_table(bigtable: tuple[str, str], tmp_path: Path) -> None:
     declaration = tmp_path / "load.toml"
     declaration.write_text(DECLARED)
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", "--table_prefix=api-declared-"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", "--table-prefix=api-declared-"]
     flags = [*place, "--layout=table", f"--tables={declaration}"]
     assert timebeam("tables", "create", *flags).code == 0
     options = find_command("serve").parser().parse_args(flags)
@@ -302,8 +302,8 @@ def test_filters_of_the_command(store: Stored, filters: list[str], explicit: boo
     url = f"/api/query?start={BASE_S}&end={BASE_S + 600}&m={m}"
     body = respond(store.api, request_of("GET", url)).body
     flags = [f"--start={BASE_S}", f"--end={BASE_S + 600}", "--aggregator=none", "--output=json"]
-    flags += ["--explicit_tags"] if explicit else []
-    ran = timebeam("query", "sys.load", *store.flags, *flags, "--tag", *filters)
+    flags += ["--explicit-tags"] if explicit else []
+    ran = timebeam("query", "sys.load", *store.flags, *flags, *(f"--tag={text}" for text in filters))
     assert ran.code == 0, ran.err
     assert normal(json.loads(ran.out)) == normal(json.loads(json.dumps(body)))
     assert bool(body) is (filters != ["dc=wildcard(X*)"])
@@ -371,10 +371,10 @@ def check_command(
         flags.append(f"--downsample={count}{unit}-{function}-{fill}")
     if query.is_rate:
         flags.append("--rate=rate{dropcounter}" if query.is_counter else "--rate=rate")
-    flags += ["--group_by", *query.group_by] if query.group_by else []
-    flags += ["--tag", *(f"{key}={'|'.join(values)}" for key, values in literal.items())] if literal else []
-    flags += ["--explicit_tags"] if explicit else []
-    flags += ["--rollup_config", str(store.config)] if store.config else []
+    flags += [f"--group-by={key}" for key in query.group_by]
+    flags += [f"--tag={key}={'|'.join(values)}" for key, values in literal.items()]
+    flags += ["--explicit-tags"] if explicit else []
+    flags += ["--rollup-config", str(store.config)] if store.config else []
     ran = timebeam("query", "sys.load", *store.flags, "--output=json", *flags)
     assert ran.code == 0, ran.err
     in_seconds = [

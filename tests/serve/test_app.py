@@ -282,7 +282,7 @@ def test_the_last_points_beside_a_metadata_row_without_a_name(
     file = tmp_path / "a.txt"
     file.write_text("put sys.load 1357000200 42 host=a\n")
     os.utime(file, (1357000200, 1357000200))
-    options = ["--format=opentsdb-text", "--auto_create_metrics", "--meta=track", "--input", file]
+    options = ["--format=opentsdb-text", "--auto-create-metrics", "--meta=track", "--input", file]
     assert ingest(tmp_path, *store.flags, *options).letters == []
     store.set_cell(f"{prefix}tsdb-meta", bytes.fromhex("000909000909000909"), "name", b"ts_ctr", bytes(8))
     api = Api(store.target, store.layout)

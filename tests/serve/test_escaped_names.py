@@ -37,7 +37,7 @@ def store(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -
     ]
     points.write_text("".join(json.dumps(body) + "\n" for body in bodies))
     os.utime(points, (BASE_S + 10, BASE_S + 10))
-    flags = ("--format=opentsdb-json", "--auto_create_metrics", "--meta=full")
+    flags = ("--format=opentsdb-json", "--auto-create-metrics", "--meta=full")
     assert ingest(folder, *store.flags, *flags, "--input", points).letters == []
     return store
 

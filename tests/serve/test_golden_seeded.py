@@ -41,9 +41,9 @@ def api(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     store = with_tables(Store.create(bigtable, "golden_seeded_"), config)
     points = folder / "points.txt"
     points.write_text("".join(line + "\n" for line in lines(SEED)))
-    ingest(folder, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", points)
-    letters = ("--dead_letters", folder / "dead")
-    ran = timebeam("rollup", *store.flags, f"--rollup_config={config}", "--day=2013-01-01", *letters)
+    ingest(folder, *store.flags, "--format=opentsdb-text", "--auto-create-metrics", "--input", points)
+    letters = ("--dead-letters", folder / "dead")
+    ran = timebeam("rollup", *store.flags, f"--rollup-config={config}", "--day=2013-01-01", *letters)
     assert ran.code == 0, ran.err
     return Api(store.target, store.layout, (store.layout, read_config(str(config))))
 

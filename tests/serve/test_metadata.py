@@ -33,7 +33,7 @@ def api(
     points.write_text("".join(lines))
     notes.write_text("".join(json.dumps(note) + "\n" for note in NOTES))
     for path, flags in (
-        (points, ("--format=opentsdb-text", "--auto_create_metrics", "--meta=full")),
+        (points, ("--format=opentsdb-text", "--auto-create-metrics", "--meta=full")),
         (notes, ("--format=opentsdb-annotations",)),
     ):
         os.utime(path, (FIRST_MS / 1000, FIRST_MS / 1000))

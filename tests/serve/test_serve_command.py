@@ -29,7 +29,7 @@ def test_a_port_that_is_taken(bigtable: tuple[str, str], prefix: str) -> None:
 
 
 def test_declared_tables_are_served(bigtable: tuple[str, str], prefix: str) -> None:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
     flags = ["--layout=table", f"--tables={MARKET}", *place]
     assert timebeam("tables", "create", *flags).code == 0
     options = find_command("serve").parser().parse_args(flags)
@@ -39,8 +39,8 @@ def test_declared_tables_are_served(bigtable: tuple[str, str], prefix: str) -> N
     assert (respond(api, health).status, respond(api, health).body) == (200, [])
 
 
-@pytest.mark.parametrize("option", ["--influx_metric=m", "--otlp_histogram=counts"])
+@pytest.mark.parametrize("option", ["--influx-metric=m", "--otlp-histogram=counts"])
 def test_wrong_options_of_formats_end_the_command(option: str) -> None:
-    ran = timebeam("serve", "--write_only", "--topic=projects/p/topics/t", option)
+    ran = timebeam("serve", "--write-only", "--topic=projects/p/topics/t", option)
     assert ran.code == 2
-    assert option.partition("=")[0].removeprefix("--") in ran.err
+    assert option.partition("=")[0].removeprefix("--").replace("-", "_") in ran.err

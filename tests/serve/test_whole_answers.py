@@ -37,7 +37,7 @@ def stored(bigtable: tuple[str, str], prefix: str, folder: Path, hosts: str, **o
     ]
     path.write_text("".join(lines))
     os.utime(path, (1_780_000_000, 1_780_000_000))
-    flags = ["--format=opentsdb-text", "--auto_create_metrics", "--input", path]
+    flags = ["--format=opentsdb-text", "--auto-create-metrics", "--input", path]
     assert ingest(folder, *store.flags, *flags).letters == []
     return store
 
@@ -94,7 +94,7 @@ def test_a_remote_read_of_two_series_with_equal_labels_is_an_error(
     store = Store.create(bigtable, prefix, names=Names.ESCAPE)
     path = tmp_path / "points.txt"
     path.write_text("".join(f"put {name} {BASE_S} 1 host=a\n" for name in ("a.b", "a:b")))
-    flags = ["--format=opentsdb-text", "--auto_create_metrics", "--input", path]
+    flags = ["--format=opentsdb-text", "--auto-create-metrics", "--input", path]
     assert ingest(tmp_path, *store.flags, *flags).letters == []
     api = Api(store.target, store.layout)
     response = read(api, (EQ, "__name__", "a:b"))
@@ -136,7 +136,7 @@ def test_two_uids_of_one_name(
     assert get(api, f"sum:30m-sum:{tsuid_a},{tsuid_b}", "tsuid").status == 400
     assert read(api, LOAD, (RE, "host", "a|b")).status == 400
     flags = [f"--start={BASE_S}", f"--end={BASE_S + 7199}", "--aggregator=none", "--downsample=30m-sum"]
-    flags += [f"--rollup_config={config}"] if is_rolled_up else []
+    flags += [f"--rollup-config={config}"] if is_rolled_up else []
     ran = timebeam("query", "load", *store.flags, *flags)
     assert ran.code != 0
     assert f"TSUIDs {tsuid_a} and {tsuid_b}" in ran.err
@@ -153,7 +153,7 @@ def test_two_uids_of_one_name_that_no_read_has_together(
     path.write_text(
         "".join(f"put load {BASE_S + 1800 * half} {half // 2 + 1} host={host}\n" for half, host in points)
     )
-    flags = ["--format=opentsdb-text", "--auto_create_metrics", "--input", path]
+    flags = ["--format=opentsdb-text", "--auto-create-metrics", "--input", path]
     assert ingest(tmp_path, *store.flags, *flags).letters == []
     config = config_file(tmp_path, [interval("30m", "1d")], tagRaw=is_tagged)
     store = with_tables(store, config)

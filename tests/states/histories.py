@@ -27,13 +27,13 @@ START_S = 1_793_491_200
 END_S = START_S + 6 * 3600
 RANGE = ("--start", str(START_S), "--end", str(END_S - 1))
 JSON = ("--format", "opentsdb-json")
-LETTERS = ("--dead_letters", "{folder}/refused")
+LETTERS = ("--dead-letters", "{folder}/refused")
 
 OPENTSDB = ("--layout", "opentsdb")
-ROLLUPS = ("--rollup_config", "{folder}/rollups.json")
-ROUND = ("--follow", "--rounds", "1", "--quiet_seconds", "0")
-ARCHIVED = ("--layout", "opentsdb", "--table_prefix", "old-")
-REWRITTEN = ("--layout", "opentsdb", "--table_prefix", "rewritten-")
+ROLLUPS = ("--rollup-config", "{folder}/rollups.json")
+ROUND = ("--follow", "--rounds", "1", "--quiet-seconds", "0")
+ARCHIVED = ("--layout", "opentsdb", "--table-prefix", "old-")
+REWRITTEN = ("--layout", "opentsdb", "--table-prefix", "rewritten-")
 DECLARED = ("--layout", "table", "--tables", "{folder}/metrics.toml")
 
 
@@ -147,9 +147,9 @@ def _heroic_like(layout: str, *more: str) -> tuple[list[tuple[str, ...]], list[S
     """History and steps of a layout without UIDs: points before, in and after its archive."""
     store = ("--layout", layout, *more)
     history = [
-        ("tables", "create", *store, "--archive", "true"),
+        ("tables", "create", *store, "--archive"),
         ingest(store, "first.json"),
-        ("archive", *store, "--older_than", "1h", "--quiet_hours", "0"),
+        ("archive", *store, "--older-than", "1h", "--quiet-hours", "0"),
         ingest(store, "second.json"),
         ingest(store, "late.json"),
     ]
@@ -161,12 +161,12 @@ def _heroic_like(layout: str, *more: str) -> tuple[list[tuple[str, ...]], list[S
             (
                 "archive",
                 *store,
-                "--older_than",
+                "--older-than",
                 "1h",
-                "--quiet_hours",
+                "--quiet-hours",
                 "0",
-                "--delete_source",
-                "--reader_hours",
+                "--delete-source",
+                "--reader-hours",
                 "0",
             ),
         ),
@@ -183,18 +183,18 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
                 "create",
                 *OPENTSDB,
                 *ROLLUPS,
-                "--salt_width",
+                "--salt-width",
                 "1",
                 "--meta",
                 "--trees",
-                "--series_limits",
+                "--series-limits",
                 "--names",
                 "escape",
-                "--marked_since",
+                "--marked-since",
                 "2026-10-01",
             ),
             ("trees", "create", "{folder}/hosts.json", *OPENTSDB),
-            ingest(OPENTSDB, "first.json", "--auto_create_metrics", "--packing", "points", "--meta", "full"),
+            ingest(OPENTSDB, "first.json", "--auto-create-metrics", "--packing", "points", "--meta", "full"),
             ingest(OPENTSDB, "second.json", "--packing", "append"),
             ingest(OPENTSDB, "names.json", "--packing", "compacted"),  # letters: unknown names
             (
@@ -213,7 +213,7 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
                 "opentsdb-histogram",
                 "--input",
                 "{folder}/histograms.json",
-                "--auto_create_metrics",
+                "--auto-create-metrics",
                 *LETTERS,
             ),
             ("rollup", *OPENTSDB, *ROLLUPS, *ROUND, *LETTERS),
@@ -229,8 +229,8 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
                     *OPENTSDB,
                     "{folder}/refused-*.jsonl",
                     *JSON,
-                    "--auto_create_metrics",
-                    "--dead_letters",
+                    "--auto-create-metrics",
+                    "--dead-letters",
                     "{folder}/again",
                 ),
             ),
@@ -246,13 +246,13 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
     ),
     "opentsdb-archive": (
         [
-            ("tables", "create", *ARCHIVED, "--archive", "true"),
-            ingest(ARCHIVED, "first.json", "--auto_create_metrics"),
-            ("archive", *ARCHIVED, "--older_than", "1h", "--quiet_hours", "0"),
+            ("tables", "create", *ARCHIVED, "--archive"),
+            ingest(ARCHIVED, "first.json", "--auto-create-metrics"),
+            ("archive", *ARCHIVED, "--older-than", "1h", "--quiet-hours", "0"),
             ingest(ARCHIVED, "second.json", "--packing", "append"),
-            ("delete", *ARCHIVED, "--keep_days", "debug.*=7", "--unattended", "--log", "{folder}/deleted"),
+            ("delete", *ARCHIVED, "--keep-days", "debug.*=7", "--unattended", "--log", "{folder}/deleted"),
             ingest(ARCHIVED, "late.json"),
-            ingest(ARCHIVED, "first.json", "--auto_create_metrics"),
+            ingest(ARCHIVED, "first.json", "--auto-create-metrics"),
         ],
         [
             *_questions(ARCHIVED),
@@ -262,7 +262,7 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
                 (
                     "delete",
                     *ARCHIVED,
-                    "--keep_days",
+                    "--keep-days",
                     "debug.*=7",
                     "--unattended",
                     "--log",
@@ -275,12 +275,12 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
                 (
                     "archive",
                     *ARCHIVED,
-                    "--older_than",
+                    "--older-than",
                     "1h",
-                    "--quiet_hours",
+                    "--quiet-hours",
                     "0",
-                    "--delete_source",
-                    "--reader_hours",
+                    "--delete-source",
+                    "--reader-hours",
                     "0",
                 ),
             ),
@@ -291,7 +291,7 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
     "rewritten": (
         [
             ("tables", "create", *REWRITTEN),
-            ingest(REWRITTEN, "first.json", "--auto_create_metrics", "--packing", "points"),
+            ingest(REWRITTEN, "first.json", "--auto-create-metrics", "--packing", "points"),
             ("compact", *REWRITTEN, *RANGE[:2], "--end", str(END_S)),
             ingest(REWRITTEN, "second.json", "--packing", "append"),
             ("names", "merge", "metrics", "debug.x", "sys.cpu", *REWRITTEN, "--yes"),
@@ -306,8 +306,8 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
                     *REWRITTEN,
                     "{folder}/refused-*.jsonl",
                     *("--format", "otlp"),
-                    "--auto_create_metrics",
-                    "--dead_letters",
+                    "--auto-create-metrics",
+                    "--dead-letters",
                     "{folder}/again",
                 ),
             ),
@@ -317,9 +317,9 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
             Step("check", ("check", *REWRITTEN)),
         ],
     ),
-    "heroic": _heroic_like("heroic", "--table_prefix", "h-"),
+    "heroic": _heroic_like("heroic", "--table-prefix", "h-"),
     "heroic-readable": _heroic_like("heroic-readable"),
-    "kairosdb": _heroic_like("kairosdb", "--row_spec", "milliseconds"),
+    "kairosdb": _heroic_like("kairosdb", "--row-spec", "milliseconds"),
     "declared": (
         [
             ("tables", "create", *DECLARED),

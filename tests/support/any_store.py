@@ -82,12 +82,12 @@ class AnyStore:
 
     def layout_flags(self, start: str) -> list[str]:
         """The options of the layout, each beginning so."""
-        return [f"{start}{name}={value}" for name, value in self.options.items()]
+        return [f"{start}{name.replace('_', '-')}={value}" for name, value in self.options.items()]
 
     @property
     def auto_create(self) -> list[str]:
         """What an ingest of new names needs."""
-        return ["--auto_create_metrics"] if self.layout.uids else []
+        return ["--auto-create-metrics"] if self.layout.uids else []
 
     def cells(self) -> set[AnyCell]:
         """The cells of all tables, newest versions only."""

@@ -32,7 +32,7 @@ def timebeam(*arguments: str | Path) -> Ran:
 
 
 def code_of(summary: Mapping[str, Any]) -> int:
-    """The exit code of an ingest or replay without `--max_refused`: 1 if it refused all that it read."""
+    """The exit code of an ingest or replay without `--max-refused`: 1 if it refused all that it read."""
     figures = ("rows", "points_stored", "points_duplicate", "annotations_written", "annotations_deleted")
     return int(bool(summary["refused"]) and not any(summary[name] for name in figures))
 
@@ -48,7 +48,7 @@ def ingest(folder: Path, *arguments: str | Path) -> Ingested:
     """Runs an ingest that must succeed; its dead letters go to a new folder within `folder`."""
     letters = folder / f"letters-{len(list(folder.iterdir()))}"
     letters.mkdir()
-    ran = timebeam("ingest", *arguments, "--dead_letters", letters / "dead", "--summary", "json")
+    ran = timebeam("ingest", *arguments, "--dead-letters", letters / "dead", "--summary", "json")
     summary = json.loads(ran.out)
     assert ran.code == code_of(summary), ran.err
     files = sorted(letters.iterdir())

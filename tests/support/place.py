@@ -39,7 +39,7 @@ class Place:
 
     def run(self, *arguments: str) -> Ran:
         place = ("--project", self.target.project, "--instance", self.target.instance)
-        return timebeam(*arguments, *place, "--table_prefix", self.prefix)
+        return timebeam(*arguments, *place, "--table-prefix", self.prefix)
 
     def rows(self) -> dict[str, dict[str, str]]:
         return {layout: dict(texts) for layout, texts in read_rows(self.target, self.table).items()}
@@ -55,8 +55,8 @@ class Place:
         written_s = time.time() - hours_ago * 3600
         os.utime(path, (written_s, written_s))
         letters = letters or str(self.folder / "letters")
-        line = ("ingest", "--format", "opentsdb-text", "--input", str(path), "--dead_letters", letters)
-        return self.run(*line, "--auto_create_metrics", *options)
+        line = ("ingest", "--format", "opentsdb-text", "--input", str(path), "--dead-letters", letters)
+        return self.run(*line, "--auto-create-metrics", *options)
 
 
 def contradiction(ran: Ran, *texts: str) -> None:

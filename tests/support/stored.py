@@ -9,6 +9,7 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCe
 
 from tests.support.data_client import open_table
 from tests.support.decoded import decode_row
+from timebeam.pipelines.options.parameters import flag
 from timebeam.pipelines.options.use_settings import FAMILY, VERSION, settings_table
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.core import contract
@@ -76,7 +77,7 @@ class Store:
         """The options that name these tables, for any command."""
         defaults, options = OpenTsdbOptions(), self.layout.options
         changed = [
-            f"--{field.name}={getattr(options, field.name)}"
+            f"{flag(field.name)}={getattr(options, field.name)}"
             for field in dataclasses.fields(options)
             if getattr(options, field.name) != getattr(defaults, field.name)
         ]

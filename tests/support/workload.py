@@ -91,8 +91,8 @@ def run(work: Workload, store: Store, *flags: str | Path) -> Ran:
     """Ingests the files of a workload into the tables of a store."""
     letters = work.files[0].parent / "letters" / "dead"
     return timebeam(
-        *("ingest", *store.flags, f"--format={work.format_name}", "--auto_create_metrics", "--summary=json"),
-        *("--dead_letters", letters, *flags, "--input", *work.files),
+        *("ingest", *store.flags, f"--format={work.format_name}", "--auto-create-metrics", "--summary=json"),
+        *("--dead-letters", letters, *flags, "--input", *work.files),
     )
 
 

@@ -62,8 +62,8 @@ class Query(NamedTuple):
         start, end = (START_S + self.start * HOUR_S) * 1000, (START_S + self.end * HOUR_S) * 1000 - 1
         flags = [self.metric, f"--start={start}", f"--end={end}", f"--aggregator={self.aggregator}"]
         flags += [f"--downsample={self.seconds}s-{self.function}"] if self.seconds else []
-        flags += ["--group_by", *self.group_by] if self.group_by else []
-        return flags + (["--tag", *self.tags] if self.tags else [])
+        flags += [f"--group-by={key}" for key in self.group_by]
+        return flags + [f"--tag={tag}" for tag in self.tags]
 
 
 def check_queries(tables: Tables, model: Model, config: Path, chance: random.Random) -> None:
@@ -75,7 +75,7 @@ def check_queries(tables: Tables, model: Model, config: Path, chance: random.Ran
         _check(tables, model, _random_query(metric, chance), [])
         query = _random_query(metric, chance)
         if tables.layout == "opentsdb" and model.is_fresh():
-            _check(tables, model, query, [f"--rollup_config={config}"])
+            _check(tables, model, query, [f"--rollup-config={config}"])
 
 
 def _random_query(metric: str, chance: random.Random) -> Query:

@@ -202,7 +202,7 @@ def _delete(name: str, first_ms: int, last_ms: int, tables: str = MAIN, host: st
         store = stores.by_name[tables]
         return [
             *("delete", "m", *store.flags, f"--start={first_ms}", f"--end={last_ms}"),
-            *(f"--tag=host={host}" if host else "--full_scan", f"--log={stores.folder / name}"),
+            *(f"--tag=host={host}" if host else "--full-scan", f"--log={stores.folder / name}"),
             "--summary=json",
         ]
 
@@ -218,7 +218,7 @@ def _expire() -> Job:
     def arguments(stores: Stores) -> list[str]:
         days = int(time.time()) // DAY_S - last_day - 1
         return [
-            *("delete", *stores.by_name[MAIN].flags, f"--keep_days=m={days}", "--unattended"),
+            *("delete", *stores.by_name[MAIN].flags, f"--keep-days=m={days}", "--unattended"),
             *(f"--log={stores.folder / 'expire'}", "--summary=json"),
         ]
 
@@ -232,8 +232,8 @@ def _archive_some(*, delete_source: bool) -> Job:
     def arguments(stores: Stores) -> list[str]:
         hours = (int(time.time()) - START_S) // HOUR_S - HOURS
         return [
-            *("archive", *stores.by_name[MAIN].flags, f"--start={START_S}", f"--older_than={hours}h"),
-            *("--quiet_hours=0", "--reader_hours=0", f"--delete_source={delete_source}".lower()),
+            *("archive", *stores.by_name[MAIN].flags, f"--start={START_S}", f"--older-than={hours}h"),
+            *("--quiet-hours=0", "--reader-hours=0", f"--delete-source={delete_source}".lower()),
         ]
 
     return Job(arguments, lambda contents: None, needs=frozenset({"archive"}))
@@ -255,7 +255,7 @@ def _copy() -> Job:
         letters.mkdir()
         return [
             *("copy", f"--from={main.layout.name}", f"--to={other.layout.name}", *main.place),
-            *(*main.layout_flags("--"), *other.layout_flags("--to_"), f"--dead_letters={letters / 'dead'}"),
+            *(*main.layout_flags("--"), *other.layout_flags("--to_"), f"--dead-letters={letters / 'dead'}"),
             *(f"--start={at_ms(0)}", f"--end={at_ms(HOURS) - 1}", *other.auto_create),
         ]
 

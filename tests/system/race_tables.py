@@ -119,8 +119,8 @@ def _filled(kind: Kind, name: str, place: tuple[str, str], _emulator: str) -> _F
     if kind.is_archived and name == MAIN:
         with mock.patch.object(closed_hours, "SETTLED_MS", 0):
             _run(
-                *("archive", *store.flags, f"--start={START_S}", "--quiet_hours=0", "--delete_source=false"),
-                f"--older_than={(int(time.time()) - START_S) // HOUR_S - HOURS // 2}h",
+                *("archive", *store.flags, f"--start={START_S}", "--quiet-hours=0", "--delete-source=false"),
+                f"--older-than={(int(time.time()) - START_S) // HOUR_S - HOURS // 2}h",
             )
     assert store.content() == points
     rows = {

@@ -67,7 +67,7 @@ class Trouble(_Data, frozen=True, tag=True):
 
 
 class Ingest(_Data, frozen=True, tag=True):
-    """`timebeam ingest`; `limited`: with `--max_series 0`, so that no new name gets a UID."""
+    """`timebeam ingest`; `limited`: with `--max-series 0`, so that no new name gets a UID."""
 
     name: str
     files: list[File]
@@ -109,7 +109,7 @@ class Remove(_Data, frozen=True, tag=True):
 
 
 class Expire(_Data, frozen=True, tag=True):
-    """`timebeam delete --keep_days` of the points and rollups in the first days of one metric.
+    """`timebeam delete --keep-days` of the points and rollups in the first days of one metric.
 
     `rollup_days`: with -1 rollups stay forever; with None they go with `rollup --touched`.
     """

@@ -68,8 +68,8 @@ class Tables:
     ) -> Tables:
         """Makes the tables by `timebeam tables create`."""
         store = _store(place, prefix, layout, options)
-        flags = [f"--rollup_config={config}"] if config else []
-        flags += ["--meta", "--series_limits"] if layout == "opentsdb" else []
+        flags = [f"--rollup-config={config}"] if config else []
+        flags += ["--meta", "--series-limits"] if layout == "opentsdb" else []
         ran = timebeam("tables", "create", *store.flags, *flags)
         assert ran.code == 0, ran.err
         return cls(store, config)

@@ -127,7 +127,7 @@ class World:
     def _remove(self, step: Remove) -> None:
         metric, tags = SERIES[step.series]
         arguments = [
-            *("delete", metric, "--explicit_tags", "--tag", *(f"{key}={value}" for key, value in tags)),
+            *("delete", metric, "--explicit-tags", *(f"--tag={key}={value}" for key, value in tags)),
             *(*self._tables.flags, f"--start={step.first_ms}", f"--end={step.last_ms}"),
             *(f"--log={self._new_folder() / 'log'}", "--summary=json"),
             *(["--series"] if step.all_of_it else []),
@@ -149,7 +149,7 @@ class World:
         if step.rollup_days is not None:
             rule += f"/{'forever' if step.rollup_days < 0 else today - first - step.rollup_days}"
         arguments = [
-            *("delete", *self._tables.flags, f"--keep_days={rule}", f"--rollup_config={self._config}"),
+            *("delete", *self._tables.flags, f"--keep-days={rule}", f"--rollup-config={self._config}"),
             *("--unattended", f"--log={self._new_folder() / 'log'}"),
         ]
         with mock.patch.object(delete, "SETTLED_MS", 0):
@@ -165,9 +165,9 @@ class World:
                 "archive",
                 *self._tables.flags,
                 f"--start={START_S + step.start * HOUR_S}",
-                f"--older_than={end}h",
+                f"--older-than={end}h",
             ),
-            *("--quiet_hours=0", "--reader_hours=0", f"--delete_source={step.delete_source}".lower()),
+            *("--quiet-hours=0", "--reader-hours=0", f"--delete-source={step.delete_source}".lower()),
         ]
         with mock.patch.object(closed_hours, "SETTLED_MS", 0):
             self._finish(arguments, step.trouble, settle_at_once)
@@ -177,12 +177,12 @@ class World:
         only = self._tables.named_series() if step.limited else None
         arguments = [
             *("ingest", *self._tables.flags, *self._ingest_flags(step)),
-            *(f"--dead_letters={letters}", "--input", *map(str, paths)),
+            *(f"--dead-letters={letters}", "--input", *map(str, paths)),
         ]
         if step.create and self._tables.has_uids:
-            arguments.append("--auto_create_metrics")
+            arguments.append("--auto-create-metrics")
         if step.limited:
-            arguments.append("--max_series=0")
+            arguments.append("--max-series=0")
         ran, troubled = run(self._emulator, arguments, trouble)
         if troubled:
             self._check_partial(step.files)
@@ -194,7 +194,7 @@ class World:
                 expect("Traceback" not in ran.err, "stack trace", ran.err)
                 letters = self._new_folder() / "dead"
                 arguments = [
-                    f"--dead_letters={letters}" if text.startswith("--dead_letters=") else text
+                    f"--dead-letters={letters}" if text.startswith("--dead-letters=") else text
                     for text in arguments
                 ]
                 ran = timebeam(*arguments)
@@ -216,9 +216,9 @@ class World:
         return self._model.store(file, append=append, create=create, mark=step.mark, only=only)
 
     def _ingest_flags(self, step: Ingest) -> list[str]:
-        flags = [f"--format={step.files[0].format}", f"--bigtable_writer={step.writer}", "--summary=json"]
+        flags = [f"--format={step.files[0].format}", f"--bigtable-writer={step.writer}", "--summary=json"]
         flags += [f"--packing={step.packing}"] if step.packing else []
-        return flags + (["--mark_touched"] if step.mark else [])
+        return flags + (["--mark-touched"] if step.mark else [])
 
     def _replay(self, step: Ingest, letters: Path, refused: list[File]) -> None:
         self._run_replay(step, letters)
@@ -231,9 +231,9 @@ class World:
         again = self._new_folder() / "dead"
         arguments = [
             *("replay", f"{letters}*", *self._tables.flags, *self._ingest_flags(step)),
-            f"--dead_letters={again}",
+            f"--dead-letters={again}",
         ]
-        ran = timebeam(*arguments, *(["--auto_create_metrics"] if self._tables.has_uids else []))
+        ran = timebeam(*arguments, *(["--auto-create-metrics"] if self._tables.has_uids else []))
         expect(ran.code == code_of(json.loads(ran.out)), "exit code of replay", ran)
 
     def _check_letters(
@@ -280,7 +280,7 @@ class World:
 
     def _rollup_command(self) -> list[str]:
         letters = self._new_folder() / "dead"
-        return ["rollup", *self._tables.flags, f"--rollup_config={self._config}", f"--dead_letters={letters}"]
+        return ["rollup", *self._tables.flags, f"--rollup-config={self._config}", f"--dead-letters={letters}"]
 
     def _check_rollups(self, expected: Mapping[RollupKey, Number]) -> None:
         stored = self._tables.rollups()
@@ -299,8 +299,8 @@ class World:
         arguments = [
             *("copy", f"--from={setup.layout}", f"--to={setup.copy_layout}", *self._tables.place),
             *(*self._tables.options("--"), *self._copies.options("--to_")),
-            *(f"--start={start_ms}", f"--end={end_ms}", f"--dead_letters={letters}"),
-            *(["--auto_create_metrics"] if self._copies.has_uids else []),
+            *(f"--start={start_ms}", f"--end={end_ms}", f"--dead-letters={letters}"),
+            *(["--auto-create-metrics"] if self._copies.has_uids else []),
         ]
         ran = self._finish(arguments, step.trouble)
         refused = self._model.copy(start_ms, end_ms)
@@ -315,7 +315,7 @@ class World:
         folder = self._folder / "exported"
         arguments = [
             *("export", *self._tables.flags, f"--start={first_s}", f"--end={end_s}", "--tags=map"),
-            *(f"--output={folder}", f"--dead_letters={self._new_folder() / 'dead'}"),
+            *(f"--output={folder}", f"--dead-letters={self._new_folder() / 'dead'}"),
         ]
         self._finish(arguments, step.trouble)
         ran = timebeam(*arguments, "--verify")
@@ -343,7 +343,7 @@ class World:
         uids = timebeam("suggest", "tagv", step.value, *self._tables.flags).out.splitlines()
         action = "merge" if step.value in uids else "rename"
         self._finish(
-            ["names", action, "tagv", old, step.value, *names, f"--rollup_config={self._config}"],
+            ["names", action, "tagv", old, step.value, *names, f"--rollup-config={self._config}"],
             step.trouble,
         )
         ran = timebeam("names", "fix", *self._tables.flags)

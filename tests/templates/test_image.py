@@ -193,7 +193,7 @@ def test_what_is_installed_runs(
     assert "usage: timebeam COMMAND" in run("timebeam", "--help")
     said = run(
         *("timebeam", "ingest", *store.flags, "--format=opentsdb-text", "--input=put.txt"),
-        "--auto_create_metrics",
+        "--auto-create-metrics",
     )
     assert re.search(r"^points stored +1$", said, re.MULTILINE)
     assert store.points() == {Series.of("sys.cpu", {"host": "web01"}): {1_795_250_200_000: 42}}

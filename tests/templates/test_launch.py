@@ -124,7 +124,7 @@ def test_what_neither_the_parameters_nor_the_file_give_is_named(
     [
         ("ingest", {"dead_letters": "dead-letters"}, "would be on the workers' own disks"),
         ("ingest", {"auto_create_metrics": "yes"}, "'yes' is neither true nor false"),
-        ("ingest", {"input": "gs://my-bucket/a.json"}, "give one of --input, --input_subscription"),
+        ("ingest", {"input": "gs://my-bucket/a.json"}, "give one of --input, --input-subscription"),
         ("ingest", {"no_such_parameter": "1"}, "unknown option --no_such_parameter"),
         ("ingest", {"table_prefix": "not-there-"}, "Create what is missing with: timebeam tables create"),
         ("rollup", {}, "unknown option --format"),

@@ -194,7 +194,7 @@ def _write_day(work: ExportWork, folder: str, runs: SortedRuns) -> Iterator[Reje
     for metric, points in too_long.items():
         why = (
             f"the folder of metric {metric[:80]!r} needs a name of {len(folders[metric])} bytes, and "
-            f"file systems take {_LONGEST_NAME}: export without --by_metric"
+            f"file systems take {_LONGEST_NAME}: export without --by-metric"
         )
         yield Rejected(metric.encode(), Reason.SERIES_NOT_STORABLE, why, Stage.WRITE, folder, points=points)
 

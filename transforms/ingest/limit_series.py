@@ -176,26 +176,28 @@ class SeriesLimiter:
         for key, value in series.tags + series.resources:
             values = count.values.get(key, set())
             if most is not None and len(values) >= most and series_limits.hash_of(value) not in values:
-                return _rejected(series, f"tag key {key} has {len(values):,} values", "max_tag_values", most)
+                return _rejected(
+                    series, f"tag key {key} has {len(values):,} values", "--max-tag-values", most
+                )
             if most is not None and not count.counts_key(key):
                 text = f"it has {series_limits.MOST_KEYS} tag keys, and {key} is another one"
-                return _rejected(series, text, "max_tag_values", most)
+                return _rejected(series, text, "--max-tag-values", most)
         most = limit_of(chosen.new_series, metric)
         if most is not None and (new := state.new.get((metric, minute)) or 0) >= most:
             grown = count.largest_key()
             return _rejected(
-                series, f"{new:,} new series arrived in this minute; {grown}", "max_new_series", most
+                series, f"{new:,} new series arrived in this minute; {grown}", "--max-new-series", most
             )
         most = limit_of(chosen.series, metric)
         if most is not None and count.series >= most:
             return _rejected(
-                series, f"it has {count.series:,} series; {count.largest_key()}", "max_series", most
+                series, f"it has {count.series:,} series; {count.largest_key()}", "--max-series", most
             )
         total = state.counts.get(series_limits.ALL_ROW)
         most = chosen.all_series
         if most is not None and total is not None and total.series >= most:
             text = f"all metrics have {total.series:,} series, it has {count.series:,}; {count.largest_key()}"
-            return _rejected(series, text, "max_all_series", most)
+            return _rejected(series, text, "--max-all-series", most)
         state.new[metric, minute] = (state.new.get((metric, minute)) or 0) + 1
         return None
 
@@ -260,6 +262,6 @@ def _with_rows(target: Target, table: str, keys_of: Mapping[Series, Sequence[byt
 def _rejected(series: Series, grown: str, option: str, most: int) -> RejectedError:
     return RejectedError(
         Reason.SERIES_LIMIT,
-        f"new series of metric {series.metric[:200]!r}, beyond --{option} {most}: {grown}: stop what makes "
-        "new tag values, or raise the limit and replay",
+        f"new series of metric {series.metric[:200]!r}, beyond {option} {most}: {grown}: stop what makes new "
+        "tag values, or raise the limit and replay",
     )

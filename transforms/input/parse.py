@@ -10,7 +10,7 @@ parsed together. Attributes of a message say how to read it:
 | `ce-type`, `content-type` | with `--format auto`: of OTLP and remote write |
 | `method` | `opentsdb-annotations`: POST, PUT or DELETE, as of the HTTP request |
 | `googclient_schemaencoding` | `BINARY` or `JSON`: set by topics with a schema: the encoding of `avro` |
-| `influx_precision` | the unit of the timestamps of `influx`, instead of `--influx_precision` |
+| `influx_precision` | the unit of the timestamps of `influx`, instead of `--influx-precision` |
 """
 
 from __future__ import annotations

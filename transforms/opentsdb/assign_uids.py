@@ -133,7 +133,7 @@ class UidTable:
                 result[name] = _not_storable(name)
             elif not self._policy.creates(name.kind):
                 flag = "metrics" if name.kind == "metrics" else name.kind + "s"
-                result[name] = _unknown(name, f"--auto_create_{flag}")
+                result[name] = _unknown(name, f"--auto-create-{flag}")
         return result
 
     def _assign(self, kind: str, names: Sequence[Name]) -> tuple[dict[Name, bytes | RejectedError], int]:
@@ -230,7 +230,7 @@ class UidTable:
         if len(uid) != width:
             raise UidWidthError(
                 f"{name.kind} {name.text!r} has a UID of {len(uid)} bytes where {width} are configured: "
-                f"set --uid_width_{name.kind.removesuffix('s')} as in the TSDs of this table"
+                f"set --uid-width-{name.kind.removesuffix('s')} as in the TSDs of this table"
             )
         return uid
 

@@ -1,7 +1,7 @@
 """Message format `avro`: Avro records, one point each or a batch of points of one series.
 
 Records come in object containers, which hold their schema, or singly in Avro's binary or JSON encoding.
-Schemas: point.avsc and point_batch.avsc in this folder, or any other with `--avro_fields`. A rejection holds
+Schemas: point.avsc and point_batch.avsc in this folder, or any other with `--avro-fields`. A rejection holds
 the binary encoding of its record; its offset is the one after decompression.
 """
 
@@ -92,7 +92,7 @@ class AvroGatherer:
             series = self._number_of(fields, record)
             times, values = record[fields.timestamp], record[fields.value]
         except KeyError as error:
-            why = f"the record has no field {error}: --avro_fields tells which field is what"
+            why = f"the record has no field {error}: --avro-fields tells which field is what"
             raise RejectedError(Reason.BAD_SYNTAX, why) from error
         except NoRoomError as error:  # the records before are stored
             raise RejectedError(Reason.CORRUPT_FILE, str(error)) from error

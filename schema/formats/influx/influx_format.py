@@ -97,7 +97,7 @@ class Influx(MeasurementFormat):
             try:
                 return parse_time(text, self._precision)
             except RejectedError as error:
-                more = "" if text else ", or take the publish time of messages: --influx_no_time publish"
+                more = "" if text else ", or take the publish time of messages: --influx-no-time publish"
                 raise RejectedError(error.reason, error.message + more) from None
         return _UNKNOWN_MS, True
 

@@ -141,7 +141,7 @@ def parse_value(text: str, booleans: Booleans) -> int | float:
         if booleans is Booleans.NUMBER:
             return int(text in _TRUE)
         raise RejectedError(
-            Reason.BAD_NUMBER, f"{text} is a boolean: --influx_booleans number makes it 1 or 0"
+            Reason.BAD_NUMBER, f"{text} is a boolean: --influx-booleans number makes it 1 or 0"
         )
     problem = "is a string" if text.startswith('"') else "is not a number"
     raise RejectedError(Reason.BAD_NUMBER, f"{short(text)} {problem}")
@@ -178,7 +178,7 @@ def parse_time(text: str, precision: Precision) -> tuple[int, bool]:
         bounds = "from 1970-02-19 to 2106-02-07" if in_ms else "to 2106-02-07"
         raise RejectedError(
             Reason.TIMESTAMP_OUT_OF_RANGE,
-            f"bad timestamp {short(text)}: not {bounds} in {unit.value}; is --influx_precision right?",
+            f"bad timestamp {short(text)}: not {bounds} in {unit.value}; is --influx-precision right?",
         )
     return time_ms, in_ms
 

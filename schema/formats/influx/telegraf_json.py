@@ -134,7 +134,7 @@ class TelegrafJson(MeasurementFormat):
         if isinstance(value, bool):
             if self._booleans is Booleans.NUMBER:
                 return int(value)
-            why = f"{value} is a boolean: --influx_booleans number makes it 1 or 0"
+            why = f"{value} is a boolean: --influx-booleans number makes it 1 or 0"
             raise RejectedError(Reason.BAD_NUMBER, why)
         if value is None:
             raise RejectedError(Reason.EMPTY_VALUE, "no value")

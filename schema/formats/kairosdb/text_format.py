@@ -45,7 +45,7 @@ def check_ttl(seconds: int, ttl: Ttl) -> None:
         raise RejectedError(
             Reason.VALUE_NOT_STORABLE,
             f"ttl of {seconds} seconds: points have no lifetime of their own; "
-            "store such points with --retention_class, and --kairosdb_ttl ignore",
+            "store such points with --retention-class, and --kairosdb-ttl ignore",
         )
 
 

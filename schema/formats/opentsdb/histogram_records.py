@@ -118,7 +118,7 @@ class OpenTsdbHistogram(LinewiseFormat):
         try:
             return encode(decode(packed), codec)
         except NotASimpleHistogramError as error:
-            why = f"id {codec} is that of SimpleHistogram (--histogram_id), which this is not: {error}"
+            why = f"id {codec} is that of SimpleHistogram (--histogram-id), which this is not: {error}"
             raise RejectedError(Reason.VALUE_NOT_STORABLE, why) from error
 
 

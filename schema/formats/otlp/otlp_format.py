@@ -246,7 +246,7 @@ class Otlp(WholeFormat):
     ) -> Outcome:
         """The series of a resource, by its number, a scope, a metric and encoded attributes."""
         if is_delta and self._options.otlp_delta == "refuse":
-            why = f"metric {name[:99]!r} has deltas: let the sender make them cumulative, or --otlp_delta tag"
+            why = f"metric {name[:99]!r} has deltas: let the sender make them cumulative, or --otlp-delta tag"
             return RejectedError(Reason.VALUE_NOT_STORABLE, why)
         resources = levels.kept.get(resource)
         if resources is None:

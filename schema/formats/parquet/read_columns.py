@@ -106,7 +106,7 @@ def column_of(table: pa.Table, name: str) -> pa.Array:
       RejectedError: there is none.
     """
     if table.column_names.count(name) != 1:
-        why = f"the rows have no column {name[:80]!r}: name the columns in --parquet_fields"
+        why = f"the rows have no column {name[:80]!r}: name the columns in --parquet-fields"
         raise RejectedError(Reason.BAD_SYNTAX, why)
     column = table[name].combine_chunks()
     return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column

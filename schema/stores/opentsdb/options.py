@@ -192,7 +192,7 @@ class OpenTsdbOptions(DeclaredOptions):
     )
     max_tags: int = option(
         f"tags that a written series may have (tsd.storage.max_tags); {MAX_TAGS} by default, {TSD_MAX_TAGS} "
-        "with --overflow_tag",
+        "with --overflow-tag",
         MAX_TAGS,
         unset=None,
         example=str(MAX_TAGS),
@@ -209,7 +209,7 @@ class OpenTsdbOptions(DeclaredOptions):
         stored=True,
     )
     use_max_value: bool = option(
-        "opentsdb, with --cell_time event: the greatest value of an instant wins, or with false the smallest "
+        "opentsdb, with --cell-time event: the greatest value of an instant wins, or with false the smallest "
         "(tsd.storage.use_max_value)",
         True,
         shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),

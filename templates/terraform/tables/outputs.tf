@@ -20,6 +20,6 @@ output "tables" {
 
   precondition {
     condition     = var.rollup_config == null || var.layout == "opentsdb"
-    error_message = "Rollup tables of other layouts come by extra_tables: `timebeam tables create --dry_run` names them."
+    error_message = "Rollup tables of other layouts come by extra_tables: `timebeam tables create --dry-run` names them."
   }
 }

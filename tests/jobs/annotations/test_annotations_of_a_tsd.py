@@ -55,8 +55,8 @@ def test_every_command_takes_them_for_what_they_are(
     # The range of the copy ends before 1357001799, the time of a column.
     window = ("--start=2013-01-01T00:00:00Z", "--end=2013-01-01T00:20:00Z")
     copied = timebeam(
-        *("copy", "--from=opentsdb", "--to=opentsdb", *store.flags[1:], *window, "--auto_create_metrics"),
-        *(f"--to_table_prefix={prefix}b_", "--dead_letters", tmp_path / "dead"),
+        *("copy", "--from=opentsdb", "--to=opentsdb", *store.flags[1:], *window, "--auto-create-metrics"),
+        *(f"--to-table-prefix={prefix}b_", "--dead-letters", tmp_path / "dead"),
     )
     assert copied.code == 0, copied.err
     assert sorted(starts(sink, metric)) == sorted(three)

@@ -116,15 +116,15 @@ def test_what_is_refused_is_a_dead_letter_and_can_be_replayed(store: Store, tmp_
     assert notes(store) == {(*place, FIRST_MS, Annotation(B, BASE_S + 60, 0, "good").stored())}
     (letters,) = tmp_path.glob("letters-*/*.jsonl")
     ran = timebeam(
-        *("replay", letters, *store.flags, "--format=opentsdb-annotations", "--auto_create_metrics"),
-        *("--dead_letters", tmp_path / "again", "--summary=json"),
+        *("replay", letters, *store.flags, "--format=opentsdb-annotations", "--auto-create-metrics"),
+        *("--dead-letters", tmp_path / "again", "--summary=json"),
     )
     assert json.loads(ran.out)["refused"] == {"bad-metric": 1, "empty-value": 1, "unknown-name": 1}
     assert {json.loads(value)["notes"] for *_, value in notes(store)} == {"", "new"}
 
 
 def test_dry_run_and_other_layouts(store: Store, tmp_path: Path) -> None:
-    sent = send(store, tmp_path, {"startTime": BASE_S, "notes": "x"}, flags=["--dry_run"])
+    sent = send(store, tmp_path, {"startTime": BASE_S, "notes": "x"}, flags=["--dry-run"])
     assert (sent.summary["annotations_written"], notes(store)) == (1, set())
     ran = timebeam(
         *("ingest", "--layout=heroic", "--format=opentsdb-annotations", "--input=x"),
@@ -140,14 +140,14 @@ def test_what_is_stored_and_is_no_annotation(store: Store, tmp_path: Path) -> No
     ran = timebeam("check", *store.flags)
     assert ran.code == 1
     assert "annotation 010000: not JSON" in ran.out
-    assert "annotation 010000: not JSON" in query(store, "--global_annotations").err
+    assert "annotation 010000: not JSON" in query(store, "--global-annotations").err
     sent = send(store, tmp_path, {"startTime": BASE_S, "notes": "x"})
     assert [one["reason"] for one in sent.letters] == ["value-not-storable"]
     store.remove_row(store.layout.data_table, place.key)
     (letters,) = tmp_path.glob("letters-*/*.jsonl")
     ran = timebeam(
         *("replay", letters, *store.flags, "--format=opentsdb-annotations"),
-        *("--dead_letters", tmp_path / "again", "--summary=json"),
+        *("--dead-letters", tmp_path / "again", "--summary=json"),
     )
     assert json.loads(ran.out)["annotations_written"] == 1
     store.remove_row(store.layout.data_table, place.key)
@@ -175,6 +175,6 @@ def test_salted_tables(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -
     keys = {key for key, *_ in notes(store)}
     assert bytes(4) + BASE_S.to_bytes(4, "big") in keys
     assert len(keys & points) == 1
-    (result,) = json.loads(query(store, "--output=json", "--global_annotations", "--tag=host=a").out)
+    (result,) = json.loads(query(store, "--output=json", "--global-annotations", "--tag=host=a").out)
     assert [one["notes"] for one in result["annotations"] + result["globalAnnotations"]] == ["x", "y"]
     assert timebeam("check", *store.flags).code == 0

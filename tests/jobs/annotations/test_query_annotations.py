@@ -39,30 +39,30 @@ def test_annotations_in_the_answer(annotated: Store) -> None:
             "endTime": 0,
         }
     ]
-    answer = json.loads(query(annotated, "--group_by=host", "--output=json").out)
+    answer = json.loads(query(annotated, "--group-by=host", "--output=json").out)
     assert list(answer[0]) == ["metric", "tags", "aggregateTags", "annotations", "dps"]
     assert answer[0]["annotations"] == of_a
     assert [one["description"] for one in answer[1]["annotations"]] == ["slow"]
-    (together,) = json.loads(query(annotated, "--output=json", "--global_annotations").out)
+    (together,) = json.loads(query(annotated, "--output=json", "--global-annotations").out)
     assert [one["description"] for one in together["annotations"]] == ["slow", "deployed"]
     assert [one["description"] for one in together["globalAnnotations"]] == ["power"]
     apart = json.loads(query(annotated, "--output=json", "--aggregator=none", "--tag=host=a").out)
     assert [one["annotations"] for one in apart] == [of_a]
-    without = query(annotated, "--output=json", "--no_annotations").out
+    without = query(annotated, "--output=json", "--no-annotations").out
     assert "nnotations" not in without
     outside = query(annotated, "--output=json", start=BASE_S + 601).out
     assert "nnotations" not in outside
 
 
 def test_annotations_in_words_and_alone(annotated: Store, tmp_path: Path) -> None:
-    table = query(annotated, "--group_by=host", "--global_annotations").out
+    table = query(annotated, "--group-by=host", "--global-annotations").out
     assert "  2013-01-01T00:01:00Z  * deployed (by=me)\n" in table
     assert "  2013-01-01T00:00:00.500Z to 2013-01-01T00:10:00.000Z  * slow\n" in table
     assert table.endswith("global annotations\n  2013-01-01T01:06:40Z  * power; all\n")
-    csv = query(annotated, "--output=csv", "--global_annotations")
+    csv = query(annotated, "--output=csv", "--global-annotations")
     assert "left out: 3 annotations" in csv.err
     assert "slow" not in csv.out
-    alone = query(annotated, "--output=annotations", "--global_annotations").out
+    alone = query(annotated, "--output=annotations", "--global-annotations").out
     target = annotated.target
     other = Store.create((target.project, target.instance), annotated.layout.options.table_prefix + "o")
     load(other, tmp_path)
@@ -80,8 +80,8 @@ def test_a_series_with_annotations_and_no_points(annotated: Store) -> None:
 
 def test_annotations_in_plots(annotated: Store, tmp_path: Path) -> None:
     plain, marked, page = tmp_path / "plain.png", tmp_path / "marked.png", tmp_path / "page.html"
-    for path, flags in ((plain, ["--no_annotations"]), (marked, []), (page, ["--global_annotations"])):
-        query(annotated, "--group_by=host", f"--output={path}", *flags)
+    for path, flags in ((plain, ["--no-annotations"]), (marked, []), (page, ["--global-annotations"])):
+        query(annotated, "--group-by=host", f"--output={path}", *flags)
     assert plain.read_bytes() != marked.read_bytes()
     text = page.read_text("utf-8")
     assert re.findall(r"<li>.*<span>(.*)</span></li>", text) == ["slow", "deployed (by=me)", "power; all"]

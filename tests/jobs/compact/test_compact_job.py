@@ -59,7 +59,7 @@ def points_of(store: Store, folder: Path) -> list[Point]:
     old, new = work.files
     for packing, file in (("points", old), ("compacted", new)):
         one = Workload(work.points, [file], work.format_name)
-        ingested(run(one, store, f"--packing={packing}", "--bigtable_writer=direct"))
+        ingested(run(one, store, f"--packing={packing}", "--bigtable-writer=direct"))
     (folder / "appended").mkdir()
     later = Workload.write(folder / "appended", 2, series=6, hours=3, a_row=10)
     ingested(run(Workload(later.points, later.files[:1], later.format_name), store, "--packing=append"))
@@ -138,13 +138,13 @@ def test_only_the_hours_asked_for_are_touched(store: Store, tmp_path: Path) -> N
 def test_a_dry_run_counts_the_same_and_writes_nothing(store: Store, tmp_path: Path) -> None:
     points_of(store, tmp_path)
     before = versions(store)
-    planned = compacted(store, DAY, "--dry_run")
+    planned = compacted(store, DAY, "--dry-run")
     assert versions(store) == before
     done = compacted(store)
     assert planned.pop("dry_run") is True
     assert done.pop("dry_run") is False
     assert planned | {"seconds": 0} == done | {"seconds": 0}
-    text = timebeam("compact", *store.flags, DAY, "--dry_run").out.splitlines()
+    text = timebeam("compact", *store.flags, DAY, "--dry-run").out.splitlines()
     assert text[0] == "nothing was written (dry run)"
     assert text[2].split() == ["rows", "to", "rewrite", "0"]
 
@@ -262,12 +262,12 @@ def test_no_closed_hour(given: dict[str, Any]) -> None:
     ],
 )
 def test_wrong_usage(bigtable: tuple[str, str], prefix: str, flags: list[str], text: str) -> None:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
     ran = timebeam("compact", *flags, *place)
     assert (ran.code, text in ran.err) == (2, True), ran.err
 
 
 def test_tables_that_are_missing_are_said(bigtable: tuple[str, str], prefix: str) -> None:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
     ran = timebeam("compact", "--layout=opentsdb", *place)
     assert (ran.code, f"table {prefix}tsdb" in ran.err) == (1, True), ran.err

@@ -80,7 +80,7 @@ def rules(bigtable: tuple[str, str], name: str) -> dict[str, GarbageCollectionRu
 
 
 def tables(bigtable: tuple[str, str], prefix: str, *arguments: str | Path, layout: str = "opentsdb") -> Ran:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
     return timebeam("tables", *arguments, f"--layout={layout}", *place)
 
 
@@ -96,22 +96,22 @@ def test_an_age_is_shown_and_set_and_create_leaves_it(bigtable: tuple[str, str],
     assert "counts from the arrival of the data" in shown[3]
     assert shown[4].startswith(f"table {prefix}tsdb-uid cannot have a maximum age")
     change = f"table {prefix}tsdb, family t: newest 1, up to 30 days old"
-    planned = tables(bigtable, prefix, "retention", "--max_age_days=30", "--dry_run")
+    planned = tables(bigtable, prefix, "retention", "--max-age-days=30", "--dry-run")
     assert planned.out.splitlines() == [f"would set {change} (was newest 1)"]
     assert rules(bigtable, f"{prefix}tsdb") == {"t": NEWEST}
-    done = tables(bigtable, prefix, "retention", "--max_age_days=30")
+    done = tables(bigtable, prefix, "retention", "--max-age-days=30")
     assert done.out.splitlines() == [f"set {change} (was newest 1)"]
     assert "warning" in done.err
     assert "not the time of the points" in done.err
     expected = {"t": GCRuleUnion([NEWEST, MONTH])}
     assert rules(bigtable, f"{prefix}tsdb") == expected
     assert rules(bigtable, f"{prefix}tsdb-uid") == {"id": NEWEST, "name": NEWEST}
-    again = tables(bigtable, prefix, "retention", "--max_age_days=30")
+    again = tables(bigtable, prefix, "retention", "--max-age-days=30")
     assert again.out.splitlines() == [f"{change}, unchanged"]
     created = tables(bigtable, prefix, "create").out.splitlines()
     assert created[0] == f"table {prefix}tsdb exists, families t (newest 1, up to 30 days old)"
     assert rules(bigtable, f"{prefix}tsdb") == expected
-    assert tables(bigtable, prefix, "retention", "--max_age_days=0").err == ""
+    assert tables(bigtable, prefix, "retention", "--max-age-days=0").err == ""
     assert rules(bigtable, f"{prefix}tsdb") == {"t": NEWEST}
 
 
@@ -125,7 +125,7 @@ def test_create_repairs_the_versions_beside_an_age(bigtable: tuple[str, str], pr
 def test_a_family_of_its_own(bigtable: tuple[str, str], prefix: str) -> None:
     flags = ("--retention=7,90",)
     tables(bigtable, prefix, "create", *flags, layout="kairosdb")
-    choice = (*flags, "--family=d7", "--max_age_days=7")
+    choice = (*flags, "--family=d7", "--max-age-days=7")
     assert tables(bigtable, prefix, "retention", *choice, layout="kairosdb").code == 0
     assert rules(bigtable, f"{prefix}data_points") == {"d": NEWEST, "d7": BOTH, "d90": NEWEST}
 
@@ -145,11 +145,11 @@ def test_tables_that_must_not_age(
 ) -> None:
     tables(bigtable, prefix, "create", layout=layout)
     flags = [flag.replace("PREFIX", prefix) for flag in flags]
-    ran = tables(bigtable, prefix, "retention", "--max_age_days=1", *flags, layout=layout)
+    ran = tables(bigtable, prefix, "retention", "--max-age-days=1", *flags, layout=layout)
     assert (ran.code, ran.out, text.replace("PREFIX", prefix) in ran.err) == (2, "", True), ran.err
 
 
 def test_a_table_that_is_missing(bigtable: tuple[str, str], prefix: str) -> None:
-    ran = tables(bigtable, prefix, "retention", "--max_age_days=1")
+    ran = tables(bigtable, prefix, "retention", "--max-age-days=1")
     assert (ran.code, f"table {prefix}tsdb. Create" in ran.err) == (1, True)
-    assert tables(bigtable, prefix, "retention", "--max_age_days=-1").code == 2
+    assert tables(bigtable, prefix, "retention", "--max-age-days=-1").code == 2

@@ -63,7 +63,7 @@ def test_an_error_of_a_step_in_a_worker_is_one_line(bigtable: tuple[str, str], p
     (tmp_path / "points.txt").write_text(f"put sys.load {BASE_S} x host=a\n" * 1_000)
     arguments = [
         *("ingest", *store.flags, "--format=opentsdb-text", "--quiet", *TWO),
-        *(f"--input={tmp_path / 'points.txt'}", f"--dead_letters={tmp_path / 'dead'}"),
+        *(f"--input={tmp_path / 'points.txt'}", f"--dead-letters={tmp_path / 'dead'}"),
     ]
     process = start_command(arguments, tmp_path / "ran", {}, few_bytes)
     process.join()

@@ -43,8 +43,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ingest(store: Store, files: Path, folder: Path, *flags: str) -> dict[str, Any]:
     """The summary of an ingest."""
     ran = timebeam(
-        *("ingest", *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--summary=json"),
-        *("--bigtable_writer=direct", f"--input={files}/*.txt", f"--dead_letters={folder / 'dead'}", *flags),
+        *("ingest", *store.flags, "--format=opentsdb-text", "--auto-create-metrics", "--summary=json"),
+        *("--bigtable-writer=direct", f"--input={files}/*.txt", f"--dead-letters={folder / 'dead'}", *flags),
     )
     assert ran.code == 0, ran.err
     return dict(json.loads(ran.out))
@@ -72,11 +72,11 @@ def rolled_up(store: Store, tmp_path: Path, *flags: str) -> set[NamedCell]:
         *(
             "rollup",
             *store.flags,
-            f"--rollup_config={config}",
+            f"--rollup-config={config}",
             f"--start={BASE_S}",
             f"--end={BASE_S + 21600}",
         ),
-        *(f"--dead_letters={tmp_path / 'rollup-dead'}", *flags),
+        *(f"--dead-letters={tmp_path / 'rollup-dead'}", *flags),
     )
     assert ran.code == 0, ran.err
     prefix = store.layout.options.table_prefix

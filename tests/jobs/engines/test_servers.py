@@ -82,7 +82,7 @@ class Commands:
 
     def __init__(self, store: Store, files: Path, folder: Path) -> None:
         self._store, self._files = store, files
-        self._dead = [f"--dead_letters={folder / 'dead'}"]
+        self._dead = [f"--dead-letters={folder / 'dead'}"]
         self._config = config_file(folder, [interval("1h", "1n")])
         self._copy = OpenTsdb(OpenTsdbOptions(table_prefix=f"{store.layout.options.table_prefix}copy-"))
         with_tables(store, self._config)
@@ -92,13 +92,13 @@ class Commands:
     def run(self, *flags: str) -> tuple[list[dict[str, Any]], list[set[NamedCell]]]:
         """(summaries of the commands, content of both data tables and the rollup table)."""
         hours = [f"--start={BASE_S}", f"--end={BASE_S + 3600 * FILES}"]
-        ingest = ["--format=opentsdb-text", "--auto_create_metrics", "--bigtable_writer=direct"]
-        copy = ["--from=opentsdb", "--to=opentsdb", "--auto_create_metrics", *hours, *self._dead]
+        ingest = ["--format=opentsdb-text", "--auto-create-metrics", "--bigtable-writer=direct"]
+        copy = ["--from=opentsdb", "--to=opentsdb", "--auto-create-metrics", *hours, *self._dead]
         commands: dict[str, list[str]] = {
             "ingest": [*ingest, "--packing=points", f"--input={self._files}/*.txt", *self._dead],
             "compact": hours,
-            "rollup": [f"--rollup_config={self._config}", *hours, *self._dead],
-            "copy": [*copy, f"--to_table_prefix={self._copy.options.table_prefix}"],
+            "rollup": [f"--rollup-config={self._config}", *hours, *self._dead],
+            "copy": [*copy, f"--to-table-prefix={self._copy.options.table_prefix}"],
         }
         summaries = []
         for name, options in commands.items():
@@ -155,8 +155,8 @@ def test_a_refusal_over_the_limit_is_the_exit_code_on_flink(
     on_flink: list[str], bigtable: tuple[str, str], prefix: str, files: Path, tmp_path: Path
 ):
     store = Store.create(bigtable, prefix)
-    options = ["--format=opentsdb-text", "--auto_create_metrics", f"--input={files}/*.txt"]
-    limit = [f"--dead_letters={tmp_path / 'dead'}", f"--max_refused={FILES - 1}"]
+    options = ["--format=opentsdb-text", "--auto-create-metrics", f"--input={files}/*.txt"]
+    limit = [f"--dead-letters={tmp_path / 'dead'}", f"--max-refused={FILES - 1}"]
     ran = timebeam("ingest", *store.flags, *options, *limit, *on_flink)
     assert ran.code == 1
     assert f"refused {FILES} of {FILES * (HOSTS * SCRAPES + 1)}" in ran.err
@@ -168,8 +168,8 @@ def check_stored(store: Store, result: PipelineResult, again: Store, files: Path
     assert summary.points_stored == FILES * SCRAPES * HOSTS
     assert summary.refused == {"bad-number": FILES}
     ran = timebeam(
-        *("ingest", *again.flags, "--format=opentsdb-text", "--auto_create_metrics"),
-        *("--bigtable_writer=direct", f"--input={files}/*.txt", f"--dead_letters={dead}-again"),
+        *("ingest", *again.flags, "--format=opentsdb-text", "--auto-create-metrics"),
+        *("--bigtable-writer=direct", f"--input={files}/*.txt", f"--dead-letters={dead}-again"),
     )
     assert ran.code == 0, ran.err
     stored, expected = (

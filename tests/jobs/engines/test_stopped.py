@@ -77,8 +77,8 @@ class Held:
 
     def _start(self, name: str, output: str) -> BaseProcess:
         arguments = [
-            *("ingest", *self._store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--quiet"),
-            *(f"--input={self._folder / name}", f"--dead_letters={self._folder / 'dead'}", *TWO),
+            *("ingest", *self._store.flags, "--format=opentsdb-text", "--auto-create-metrics", "--quiet"),
+            *(f"--input={self._folder / name}", f"--dead-letters={self._folder / 'dead'}", *TWO),
         ]
         return start_command(arguments, self._folder / output, {"TMPDIR": str(self.temporary)})
 

@@ -70,7 +70,7 @@ def histograms(store: Store) -> set[tuple[bytes, bytes, int, bytes]]:
 
 def test_decoding_and_queries_pass_over_them(plain: Store, store: Store) -> None:
     assert store.points() == plain.points()
-    for flags in (["--output=csv"], ["--output=json", "--group_by=host", "--downsample=30m-sum"]):
+    for flags in (["--output=csv"], ["--output=json", "--group-by=host", "--downsample=30m-sum"]):
         assert query(store, *flags) == query(plain, *flags)
 
 
@@ -113,12 +113,12 @@ def test_rollups_pass_over_them(plain: Store, store: Store, tmp_path: Path) -> N
     for one in (plain, store):
         day = datetime.datetime.fromtimestamp(BASE_S, datetime.UTC).date().isoformat()
         for command in (
-            ["tables", "create", *one.flags, "--rollup_config", path],
-            ["rollup", *one.flags, "--rollup_config", path, "--day", day, "--dead_letters", dead],
+            ["tables", "create", *one.flags, "--rollup-config", path],
+            ["rollup", *one.flags, "--rollup-config", path, "--day", day, "--dead-letters", dead],
         ):
             ran = timebeam(*command)
             assert ran.code == 0, ran.err
-        answers.append(query(one, "--downsample=1h-sum", "--rollup_config", str(path), "--output=csv").out)
+        answers.append(query(one, "--downsample=1h-sum", "--rollup-config", str(path), "--output=csv").out)
     assert answers[0] == answers[1]
 
 
@@ -131,7 +131,7 @@ def test_query_shows_buckets_and_percentiles(store: Store) -> None:
     assert answer["sys.load_UNDERFLOW"] == {
         str(BASE_S + 7): 128
     }  # of 7.005 s: JSON in seconds repeats its key
-    table = query(store, "--percentiles", "50", "99.9", "--tag=host=a").out
+    table = query(store, "--percentiles", "50", "--percentiles", "99.9", "--tag=host=a").out
     assert "sys.load_pct_50.0{host=a}  2 points\n  2013-01-01T00:00:07.000Z  2.625\n" in table
     assert "sys.load_pct_99.9{host=a}  2 points\n" in table
     assert query(store, "--histogram", "--tag=host=b").out == "no points\n"
@@ -147,12 +147,12 @@ def test_histograms_are_downsampled_by_their_sums(store: Store) -> None:
 def test_the_api_gives_what_the_command_gives(store: Store) -> None:
     api, url = Api(store.target, store.layout), f"/api/query?start={BASE_S}&end={BASE_S + 7200}&m=sum:"
     for flags, words in (
-        (["--percentiles", "50", "99.9"], "percentiles[50,99.9]:"),
+        (["--percentiles", "50", "--percentiles", "99.9"], "percentiles[50,99.9]:"),
         (["--histogram"], "show-histogram-buckets:"),
         (["--histogram", "--downsample=1m-sum"], "1m-sum:show-histogram-buckets:"),
     ):
         response = respond(api, request_of("GET", f"{url}{words}sys.load{{host=*}}"))
-        command = query(store, "--output=json", "--group_by=host", *flags)
+        command = query(store, "--output=json", "--group-by=host", *flags)
         assert normal(json.loads(json.dumps(response.body))) == normal(json.loads(command.out))
         assert len(response.body) >= 2
         assert len(api.skipped) == 1
@@ -182,9 +182,9 @@ def test_copy_carries_histograms_and_annotations(store: Store, tmp_path: Path) -
     other.set_counter("metrics", 6)
     place = [f"--project={store.target.project}", f"--instance={store.target.instance}"]
     command = [
-        *("copy", "--from=opentsdb", f"--table_prefix={prefix}", "--to=opentsdb", "--to_salt_width=1"),
-        *(f"--to_table_prefix={prefix}to_", "--start=2012-12-31", "--end=2013-01-02", *place),
-        *("--auto_create_metrics", "--dead_letters", tmp_path / "dead"),
+        *("copy", "--from=opentsdb", f"--table-prefix={prefix}", "--to=opentsdb", "--to-salt-width=1"),
+        *(f"--to-table-prefix={prefix}to_", "--start=2012-12-31", "--end=2013-01-02", *place),
+        *("--auto-create-metrics", "--dead-letters", tmp_path / "dead"),
     ]
     for _ in range(2):
         ran = timebeam(*command)
@@ -197,23 +197,23 @@ def test_copy_carries_histograms_and_annotations(store: Store, tmp_path: Path) -
     tsuid = uids["metricssys.load"] + uids["tagkhost"] + uids["tagva"]
     assert {json.loads(value).get("tsuid") for *_, value in notes(other)} == {None, tsuid}
     assert timebeam("check", *other.flags).code == 0
-    annotated = query(other, "--output=annotations", "--global_annotations").out
+    annotated = query(other, "--output=annotations", "--global-annotations").out
     assert [json.loads(line)["notes"] for line in annotated.splitlines()] == ["y", "x"]
 
 
 def test_copy_to_another_layout_says_what_it_leaves_out(store: Store, tmp_path: Path) -> None:
     prefix = store.layout.options.table_prefix
     place = [f"--project={store.target.project}", f"--instance={store.target.instance}"]
-    assert timebeam("tables", "create", "--layout=heroic", f"--table_prefix={prefix}", *place).code == 0
+    assert timebeam("tables", "create", "--layout=heroic", f"--table-prefix={prefix}", *place).code == 0
     ran = timebeam(
         *(
             "copy",
             "--from=opentsdb",
-            f"--table_prefix={prefix}",
+            f"--table-prefix={prefix}",
             "--to=heroic",
-            f"--to_table_prefix={prefix}",
+            f"--to-table-prefix={prefix}",
         ),
-        *("--start=2012-12-31", "--end=2013-01-02", *place, "--dead_letters", tmp_path / "dead"),
+        *("--start=2012-12-31", "--end=2013-01-02", *place, "--dead-letters", tmp_path / "dead"),
     )
     assert ran.code == 0, ran.err
     assert (

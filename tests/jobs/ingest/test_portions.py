@@ -45,7 +45,7 @@ PACKINGS = [
     ("heroic-readable", "points"),
     ("kairosdb-legacy", "points"),
 ]
-COMMAND = ("--format=opentsdb-json", "--bigtable_writer=direct")
+COMMAND = ("--format=opentsdb-json", "--bigtable-writer=direct")
 
 
 def conflicting(seed: int) -> Sequence[Sequence[Point]]:
@@ -120,7 +120,7 @@ def test_an_instant_is_in_one_column(
     """As a TSD wants it, whose queries fail if two columns differ."""
     store = Store.create(bigtable, prefix)
     paths = written(tmp_path, conflicting(3))
-    flags = ("--format=opentsdb-json", f"--bigtable_writer={writer}", "--auto_create_metrics")
+    flags = ("--format=opentsdb-json", f"--bigtable-writer={writer}", "--auto-create-metrics")
     with small_portions():
         ingest(tmp_path, *store.flags, *flags, "--input", *paths)
     times: collections.Counter[tuple[bytes, int]] = collections.Counter()
@@ -144,7 +144,7 @@ def test_in_the_order_of_time_no_row_is_read(
     monkeypatch.setattr("timebeam.transforms.ingest.encode_group_pack.read_rows", None)
     with small_portions(300):
         summary = ingest(
-            tmp_path, *store.flags, "--format=opentsdb-json", "--auto_create_metrics", "--input", path
+            tmp_path, *store.flags, "--format=opentsdb-json", "--auto-create-metrics", "--input", path
         ).summary
     assert summary["points_stored"] == len(points)
     columns = [len(row.cells) for row in store.rows()]
@@ -171,7 +171,7 @@ def test_rows_of_a_portion_are_stored_before_the_next_is_read(
 
     monkeypatch.setattr(portions_of_files, "portions", noting)
     with small_portions(300):
-        ingest(tmp_path, *store.flags, "--format=opentsdb-json", "--auto_create_metrics", "--input", *paths)
+        ingest(tmp_path, *store.flags, "--format=opentsdb-json", "--auto-create-metrics", "--input", *paths)
     assert len(stored) >= 5
     assert stored[0] == 0
     assert all(before < after for before, after in itertools.pairwise(stored))
@@ -184,7 +184,7 @@ def test_containers_of_avro_in_portions(bigtable: tuple[str, str], prefix: str, 
     path.write_bytes(avro.container(*(records[start : start + 50] for start in range(0, 1000, 50))))
     with small_portions(200):
         summary = ingest(
-            tmp_path, *store.flags, "--format=avro", "--auto_create_metrics", "--input", path
+            tmp_path, *store.flags, "--format=avro", "--auto-create-metrics", "--input", path
         ).summary
     assert summary["points_stored"] == 1000
     assert summary["cells"] == 5
@@ -202,7 +202,7 @@ def test_refusals_of_all_portions_are_in_one_file(
     path = write_file(tmp_path / "points.json", lines)
     with small_portions():
         ran = ingest(
-            tmp_path, *store.flags, "--format=opentsdb-json", "--auto_create_metrics", "--input", path
+            tmp_path, *store.flags, "--format=opentsdb-json", "--auto-create-metrics", "--input", path
         )
     assert ran.summary["refused"] == {"bad-syntax": 30}
     assert len(ran.summary["dead_letters"]) == 1
@@ -221,15 +221,15 @@ def test_killed_in_any_portion_and_run_again(
     print(f"TIMEBEAM_SEED={seed}")
     chance = random.Random(f"{seed} {packing}")
     work = Workload.write(tmp_path, seed, series=12, hours=3, a_row=40)
-    flags = (f"--packing={packing}", "--bigtable_writer=direct")
+    flags = (f"--packing={packing}", "--bigtable-writer=direct")
     unkilled = Store.create(bigtable, f"{prefix}unkilled-")
     with small_portions():
         assert run(work, unkilled, *flags).code == 0
     for number in range(kills):
         store = Store.create(bigtable, f"{prefix}{number}-")
         arguments = [
-            *("ingest", *store.flags, f"--format={work.format_name}", "--auto_create_metrics"),
-            *("--dead_letters", tmp_path / "dead", *flags, "--input", *work.files),
+            *("ingest", *store.flags, f"--format={work.format_name}", "--auto-create-metrics"),
+            *("--dead-letters", tmp_path / "dead", *flags, "--input", *work.files),
         ]
         nth, when = chance.randrange(2, 40), chance.choice((BEFORE, AFTER))
         left = run_and_kill(emulator, arguments, nth, when, make_portions_small)
@@ -265,7 +265,7 @@ def test_files_that_are_added_to_a_run_give_the_points_of_all_files(
         store = Store.create(bigtable, f"{prefix}{history}-")
         for files in (first, paths):
             inputs = itertools.chain.from_iterable(("--input", path) for path in files)
-            ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", *inputs)
+            ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto-create-metrics", *inputs)
         points.append(store.points())
     assert points[1:] == points[:1] * 2
 
@@ -280,9 +280,9 @@ def shape(store: Store) -> list[tuple[int, bytes, int, bytes]]:
 def test_a_dry_run_counts_the_same(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = Store.create(bigtable, prefix)
     paths = written(tmp_path, conflicting(4))
-    arguments = (*store.flags, "--format=opentsdb-json", "--auto_create_metrics", "--input", *paths)
+    arguments = (*store.flags, "--format=opentsdb-json", "--auto-create-metrics", "--input", *paths)
     with small_portions():
-        dry = ingest(tmp_path, *arguments, "--dry_run").summary
+        dry = ingest(tmp_path, *arguments, "--dry-run").summary
         assert store.rows() == []
         wet = ingest(tmp_path, *arguments).summary
     for name in ("points_read", "points_stored", "points_duplicate", "refused"):

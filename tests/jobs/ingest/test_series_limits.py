@@ -54,7 +54,15 @@ def test_a_metric_that_grows_is_refused_and_others_are_stored(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
 ) -> None:
     store = with_counts(AnyStore.create(bigtable, prefix, variant))
-    flags = (*store.flags, *store.auto_create, "--format=opentsdb-json", "--max_series", "flood*=5", "9")
+    flags = (
+        *store.flags,
+        *store.auto_create,
+        "--format=opentsdb-json",
+        "--max-series",
+        "flood*=5",
+        "--max-series",
+        "9",
+    )
 
     def run(name: str, texts: Sequence[str]) -> list[dict[str, Any]]:
         return ingest(tmp_path, *flags, "--input", write(tmp_path / name, texts)).letters
@@ -65,7 +73,7 @@ def test_a_metric_that_grows_is_refused_and_others_are_stored(
     assert [letter["payload"] for letter in refused] == lines("flood.a", range(5, 8))
     assert {letter["reason"] for letter in refused} == {"series-limit"}
     message = refused[0]["message"]
-    assert "metric 'flood.a', beyond --max_series 5: it has 5 series; tag key user has 5 values: " in message
+    assert "metric 'flood.a', beyond --max-series 5: it has 5 series; tag key user has 5 values: " in message
     # Another process, later: the existing series go on, and what was counted is remembered.
     texts = lines("flood.a", range(10), BASE_S + 60) + lines("flood.b", range(20, 26))
     texts += lines("calm", [103, 110])
@@ -80,11 +88,11 @@ def test_a_metric_that_grows_is_refused_and_others_are_stored(
 def test_names_of_refused_series_get_no_uids(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = with_counts(AnyStore.create(bigtable, prefix, "opentsdb"))
     path = write(tmp_path / "in.json", lines("m", range(100)))
-    flags = (*store.flags, *store.auto_create, "--format=opentsdb-json", "--max_tag_values=7")
+    flags = (*store.flags, *store.auto_create, "--format=opentsdb-json", "--max-tag-values=7")
     result = ingest(tmp_path, *flags, "--input", path)
     assert result.summary["uids_assigned"] == 1 + 1 + 7
     assert len(result.letters) == 93
-    assert "beyond --max_tag_values 7: tag key user has 7 values: " in result.letters[0]["message"]
+    assert "beyond --max-tag-values 7: tag key user has 7 values: " in result.letters[0]["message"]
 
 
 def test_tags_of_a_metric_that_is_not_created_get_no_uids_with_a_limit(
@@ -92,7 +100,7 @@ def test_tags_of_a_metric_that_is_not_created_get_no_uids_with_a_limit(
 ) -> None:
     store = with_counts(AnyStore.create(bigtable, prefix, "opentsdb"))
     path = write(tmp_path / "in.json", lines("m", range(3)))
-    result = ingest(tmp_path, *store.flags, "--format=opentsdb-json", "--max_series=0", "--input", path)
+    result = ingest(tmp_path, *store.flags, "--format=opentsdb-json", "--max-series=0", "--input", path)
     assert (len(result.letters), result.summary["uids_assigned"]) == (3, 0)
     assert {letter["reason"] for letter in result.letters} == {"unknown-name"}
 
@@ -123,7 +131,7 @@ def test_new_series_of_known_names_count_with_metadata(
         flags = (*store.flags, *store.auto_create, "--format=opentsdb-json", f"--meta={meta}")
         ingest(tmp_path, *flags, "--input", write(tmp_path / "some.json", pairs(1)))
         path = write(tmp_path / "all.json", pairs(3))
-        assert len(ingest(tmp_path, *flags, "--input", path, "--max_series=4").letters) == refused
+        assert len(ingest(tmp_path, *flags, "--input", path, "--max-series=4").letters) == refused
 
 
 def test_a_stream_goes_on_for_all_others(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
@@ -137,7 +145,7 @@ def test_a_stream_goes_on_for_all_others(bigtable: tuple[str, str], prefix: str,
         for number, text in enumerate(texts)
     ]
     with PubSubServer(messages).running() as server:
-        summary = stream(store, tmp_path, "--max_new_series", "flood=3")
+        summary = stream(store, tmp_path, "--max-new-series", "flood=3")
         assert server.left == 0
     refused = letters(tmp_path)
     assert {letter["attributes"]["producer"] for letter in refused} == {"p0"}
@@ -155,17 +163,17 @@ def test_without_their_table_the_ingest_says_how_to_make_it(
 ) -> None:
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     path = write(tmp_path / "in.json", lines("m", [1]))
-    ran = timebeam("ingest", *store.flags, "--format=opentsdb-json", "--input", path, "--max_series=10")
+    ran = timebeam("ingest", *store.flags, "--format=opentsdb-json", "--input", path, "--max-series=10")
     assert ran.code == 1
-    assert "--series_limits" in ran.err
-    assert timebeam("tables", "create", *store.flags, "--series_limits").code == 0
+    assert "--series-limits" in ran.err
+    assert timebeam("tables", "create", *store.flags, "--series-limits").code == 0
 
 
 @pytest.mark.usefixtures("emulator")
 def test_declared_tables_have_no_limits_of_series() -> None:
     ran = timebeam(
         *("ingest", "--layout=table", "--tables=examples/tables/sensor.toml", "--format=records"),
-        *("--input=x", "--max_series=5", "--project=p", "--instance=i"),
+        *("--input=x", "--max-series=5", "--project=p", "--instance=i"),
     )
     assert (ran.code, "need a layout of series" in ran.err) == (2, True)
 

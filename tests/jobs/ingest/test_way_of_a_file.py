@@ -45,7 +45,7 @@ def calls_of_ingest(store: AnyStore, folder: Path, emulator: str) -> dict[str, s
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     flags = (*store.flags, *store.auto_create, "--format=opentsdb-json", "--input", file)
     process = start_command(
-        ["ingest", *flags, "--dead_letters", folder / "letters"],
+        ["ingest", *flags, "--dead-letters", folder / "letters"],
         output,
         {"BIGTABLE_EMULATOR_HOST": emulator},
         functools.partial(record_calls, report),

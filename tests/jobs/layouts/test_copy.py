@@ -33,7 +33,7 @@ def copy(
     return timebeam(
         *("copy", "--from", source.layout.name, "--to", sink.layout.name, *source.place),
         *(*source.layout_flags("--"), *sink.layout_flags("--to_"), *sink.auto_create),
-        *(f"--start={start}", f"--end={end}", "--dead_letters", folder / "dead", *flags),
+        *(f"--start={start}", f"--end={end}", "--dead-letters", folder / "dead", *flags),
     )
 
 
@@ -180,7 +180,7 @@ def test_the_proof_compares_values(bigtable: tuple[str, str], prefix: str, tmp_p
     other = AnyStore.create(bigtable, f"{prefix}other-", "kairosdb-legacy")
     wrong = ["1.0", "2.25", "4", '"test"', "9007199254740992.0"]
     kairosdb_lines(tmp_path, other, "b.json", wrong, FIRST_MS)
-    ran = copy(source, other, tmp_path, "--verify_only")
+    ran = copy(source, other, tmp_path, "--verify-only")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
         "copied 1 points of 1 series; 0 are missing and 4 have a different value that is not newer; "
@@ -188,7 +188,7 @@ def test_the_proof_compares_values(bigtable: tuple[str, str], prefix: str, tmp_p
     )
     newer = AnyStore.create(bigtable, f"{prefix}newer-", "kairosdb-legacy")
     kairosdb_lines(tmp_path, newer, "c.json", wrong, LATER_MS + 1)
-    ran = copy(source, newer, tmp_path, "--verify_only")
+    ran = copy(source, newer, tmp_path, "--verify-only")
     assert (ran.code, ran.err) == (0, "")
     assert (
         ran.out
@@ -207,7 +207,7 @@ def test_decimals_of_four_bytes_are_the_copy_of_eight(
     ran = copy(source, short, tmp_path)
     assert (ran.code, ran.err) == (0, "")
     assert "verified" in ran.out
-    ran = copy(source, sink, tmp_path, "--verify_only")  # as if 8 bytes had been asked for
+    ran = copy(source, sink, tmp_path, "--verify-only")  # as if 8 bytes had been asked for
     assert ran.code == 1
     assert "have a different value" in ran.err
 
@@ -296,14 +296,14 @@ def test_what_is_missing_is_told(bigtable: tuple[str, str], prefix: str, tmp_pat
     points = some_points(9)
     source = filled(bigtable, prefix, tmp_path, points)
     sink = AnyStore.create(bigtable, f"{prefix}to-", "heroic")
-    ran = copy(source, sink, tmp_path, "--verify_only")
+    ran = copy(source, sink, tmp_path, "--verify-only")
     assert (ran.code, ran.out) == (1, "")
     assert f"copied 0 points of 0 series; {len(points):,} are missing" in ran.err
     assert sink.cells() == set()
-    assert copy(source, sink, tmp_path, "--dry_run").code == 0
+    assert copy(source, sink, tmp_path, "--dry-run").code == 0
     assert sink.cells() == set()
     assert copy(source, sink, tmp_path).code == 0
-    ran = copy(source, sink, tmp_path, "--verify_only")
+    ran = copy(source, sink, tmp_path, "--verify-only")
     assert (ran.code, ran.out) == (0, f"copied {len(points):,} points of 12 series; verified\n")
 
 
@@ -313,7 +313,7 @@ def test_wrong_usage(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> 
     assert "is both read and written" in copy(source, source, tmp_path).err
     ran = copy(source, none, tmp_path)
     assert ran.code == 1
-    assert "timebeam tables create --layout opentsdb --table_prefix none- --retention 7\n" in ran.err
+    assert "timebeam tables create --layout opentsdb --table-prefix none- --retention 7\n" in ran.err
     kairosdb = AnyStore.create(bigtable, f"{prefix}k-", "kairosdb-legacy")
     reading = dataclasses.replace(kairosdb, options={**kairosdb.options, "row_spec": "seconds"})
     ran = copy(source, reading, tmp_path)
@@ -327,7 +327,7 @@ def test_the_comparison_as_json(bigtable: tuple[str, str], prefix: str, tmp_path
     points = some_points(4)
     source = filled(bigtable, prefix, tmp_path, points)
     sink = AnyStore.create(bigtable, f"{prefix}to-", "heroic")
-    ran = copy(source, sink, tmp_path, "--verify_only", "--summary=json")
+    ran = copy(source, sink, tmp_path, "--verify-only", "--summary=json")
     figures = json.loads(ran.out)
     assert (ran.code, figures["points"], figures["verified"]) == (1, 0, False)
     assert sum(figures["missing"].values()) == len(points)

@@ -60,7 +60,7 @@ def filled(
 
 def export(store: AnyStore, folder: Path, *flags: str | Path, code: int = 0) -> Ran:
     """Runs an export of both days to the folder `out`."""
-    place = f"--output={folder / 'out'}", f"--dead_letters={folder / 'dead'}"
+    place = f"--output={folder / 'out'}", f"--dead-letters={folder / 'dead'}"
     ran = timebeam("export", *store.flags, *place, *(flags or RANGE))
     assert ran.code == code, ran
     return ran
@@ -189,7 +189,7 @@ def test_another_run_gives_the_same_files_and_another_form_replaces_them(
         (tmp_path / "out" / DAYS[0] / name).parent.mkdir(exist_ok=True)
         (tmp_path / "out" / DAYS[0] / name).write_bytes(b"PAR1")
     (tmp_path / "out" / DAYS[1] / "_manifest.json").write_text("[]")
-    export(store, tmp_path, *RANGE, "--by_metric", "--tags=map")
+    export(store, tmp_path, *RANGE, "--by-metric", "--tags=map")
     folders = ("metric=sys.cpu", "metric=sys.gr%C3%B6%C3%9Fe")
     names = [f"{day}/{folder}/part-00000.parquet" for day in DAYS for folder in folders]
     assert sorted(name for name in files(tmp_path) if name.endswith(".parquet")) == names
@@ -268,7 +268,7 @@ def test_metrics_that_file_systems_take_for_one_and_names_that_they_do_not_take(
     path = write_file(tmp_path / "in.txt", [line.encode() for line in lines])
     result = ingest(tmp_path, *store.flags, *store.auto_create, "--format=opentsdb-text", "--input", path)
     assert not result.letters
-    flags = ("--day=2013-01-01", "--by_metric")
+    flags = ("--day=2013-01-01", "--by-metric")
     summary = json.loads(export(store, tmp_path, *flags, "--summary=json").out)
     folders = {Path(name).parent.name for name in files(tmp_path) if name.endswith(".parquet")}
     assert folders == {
@@ -285,7 +285,7 @@ def test_metrics_that_file_systems_take_for_one_and_names_that_they_do_not_take(
     assert summary["refused"] == {"series-not-storable": 2}
     letters = [json.loads(line) for line in Path(summary["dead_letters"][0]).read_text().splitlines()]
     assert {letter["payload"] for letter in letters} == {metrics[5], metrics[6]}
-    assert "export without --by_metric" in letters[0]["message"]
+    assert "export without --by-metric" in letters[0]["message"]
     export(store, tmp_path, *flags, "--verify")
 
 
@@ -301,9 +301,9 @@ def test_points_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_p
         for category, entries in record["metrics"].items()
         for name, value in entries.items()
     }
-    for flags in ((), ("--by_metric",), ("--tags=map",)):
+    for flags in ((), ("--by-metric",), ("--tags=map",)):
         days = ("--start=2015-03-16", "--end=2015-03-17", *flags)
-        place = f"--output={tmp_path / 'out'}", f"--dead_letters={tmp_path / 'dead'}"
+        place = f"--output={tmp_path / 'out'}", f"--dead-letters={tmp_path / 'dead'}"
         ran = timebeam("export", *tables.flags, *place, *days, "--summary=json")
         assert (ran.code, json.loads(ran.out)["refused"]) == (0, {})
         exported = {
@@ -321,7 +321,7 @@ def test_points_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_p
 
 def test_a_dry_run_writes_nothing(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store, _ = filled(bigtable, prefix, tmp_path)
-    ran = export(store, tmp_path, *RANGE, "--dry_run", "--summary=json")
+    ran = export(store, tmp_path, *RANGE, "--dry-run", "--summary=json")
     assert json.loads(ran.out)["points_exported"] == 900
     assert not (tmp_path / "out").exists()
 
@@ -371,7 +371,7 @@ def test_ten_killed_runs_leave_no_half_file_and_another_run_the_same_files(
 ) -> None:
     store, _ = filled(bigtable, prefix, tmp_path)
     output = f"--output={tmp_path / 'out'}"
-    arguments = ["export", *store.flags, output, *RANGE, f"--dead_letters={tmp_path / 'dead'}"]
+    arguments = ["export", *store.flags, output, *RANGE, f"--dead-letters={tmp_path / 'dead'}"]
     environment = {"BIGTABLE_EMULATOR_HOST": os.environ["BIGTABLE_EMULATOR_HOST"]}
     whole: dict[str, bytes] = {}
     for kill in range(10):
@@ -411,10 +411,10 @@ def test_rollups_of_an_interval(bigtable: tuple[str, str], prefix: str, tmp_path
         for number in range(12)
     }
     send(store, tmp_path, points)
-    flags = (f"--rollup_config={config}", "--day=2024-02-28")
-    ran = timebeam("rollup", *store.flags, *flags, f"--dead_letters={tmp_path / 'dead'}")
+    flags = (f"--rollup-config={config}", "--day=2024-02-28")
+    ran = timebeam("rollup", *store.flags, *flags, f"--dead-letters={tmp_path / 'dead'}")
     assert ran.code == 0, ran.err
-    place = f"--output={tmp_path / 'out'}", f"--dead_letters={tmp_path / 'dead'}", "--interval=1h"
+    place = f"--output={tmp_path / 'out'}", f"--dead-letters={tmp_path / 'dead'}", "--interval=1h"
     ran = timebeam("export", *store.flags, *flags, *place)
     assert ran.code == 0, ran.err
     assert "interval=1h/day=2024-02-28/part-00000.parquet" in files(tmp_path)

@@ -18,7 +18,7 @@ from tests.support.commands import ingest, timebeam
 from tests.support.points import FIRST_MS, put_file, random_points, write_file
 from timebeam.transforms.input import files
 
-FIELDS = "--parquet_fields=metric=name,timestamp=at,value=reading,tag:host=machine"
+FIELDS = "--parquet-fields=metric=name,timestamp=at,value=reading,tag:host=machine"
 
 
 def from_parquet(
@@ -34,7 +34,7 @@ def from_parquet(
 @pytest.mark.parametrize(
     ("variant", "flags"),
     long_but_every(
-        2, ["opentsdb", "kairosdb-milliseconds"], [["--tags=columns"], ["--tags=map"], ["--by_metric"]]
+        2, ["opentsdb", "kairosdb-milliseconds"], [["--tags=columns"], ["--tags=map"], ["--by-metric"]]
     ),
 )
 def test_an_export_is_ingested_as_it_was(
@@ -45,7 +45,7 @@ def test_an_export_is_ingested_as_it_was(
     ingest(tmp_path, *store.flags, *store.auto_create, "--format=opentsdb-text", "--input", path)
     out = f"--output={tmp_path / 'out'}"
     days = "--start=2013-01-01", "--end=2013-01-03"
-    assert timebeam("export", *store.flags, out, *days, *flags, f"--dead_letters={tmp_path / 'd'}").code == 0
+    assert timebeam("export", *store.flags, out, *days, *flags, f"--dead-letters={tmp_path / 'd'}").code == 0
     other = AnyStore.create(bigtable, f"{prefix}to-", variant)
     assert from_parquet(other, tmp_path / "out", "day=*/**.parquet") == (700, [])
     assert other.content() == store.content()
@@ -59,7 +59,7 @@ def test_text_comes_back(bigtable: tuple[str, str], prefix: str, tmp_path: Path)
     line = json.dumps({"name": "m", "tags": {"a": "b"}, "datapoints": points}).encode()
     path = write_file(tmp_path / "in.json", [line])
     ingest(tmp_path, *store.flags, "--format=kairosdb-json", "--input", path)
-    out = f"--output={tmp_path / 'out'}", f"--dead_letters={tmp_path / 'd'}"
+    out = f"--output={tmp_path / 'out'}", f"--dead-letters={tmp_path / 'd'}"
     assert timebeam("export", *store.flags, *out, "--day=2013-01-01").code == 0
     other = AnyStore.create(bigtable, f"{prefix}to-", "kairosdb-milliseconds")
     assert from_parquet(other, tmp_path / "out", "day=*/*.parquet") == (3, [])
@@ -81,7 +81,7 @@ def test_resources_come_back(bigtable: tuple[str, str], prefix: str, tmp_path: P
     ]
     path = write_file(tmp_path / "in.json", lines)
     ingest(tmp_path, *store.flags, "--format=heroic-json", "--input", path)
-    out = f"--output={tmp_path / 'out'}", f"--dead_letters={tmp_path / 'd'}", f"--tags={tags}"
+    out = f"--output={tmp_path / 'out'}", f"--dead-letters={tmp_path / 'd'}", f"--tags={tags}"
     assert timebeam("export", *store.flags, *out, "--day=2013-01-01").code == 0
     other = AnyStore.create(bigtable, f"{prefix}to-", "heroic-readable-names")
     assert from_parquet(other, tmp_path / "out", "day=*/*.parquet") == (3, [])
@@ -137,13 +137,13 @@ def test_files_of_others_by_their_fields_with_bad_rows_refused(
 def test_a_refused_row_is_replayed(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     foreign(tmp_path / "in.parquet")
-    dead = f"--dead_letters={tmp_path / 'dead'}"
+    dead = f"--dead-letters={tmp_path / 'dead'}"
     place = *store.flags, "--format=parquet", FIELDS
     ran = timebeam("ingest", *place, f"--input={tmp_path / 'in.parquet'}", dead, "--summary=json")
     assert ran.code == 1, ran.err
     assert json.loads(ran.out)["refused"]["unknown-name"] == 296
-    again = f"--dead_letters={tmp_path / 'again'}"
-    ran = timebeam("replay", f"{tmp_path}/dead*", *place, "--auto_create_metrics", again, "--summary=json")
+    again = f"--dead-letters={tmp_path / 'again'}"
+    ran = timebeam("replay", f"{tmp_path}/dead*", *place, "--auto-create-metrics", again, "--summary=json")
     summary = json.loads(ran.out)
     assert (summary["points_stored"], sum(summary["refused"].values())) == (296, 4)
     assert len(store.content()) == 296
@@ -165,9 +165,9 @@ def test_damaged_and_unfit_files_are_dead_letters(
     elif damage == "empty":
         data = bytearray()
     elif damage == "columns":
-        flags = "--parquet_fields=metric=name,timestamp=at,value=nothing"
+        flags = "--parquet-fields=metric=name,timestamp=at,value=nothing"
     else:
-        flags = "--parquet_fields=metric=name,timestamp=name,value=reading"
+        flags = "--parquet-fields=metric=name,timestamp=name,value=reading"
     write_file(path, [bytes(data)])
     stored, letters = from_parquet(store, tmp_path, "in.parquet", flags)
     reasons = {"columns": {"bad-syntax"}, "types": {"bad-timestamp"}}.get(damage, {"corrupt-file"})

@@ -137,13 +137,13 @@ CPU, LOAD, DISK = "sys.cpu.percent", "sys.load", "sys.disk.bytes"
 
 QUERIES = [
     (CPU, WHOLE, ["--aggregator=none"]),
-    (CPU, MIDDLE, ["--aggregator=sum", "--group_by", "mode"]),
-    (CPU, MIDDLE, ["--aggregator=avg", "--group_by", "core", "mode", "--downsample=30s-avg"]),
-    (CPU, WHOLE, ["--aggregator=max", "--tag", "mode=user|system", "core=*"]),
+    (CPU, MIDDLE, ["--aggregator=sum", "--group-by", "mode"]),
+    (CPU, MIDDLE, ["--aggregator=avg", "--group-by", "core", "--group-by", "mode", "--downsample=30s-avg"]),
+    (CPU, WHOLE, ["--aggregator=max", "--tag", "mode=user|system", "--tag", "core=*"]),
     (CPU, WHOLE, ["--aggregator=count", "--tag", "mode=idle"]),
     (LOAD, MIDDLE, ["--aggregator=min", "--downsample=1m-max"]),
-    (LOAD, WHOLE, ["--aggregator=avg", "--group_by", "window", "--tag", "host=web01"]),
-    (DISK, MIDDLE, ["--aggregator=sum", "--group_by", "direction", "--downsample=1m-max"]),
+    (LOAD, WHOLE, ["--aggregator=avg", "--group-by", "window", "--tag", "host=web01"]),
+    (DISK, MIDDLE, ["--aggregator=sum", "--group-by", "direction", "--downsample=1m-max"]),
     (DISK, WHOLE, ["--aggregator=max", "--tag", "direction=read"]),
     *((EDGE[0], between, ["--aggregator=none"]) for between in EDGE_RANGES),
     (EDGE[0], (EDGES_MS[0], EDGES_MS[-1]), ["--aggregator=sum", "--downsample=1d-count"]),

@@ -40,11 +40,11 @@ def stream(
     """Streams messages, each up to five times in any order; the dead letters."""
     with PubSubServer(messages, deliveries=5, seed=seed, batch=300).running() as server:
         ran = timebeam(
-            *("ingest", *store.flags, *store.auto_create, "--format=opentsdb-json", "--stop_when_idle=0.3"),
+            *("ingest", *store.flags, *store.auto_create, "--format=opentsdb-json", "--stop-when-idle=0.3"),
             *(
-                "--flush_seconds=0.3",
-                f"--input_subscription={SUBSCRIPTION}",
-                "--dead_letters",
+                "--flush-seconds=0.3",
+                f"--input-subscription={SUBSCRIPTION}",
+                "--dead-letters",
                 folder / "dead",
             ),
             *flags,
@@ -83,7 +83,7 @@ def test_redelivery_corrections_and_poison(
             messages.append(Published(line, messages[at].publish_ms))
         else:
             messages[at] = messages[at]._replace(data=messages[at].data + b"\n" + line)
-    letters = stream(store, tmp_path, messages, 5, f"--bigtable_writer={writer}")
+    letters = stream(store, tmp_path, messages, 5, f"--bigtable-writer={writer}")
     check(store, points, variant)
     refused = {(letter["payload"].encode(), letter["reason"]) for letter in letters}
     unstorable = {

@@ -40,7 +40,7 @@ def test_the_index_comes_back_as_it_was(
         if spec.is_index:
             empty(store, spec.name)
     assert store.cells() != before
-    dry = timebeam("reindex", *store.flags, "--dry_run")
+    dry = timebeam("reindex", *store.flags, "--dry-run")
     assert (dry.code, "index rows to write" in dry.out) == (0, True), dry.err
     assert store.cells() != before
     for _ in range(2):

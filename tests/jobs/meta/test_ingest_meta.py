@@ -54,7 +54,7 @@ def test_the_cells_of_a_tsd(store: Store, tmp_path: Path, golden: MetaCase) -> N
     path.write_bytes(b"".join(text + b"\n" for _, text in golden.case.messages()))
     mode = "track" if golden.case.group == "meta_tracking" else "full"
     flags = ["--packing=points", f"--meta={mode}", "--format=opentsdb-json", f"--input={path}"]
-    ran = timebeam("ingest", *store.flags, *flags, "--dead_letters", tmp_path / "dead")
+    ran = timebeam("ingest", *store.flags, *flags, "--dead-letters", tmp_path / "dead")
     assert ran.code == 0, ran.err
     prefix = store.layout.options.table_prefix
     found = {
@@ -84,7 +84,7 @@ def test_every_series_and_name_once(store: Store, tmp_path: Path, packing: str, 
     both = Workload.write(tmp_path, 1, series=12, hours=2, a_row=5)
     work = Workload(both.points, both.files[:1], both.format_name)
     for _ in range(2):
-        ingested(work, store, "--meta=full", f"--packing={packing}", f"--bigtable_writer={writer}")
+        ingested(work, store, "--meta=full", f"--packing={packing}", f"--bigtable-writer={writer}")
         series = series_of(work)
         made = [(one, FIRST_MS // 1000, 1, FIRST_MS) for one in series]
         assert ts_cells(store) == plain_ts_cells(store, made)
@@ -134,7 +134,7 @@ def test_off_needs_no_table_and_writes_nothing(
 
 
 def test_a_dry_run_writes_no_meta_data(store: Store, tmp_path: Path) -> None:
-    ingested(Workload.write(tmp_path, 1, series=3, hours=1, a_row=9), store, "--meta=full", "--dry_run")
+    ingested(Workload.write(tmp_path, 1, series=3, hours=1, a_row=9), store, "--meta=full", "--dry-run")
     assert ts_cells(store) == uid_meta_cells(store) == []
 
 
@@ -165,8 +165,8 @@ def test_series_that_are_refused_get_none(store: Store, tmp_path: Path, name: st
     path = tmp_path / "a.txt"
     lines = [f"put {name} 1 1 a=b", f"put m 1 1 {name}=b", f"put m 1 1 a={name}", "put m NaN 1 a=c"]
     path.write_text("\n".join([*lines, "put m 1 1 größe=ä", ""]), "utf-8")
-    flags = ["--auto_create_metrics", "--meta=full", "--format=opentsdb-text", f"--input={path}"]
-    ran = timebeam("ingest", *store.flags, *flags, "--dead_letters", tmp_path / "dead")
+    flags = ["--auto-create-metrics", "--meta=full", "--format=opentsdb-text", f"--input={path}"]
+    ran = timebeam("ingest", *store.flags, *flags, "--dead-letters", tmp_path / "dead")
     assert ran.code == 0, ran.err
     assert not any(b"?" in text for cell in store.uid_cells() for text in (cell[0], cell[3]))
     assert {len(cell.key) for cell in ts_cells(store)} <= {9}
@@ -180,8 +180,8 @@ def test_a_series_whose_points_are_all_refused_gets_none(store: Store, tmp_path:
     bad = {"metric": "bad", "timestamp": 9999999999999, "value": 1, "tags": {"a": "b"}}
     good = {"metric": "good", "timestamp": 1, "value": 1, "tags": {"a": "b"}}
     path.write_text(json.dumps([bad, good]))
-    flags = ["--auto_create_metrics", "--meta=full", "--format=opentsdb-json", f"--input={path}"]
-    ran = timebeam("ingest", *store.flags, *flags, "--dead_letters", tmp_path / "dead")
+    flags = ["--auto-create-metrics", "--meta=full", "--format=opentsdb-json", f"--input={path}"]
+    ran = timebeam("ingest", *store.flags, *flags, "--dead-letters", tmp_path / "dead")
     assert ran.code == 0, ran.err
     names = store.names()
     assert {names["metrics", cell.key[:3]] for cell in ts_cells(store)} == {"good"}
@@ -227,9 +227,9 @@ def test_a_stream(store: Store, tmp_path: Path, emulator: str) -> None:
             faulty(emulator, lambda _: None) as proxy,
         ):
             ran = timebeam(
-                *("ingest", *store.flags, "--auto_create_metrics", "--meta=full", "--format=opentsdb-json"),
-                *("--stop_when_idle=0.5", "--flush_seconds=0.1", "--dead_letters", tmp_path / "dead"),
-                f"--input_subscription={SUBSCRIPTION}",
+                *("ingest", *store.flags, "--auto-create-metrics", "--meta=full", "--format=opentsdb-json"),
+                *("--stop-when-idle=0.5", "--flush-seconds=0.1", "--dead-letters", tmp_path / "dead"),
+                f"--input-subscription={SUBSCRIPTION}",
             )
             assert ran.code == 0, ran.err
             assert server.left == 0
@@ -248,12 +248,12 @@ def test_a_copy(store: Store, bigtable: tuple[str, str], prefix: str, tmp_path: 
     ingested(work, store)
     Store.create(bigtable, prefix + "b")
     command = [
-        *("copy", *store.flags[1:], "--from=opentsdb", "--to=opentsdb", f"--to_table_prefix={prefix}b"),
-        *("--auto_create_metrics", "--start=0", "--meta=full", "--dead_letters", tmp_path / "dead"),
+        *("copy", *store.flags[1:], "--from=opentsdb", "--to=opentsdb", f"--to-table-prefix={prefix}b"),
+        *("--auto-create-metrics", "--start=0", "--meta=full", "--dead-letters", tmp_path / "dead"),
     ]
     missing = timebeam(*command)
     assert missing.code == 1
-    assert missing.err.rstrip().endswith(f"--table_prefix {prefix}b --meta"), missing.err
+    assert missing.err.rstrip().endswith(f"--table-prefix {prefix}b --meta"), missing.err
     other = with_meta(bigtable, prefix + "b")
     ran = timebeam(*command)
     assert ran.code == 0, ran.err

@@ -46,7 +46,7 @@ def test_a_purge_lists_first_and_removes_on_demand(
     changed = next(cell for cell in before if cell.key in gone and cell.qualifier == b"ts_meta")
     store.set_cell(meta_name(store), changed.key, "name", b"ts_meta", edited(changed.value, notes="mine"))
     store.set_cell(meta_name(store), b"no TSUID", "name", b"x", b"y")
-    dry = purged(store, "--dry_run")
+    dry = purged(store, "--dry-run")
     listed = purged(store)
     for ran in (dry, listed):
         lines = [line for line in ran.err.splitlines() if line.startswith("would be removed: ")]

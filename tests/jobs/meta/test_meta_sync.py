@@ -75,7 +75,7 @@ def test_what_is_missing_is_made_from_the_data(
 ) -> None:
     store = with_meta(bigtable, prefix, **options)
     work = filled(store, tmp_path)
-    dry = sync(store, "--dry_run")
+    dry = sync(store, "--dry-run")
     assert ts_cells(store) == uid_meta_cells(store) == []
     done = sync(store)
     assert {**dry, "dry_run": False, "seconds": 0} == {**done, "seconds": 0}
@@ -215,7 +215,7 @@ def test_failing_calls(
     [
         (["--layout=heroic"], "layout heroic has no metadata; opentsdb has"),
         (["--layout=opentsdb", "--yes"], "--yes needs --purge"),
-        (["--layout=opentsdb", "--purge", "--yes", "--dry_run"], "give only one of them"),
+        (["--layout=opentsdb", "--purge", "--yes", "--dry-run"], "give only one of them"),
         (
             [
                 "--layout=opentsdb",
@@ -229,7 +229,7 @@ def test_failing_calls(
     ],
 )
 def test_wrong_usage(bigtable: tuple[str, str], prefix: str, flags: list[str], text: str) -> None:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
     ran = timebeam("meta", "sync", *flags, *place)
     assert (ran.code, text in ran.err) == (2, True), ran.err
 

@@ -59,7 +59,7 @@ def fill(flags: list[str], folder: Path, *more: str, series: list[SeriesName] = 
     path.write_text(json.dumps(points))
     ran = timebeam(
         *("ingest", *flags, "--format=opentsdb-json", f"--input={path}", *more),
-        *("--dead_letters", folder / "dead"),
+        *("--dead-letters", folder / "dead"),
     )
     assert ran.code == 0, ran.err
 
@@ -88,13 +88,13 @@ def names(series: list[dict[str, Any]]) -> list[SeriesName]:
 
 
 def tag_flags(tags: list[str]) -> list[str]:
-    return ["--tag", *tags] if tags else []
+    return [f"--tag={tag}" for tag in tags]
 
 
 @pytest.fixture(scope="module")
 def store(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = with_meta(bigtable, "series_", salt_width=1, salt_buckets=4)
-    fill(store.flags, tmp_path_factory.mktemp("points"), "--auto_create_metrics", "--meta=full")
+    fill(store.flags, tmp_path_factory.mktemp("points"), "--auto-create-metrics", "--meta=full")
     return store
 
 
@@ -136,7 +136,7 @@ def test_a_spreadsheet_takes_no_guarded_name_for_a_formula(
     more = {"names": Names.ESCAPE} if variant == "opentsdb" else {}
     store = AnyStore.create(bigtable, prefix, variant, **more)
     formulas: list[SeriesName] = [(f"{start}1+1", ((f"{start}k", "v"),)) for start in "=+-@"]
-    fill(store.flags, tmp_path, "--auto_create_metrics", series=[*formulas, ("a=1", (("k", "=v"),))])
+    fill(store.flags, tmp_path, "--auto-create-metrics", series=[*formulas, ("a=1", (("k", "=v"),))])
 
     def listed(*flags: str) -> set[tuple[str, str]]:
         ran = timebeam("series", "*", *store.flags, "--output=csv", *flags)
@@ -144,14 +144,14 @@ def test_a_spreadsheet_takes_no_guarded_name_for_a_formula(
 
     names = [(metric, f"{key}={value}") for metric, ((key, value),) in formulas]
     assert listed() == {*names, ("a=1", "k==v")}
-    assert listed("--csv_guard") == {*((f"'{metric}", f"'{tags}") for metric, tags in names), ("a=1", "k==v")}
+    assert listed("--csv-guard") == {*((f"'{metric}", f"'{tags}") for metric, tags in names), ("a=1", "k==v")}
 
 
 def test_without_a_meta_table_the_data_keys_are_read(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     store = Store.create(bigtable, prefix)
-    fill(store.flags, tmp_path, "--auto_create_metrics")
+    fill(store.flags, tmp_path, "--auto-create-metrics")
     ran = timebeam("series", "*", *store.flags, "--output=json")
     assert sorted(names(found(ran))) == sorted(SERIES)
     assert f"the keys of the data table {prefix}tsdb" in ran.err
@@ -163,7 +163,7 @@ def test_without_a_meta_table_the_data_keys_are_read(
 
 def test_rows_that_cannot_be_read_are_said(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = with_meta(bigtable, prefix)
-    fill(store.flags, tmp_path, "--auto_create_metrics", "--meta=full")
+    fill(store.flags, tmp_path, "--auto-create-metrics", "--meta=full")
     metric = store.uids()["metrics", "sys.mem"]  # type: ignore[index]
     store.set_cell(meta_name(store), metric + bytes(5), "name", b"ts_ctr", bytes(8))
     store.set_cell(meta_name(store), metric + b"\1\1\1\1\1\1", "name", b"ts_ctr", bytes(8))

@@ -54,9 +54,9 @@ def ingest(
     """Streams messages into tables; the summary."""
     with PubSubServer(messages).running() as server:
         ran = timebeam(
-            *("ingest", *store.flags, *store.auto_create, f"--format={form}", "--stop_when_idle=0.3"),
-            *("--flush_seconds=0.3", f"--input_subscription={SUBSCRIPTION}", "--summary=json"),
-            *("--dead_letters", str(folder / "dead"), *flags),
+            *("ingest", *store.flags, *store.auto_create, f"--format={form}", "--stop-when-idle=0.3"),
+            *("--flush-seconds=0.3", f"--input-subscription={SUBSCRIPTION}", "--summary=json"),
+            *("--dead-letters", str(folder / "dead"), *flags),
         )
         assert (ran.code, server.left) == (0, 0), ran.err
     return dict(json.loads(ran.out))
@@ -95,7 +95,7 @@ def test_lines_without_a_time_are_one_point_however_often_they_come(
     store = AnyStore.create(bigtable, prefix, "heroic")
     messages = [Published(b"m,host=a f=%d" % n, T + 250 + n) for n in (1, 2)]
     messages.append(Published(b"m,host=a f=3 %d" % (T * 1_000_000), T + 999))
-    for flags in ((), ("--influx_no_time=publish",), ("--influx_no_time=publish",)):
+    for flags in ((), ("--influx-no-time=publish",), ("--influx-no-time=publish",)):
         summary = ingest(store, "influx", messages, tmp_path, *flags)
         refused = {} if flags else {"bad-timestamp": 2}
         assert (summary["points_stored"], summary["refused"]) == (3 if flags else 1, refused)
@@ -103,7 +103,7 @@ def test_lines_without_a_time_are_one_point_however_often_they_come(
     assert queried(store, ["m.f"]) == expected
     ran = timebeam(
         *("replay", str(tmp_path / "dead-*.jsonl"), *store.flags, "--format=influx"),
-        *("--influx_no_time=publish", "--summary=json", "--dead_letters", str(tmp_path / "again")),
+        *("--influx-no-time=publish", "--summary=json", "--dead-letters", str(tmp_path / "again")),
     )
     assert (ran.code, json.loads(ran.out)["points_stored"]) == (0, 2), ran.err
     assert queried(store, ["m.f"]) == expected
@@ -122,7 +122,7 @@ def test_what_is_skipped_is_in_the_summary(bigtable: tuple[str, str], prefix: st
     for nan, skipped, refused in (("skip", 2, 0), ("reject", 0, 2)):
         ran = timebeam(
             *("ingest", *store.flags, "--format=prometheus-remote-write", f"--nan={nan}"),
-            *("--input", str(tmp_path / "requests"), "--dead_letters", str(tmp_path / "dead")),
+            *("--input", str(tmp_path / "requests"), "--dead-letters", str(tmp_path / "dead")),
         )
         lines = dict(re.findall(r"^ *(\S.*?)  +([\d,]+)$", ran.out, re.M))
         assert (ran.code, lines["points stored"], lines["skipped stale_markers"]) == (0, "2", "1"), ran.out
@@ -131,7 +131,7 @@ def test_what_is_skipped_is_in_the_summary(bigtable: tuple[str, str], prefix: st
     (tmp_path / "nothing_else").write_bytes(encoded_varint(len(nothing_else)) + nothing_else)
     ran = timebeam(
         *("ingest", *store.flags, "--format=prometheus-remote-write", "--summary=json"),
-        *("--input", str(tmp_path / "nothing_else"), "--dead_letters", str(tmp_path / "none")),
+        *("--input", str(tmp_path / "nothing_else"), "--dead-letters", str(tmp_path / "none")),
     )
     assert (ran.code, json.loads(ran.out)["skipped"]) == (0, {"not_finite": 1, "stale_markers": 1}), ran.err
 
@@ -146,7 +146,7 @@ def test_remote_write_from_files(bigtable: tuple[str, str], prefix: str, tmp_pat
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     ran = timebeam(
         *("ingest", *store.flags, *store.auto_create, "--format=prometheus-remote-write"),
-        *("--input", str(tmp_path / name), "--summary=json", "--dead_letters", str(tmp_path / "dead")),
+        *("--input", str(tmp_path / name), "--summary=json", "--dead-letters", str(tmp_path / "dead")),
     )
     assert (ran.code, json.loads(ran.out)["points_stored"]) == (0, 16), ran.err
     assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
@@ -163,7 +163,7 @@ def test_series_with_more_tags_than_opentsdb_allows(
         for step in (0, 15_000)
         for uid, value in (("x", 1.0), ("y", 2.0))
     ]
-    flags = ("--overflow_tag=rest", "--drop_tags=uid,k7")
+    flags = ("--overflow-tag=rest", "--drop-tags=uid,k7")
     summary = ingest(store, "prometheus-remote-write", messages, tmp_path, *flags)
     assert (summary["points_stored"], summary["refused"]) == (4, {})
     content = queried(store, ["up"])
@@ -274,8 +274,8 @@ def test_tables_with_names_that_are_not_escaped(
     ran = timebeam("ingest", *store.flags, *store.auto_create, "--format=opentsdb-text", "--input", text)
     assert ran.code == 0, ran.err
     ran = timebeam(
-        *("ingest", *store.flags, "--format=prometheus-remote-write", "--stop_when_idle=0.3"),
-        f"--input_subscription={SUBSCRIPTION}",
+        *("ingest", *store.flags, "--format=prometheus-remote-write", "--stop-when-idle=0.3"),
+        f"--input-subscription={SUBSCRIPTION}",
     )
     assert ran.code == 2
     assert "--names refuse or replace" in ran.err
@@ -300,11 +300,11 @@ def test_copies_and_replays_carry_escaped_names(
             *("copy", "--from=opentsdb", "--to=opentsdb", *source.place, *source.layout_flags("--")),
             *(
                 *store.layout_flags("--to_"),
-                "--auto_create_metrics",
+                "--auto-create-metrics",
                 "--start=2025-12-31",
                 "--end=2026-01-02",
             ),
-            *("--dead_letters", str(tmp_path / "copied"), *flags),
+            *("--dead-letters", str(tmp_path / "copied"), *flags),
         )
 
     ran = copy(sink)
@@ -312,12 +312,12 @@ def test_copies_and_replays_carry_escaped_names(
     assert queried(sink, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
     listed = timebeam("suggest", "metrics", "", *sink.flags, "--names=escape", "--output=json")
     assert sorted(json.loads(listed.out)) == sorted(labels["__name__"] for labels, _ in SERIES)
-    assert copy(rejecting, "--to_names=refuse").code == 1
+    assert copy(rejecting, "--to-names=refuse").code == 1
     letters = sorted(tmp_path.glob("copied*"))[-1]
     assert rejecting.cells() == set()
     # What was refused there can be replayed to tables that become escaped so.
     third = AnyStore.create(bigtable, f"{prefix}d-", "opentsdb")
-    replay = ("replay", letters, "--format=opentsdb-json", "--auto_create_metrics", "--names=escape")
+    replay = ("replay", letters, "--format=opentsdb-json", "--auto-create-metrics", "--names=escape")
     ran = timebeam(*replay, *third.flags)
     assert ran.code == 0, ran.err
     assert queried(third, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
@@ -325,7 +325,7 @@ def test_copies_and_replays_carry_escaped_names(
     text.write_text(f"put disk_ab {T // 1000} 7 host=a_b\n")
     fourth = AnyStore.create(bigtable, f"{prefix}e-", "opentsdb")
     ran = timebeam(
-        "ingest", *fourth.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", text
+        "ingest", *fourth.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", text
     )
     assert ran.code == 0, ran.err
     assert timebeam(*replay, *fourth.flags).code == 2
@@ -341,7 +341,7 @@ def test_adopted_names(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -
     plain = AnyStore.create(bigtable, f"{prefix}b-", "opentsdb")
     text = tmp_path / "points.txt"
     text.write_text(f"put disk_ab {T // 1000} 7 host=a_b\n")
-    ran = timebeam("ingest", *plain.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", text)
+    ran = timebeam("ingest", *plain.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", text)
     assert ran.code == 0, ran.err
     ran = timebeam("tables", "adopt", *plain.flags, "--names=escape")
     assert (ran.code, "not an escaped name" in ran.out) == (1, True)

@@ -97,20 +97,20 @@ def test_a_day_rolled_up_in_parts(store: Store, tmp_path: Path, group: bool) -> 
     with_tables(store, config)
     sent = points()
     send(store, tmp_path, sent)
-    flags = ["--aggregator=zimsum", "--group_by=dc"] if group else ["--aggregator=none"]
+    flags = ["--aggregator=zimsum", "--group-by=dc"] if group else ["--aggregator=none"]
     queries = [[*flags, f"--downsample={one}"] for one in ("1h-sum", "1h-count", "6h-sum", "1d-count")]
     wanted = [json.loads(ask(store, "m", DAY, END, *query).out) for query in queries]
     for first, end in IN_PARTS:
         roll_up(store, config, DAY + first * HOUR, DAY + end * HOUR)
     remove_points(store, (hour for part in IN_PARTS for hour in range(*part)))
     for query, before in zip(queries, wanted, strict=True):
-        ran = ask(store, "m", DAY, END, *query, "--rollup_config", config, "--explain")
+        ran = ask(store, "m", DAY, END, *query, "--rollup-config", config, "--explain")
         same(json.loads(ran.out), before, exact=True, tags=not group)
         table = store.layout.options.table_prefix + ("preagg-1h" if group else "rollup-1h")
         served = [line.split(": ")[0] for line in ran.err.splitlines() if f": {table} (" in line]
         assert served == [" to ".join(f"2024-02-28T{hour:02}:00:00Z" for hour in part) for part in IN_PARTS]
     if not group:
-        ran = ask(store, "m", DAY, END, "--aggregator=none", "--downsample=2h-avg", "--rollup_config", config)
+        ran = ask(store, "m", DAY, END, "--aggregator=none", "--downsample=2h-avg", "--rollup-config", config)
         assert by_host(ran.out) == expected(sent, "avg", 2 * HOUR)
 
 
@@ -129,13 +129,13 @@ def test_what_is_younger_than_the_delay_comes_from_points(plain: Store, tmp_path
     assert said.splitlines() == [
         f"2024-02-28T00:00:00Z to 2024-02-28T12:00:00Z: {prefix}rollup-1h (rollups of 1h)",
         f"2024-02-28T12:00:00Z to 2024-02-29T01:00:00Z: {prefix}tsdb (the newest points, by delaySla)",
-        "rollups are of the points of their last run: --marked_since is not set",
+        "rollups are of the points of their last run: --marked-since is not set",
     ]
     remove_points(plain, range(24))
-    ran = ask(plain, "m", DAY, END, *flags, "--rollup_config", config)
+    ran = ask(plain, "m", DAY, END, *flags, "--rollup-config", config)
     assert by_host(ran.out) == expected(points(range(12)), "count", HOUR)
     # The whole range is too young: points alone.
-    said = ask(plain, "m", DAY + 12 * HOUR, END, *flags, "--rollup_config", config, "--explain").err
+    said = ask(plain, "m", DAY + 12 * HOUR, END, *flags, "--rollup-config", config, "--explain").err
     assert "no rollups of series of 1h: none of the range is old enough\n" in said
 
 
@@ -185,7 +185,7 @@ def test_groups_of_which_another_tool_wrote_one_number(
             removed += len(columns)
     assert removed == 2 * 24
     for function in ("sum", "count"):
-        flags = ["--aggregator=zimsum", "--group_by=dc", f"--downsample=1h-{function}"]
+        flags = ["--aggregator=zimsum", "--group-by=dc", f"--downsample=1h-{function}"]
         found, wanted, said = both(plain, config, "m", DAY, END, *flags)
         same(found, wanted, exact=True, tags=False)
         assert ("(pre-aggregates of 1h, sum by dc)" in said) == (function != lacking), said
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_said(plain: Store, tmp_path: Path) -> None:
     plain.set_cell(
         prefix + "rollup-1h", row.row_key, "t", b"\x00" + (8 << 4 | 7).to_bytes(2, "big"), b"short"
     )
-    flags = ["--aggregator=none", "--downsample=1h-sum", "--rollup_config", str(config)]
+    flags = ["--aggregator=none", "--downsample=1h-sum", "--rollup-config", str(config)]
     ran = ask(plain, "m", DAY, END, *flags)
     assert by_host(ran.out) == expected(points([4]), "sum", HOUR)
     assert ran.err.startswith(f"skipped: row {row.row_key.hex()}: column 000087: 5 bytes")
@@ -213,7 +213,7 @@ def test_tables_without_content(plain: Store, tmp_path: Path, create: bool) -> N
     if create:
         with_tables(plain, config)
     send(plain, tmp_path, points())
-    flags = ["--aggregator=zimsum", "--group_by=dc", "--downsample=1h-sum"]
+    flags = ["--aggregator=zimsum", "--group-by=dc", "--downsample=1h-sum"]
     found, wanted, said = both(plain, config, "m", DAY, END, *flags)
     same(found, wanted, exact=True)
     prefix = plain.layout.options.table_prefix
@@ -232,7 +232,7 @@ def test_tags_of_aggregates_are_not_shown(plain: Store, tmp_path: Path, tag_raw:
     with_tables(plain, config)
     send(plain, tmp_path, points())
     roll_up(plain, config, DAY, DAY + 12 * HOUR)
-    for flags in (["--aggregator=none"], ["--aggregator=zimsum", "--group_by=dc"]):
+    for flags in (["--aggregator=none"], ["--aggregator=zimsum", "--group-by=dc"]):
         found, wanted, said = both(plain, config, "m", DAY, END, *flags, "--downsample=1h-sum")
         same(found, wanted, exact=True, tags="none" in flags[0])
         assert all("_aggregate" not in str(result) for result in found)
@@ -252,7 +252,7 @@ def test_rows_of_months_and_weeks_of_days(plain: Store, tmp_path: Path) -> None:
     send(plain, tmp_path, sent)
     roll_up(plain, config, start, DAY + 8 * 24 * HOUR)
     for length, table in (("6h", "rollup-1h"), ("1d", "rollup-1d"), ("1w", "rollup-1d"), ("1n", "rollup-1d")):
-        flags = ["--group_by=host", f"--downsample={length}-avg-nan"]
+        flags = ["--group-by=host", f"--downsample={length}-avg-nan"]
         found, wanted, said = both(plain, config, "m", start - 48 * HOUR, end - 5000, *flags)
         same(found, wanted, exact=True)
         assert f"{table} (rollups of" in said
@@ -266,14 +266,14 @@ def test_more_gaps_than_reads(plain: Store, tmp_path: Path) -> None:
     sent = {key: value for key, value in points(range(0, 24, 2)).items() if key[1] % HOUR < 1200}
     send(plain, tmp_path, sent)
     roll_up(plain, config, DAY, DAY + 24 * HOUR)
-    found, wanted, said = both(plain, config, "m", DAY, END, "--group_by=host", "--downsample=10m-count")
+    found, wanted, said = both(plain, config, "m", DAY, END, "--group-by=host", "--downsample=10m-count")
     same(found, wanted, exact=True)
     assert "more parts" in said.splitlines()[-1]
 
 
 def test_wrong_usage(plain: Store, tmp_path: Path) -> None:
     config = config_file(tmp_path, [HOURLY])
-    query = ["query", "m", *plain.flags, "--start=1h-ago", "--rollup_config"]
+    query = ["query", "m", *plain.flags, "--start=1h-ago", "--rollup-config"]
     ran = timebeam(*query, tmp_path / "none.json")
     assert (ran.code, "cannot read the rollup configuration" in ran.err) == (2, True)
     ran = timebeam(*(flag.replace("opentsdb", "kairosdb") for flag in query), config)

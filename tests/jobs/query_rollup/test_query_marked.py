@@ -94,7 +94,7 @@ def test_explain_says_whether_rollups_are_current(store: Store, config: Path, tm
     def said(marked_since: str) -> list[str]:
         flags = [flag for flag in store.flags if "marked_since" not in flag]
         ran = timebeam(
-            *("query", "m", *flags, "--rollup_config", config, f"--marked_since={marked_since}", *FLAGS),
+            *("query", "m", *flags, "--rollup-config", config, f"--marked-since={marked_since}", *FLAGS),
             *(f"--start={DAY}", f"--end={END}", "--explain"),
         )
         assert ran.code == 0, ran.err
@@ -106,9 +106,9 @@ def test_explain_says_whether_rollups_are_current(store: Store, config: Path, tm
         f"2024-02-29T00:00:00Z to 2024-02-29T01:00:00Z: {prefix}tsdb (not in the other table)",
     ]
     assert said("2024-02-28") == lines
-    before = "before 2024-02-29T00:00:00Z, --marked_since, rollups are of the points of their last run"
+    before = "before 2024-02-29T00:00:00Z, --marked-since, rollups are of the points of their last run"
     assert said("2024-02-29") == [*lines, before]
-    assert said("") == [*lines, "rollups are of the points of their last run: --marked_since is not set"]
+    assert said("") == [*lines, "rollups are of the points of their last run: --marked-since is not set"]
 
 
 def test_the_day_is_stored_with_the_tables(
@@ -119,24 +119,24 @@ def test_the_day_is_stored_with_the_tables(
         "--layout=opentsdb",
         f"--project={bigtable[0]}",
         f"--instance={bigtable[1]}",
-        f"--table_prefix={prefix}",
+        f"--table-prefix={prefix}",
     ]
-    created = timebeam("tables", "create", *place, "--marked_since=1970-01-01", "--rollup_config", config)
+    created = timebeam("tables", "create", *place, "--marked-since=1970-01-01", "--rollup-config", config)
     assert created.code == 0, created.err
     path = tmp_path / "in.txt"
     path.write_text(f"put m {DAY} 1 host=a\n")
     flags = (
         *place[1:],
         "--format=opentsdb-text",
-        "--auto_create_metrics",
-        f"--dead_letters={tmp_path}/letters",
+        "--auto-create-metrics",
+        f"--dead-letters={tmp_path}/letters",
     )
     ran = timebeam("ingest", *flags, "--input", path)
     assert ran.code == 0, ran.err
     store = Store.create(bigtable, prefix)
     (day,) = read_days(TableReader(store.target), store.layout)
     assert day.changing == {DAY}
-    ran = timebeam("query", "m", *place, "--marked_since=2026-01-01", "--start=1d-ago")
+    ran = timebeam("query", "m", *place, "--marked-since=2026-01-01", "--start=1d-ago")
     assert (ran.code, "has 1970-01-01 here" in ran.err) == (2, True), ran.err
 
 

@@ -95,7 +95,7 @@ def test_a_configuration_of_a_tsd_with_the_id_5_is_read_and_not_written(
         assert ("under which no TSD reads rollups" in said) == (not table)
         assert table in said
     ran = timebeam(
-        *("rollup", *store.flags, "--rollup_config", with_5, f"--start={DAY}", f"--end={DAY + 24 * HOUR}")
+        *("rollup", *store.flags, "--rollup-config", with_5, f"--start={DAY}", f"--end={DAY + 24 * HOUR}")
     )
     assert (ran.code, ran.out) == (2, "")
     assert "aggregationIds: first is not written under the id 5: TSDs read a qualifier of 3 bytes" in ran.err
@@ -154,7 +154,7 @@ def test_the_longest_interval_that_divides_is_read(
 
 @pytest.mark.parametrize("fill", ["nan", "null", "zero"])
 def test_fills_and_filters(store: Store, config: Path, fill: str) -> None:
-    flags = ["--tag", "host=h1|h2|h6", "dc=*", "--group_by", "host", f"--downsample=1h-avg-{fill}"]
+    flags = ["--tag", "host=h1|h2|h6", "--tag", "dc=*", "--group-by", "host", f"--downsample=1h-avg-{fill}"]
     found, wanted, said = both(store, config, "sys.float", START, END, *flags)
     same(found, wanted, exact=False)
     assert "rollups of 1h" in said
@@ -182,23 +182,26 @@ def test_what_rollups_cannot_serve_is_read_from_points(
 @pytest.mark.parametrize(
     ("flags", "table"),
     [
-        (["--aggregator=zimsum", "--group_by=dc", "--downsample=1h-sum"], "preagg-1h"),
-        (["--aggregator=zimsum", "--group_by=dc", "--downsample=1d-count"], "preagg-1d"),
-        (["--aggregator=mimmax", "--group_by=dc", "--downsample=6h-max"], "preagg-1h"),
+        (["--aggregator=zimsum", "--group-by=dc", "--downsample=1h-sum"], "preagg-1h"),
+        (["--aggregator=zimsum", "--group-by=dc", "--downsample=1d-count"], "preagg-1d"),
+        (["--aggregator=mimmax", "--group-by=dc", "--downsample=6h-max"], "preagg-1h"),
         (["--aggregator=mimmin", "--tag", "dc=d1", "--downsample=5m-min"], "preagg-5m"),
         (["--aggregator=max", "--tag", "dc=*", "--downsample=1h-max-nan"], "preagg-1h"),
-        (["--aggregator=sum", "--group_by=dc", "--downsample=1h-sum-zero"], "preagg-1h"),
-        (["--aggregator=pfsum", "--group_by=dc", "--downsample=1h-count-null"], "preagg-1h"),
+        (["--aggregator=sum", "--group-by=dc", "--downsample=1h-sum-zero"], "preagg-1h"),
+        (["--aggregator=pfsum", "--group-by=dc", "--downsample=1h-count-null"], "preagg-1h"),
         (["--aggregator=zimsum", "--downsample=2h-count"], "preagg-1h"),
-        (["--aggregator=zimsum", "--group_by=dc", "--downsample=2m-sum"], "preagg-1m"),
+        (["--aggregator=zimsum", "--group-by=dc", "--downsample=2m-sum"], "preagg-1m"),
         (["--aggregator=zimsum", "--downsample=3m-count"], "preagg-1m"),
         # What would change the answer is read from rollups of series.
-        (["--aggregator=sum", "--group_by=dc", "--downsample=1h-sum"], "rollup-1h"),
-        (["--aggregator=max", "--group_by=dc", "--downsample=1h-max"], "rollup-1h"),
-        (["--aggregator=max", "--group_by=dc", "--downsample=1h-max-zero"], "rollup-1h"),
-        (["--aggregator=zimsum", "--group_by=dc", "--downsample=1h-max"], "rollup-1h"),
-        (["--aggregator=avg", "--group_by=dc", "--downsample=1h-avg"], "rollup-1h"),
-        (["--aggregator=zimsum", "--group_by", "dc", "host", "--downsample=1h-sum"], "rollup-1h"),
+        (["--aggregator=sum", "--group-by=dc", "--downsample=1h-sum"], "rollup-1h"),
+        (["--aggregator=max", "--group-by=dc", "--downsample=1h-max"], "rollup-1h"),
+        (["--aggregator=max", "--group-by=dc", "--downsample=1h-max-zero"], "rollup-1h"),
+        (["--aggregator=zimsum", "--group-by=dc", "--downsample=1h-max"], "rollup-1h"),
+        (["--aggregator=avg", "--group-by=dc", "--downsample=1h-avg"], "rollup-1h"),
+        (
+            ["--aggregator=zimsum", "--group-by", "dc", "--group-by", "host", "--downsample=1h-sum"],
+            "rollup-1h",
+        ),
         (["--aggregator=zimsum", "--tag", "host=h1", "--downsample=1h-sum"], "rollup-1h"),
         (["--aggregator=none", "--downsample=1h-sum"], "rollup-1h"),
         (["--aggregator=mimmax", "--downsample=1h-max"], "rollup-1h"),

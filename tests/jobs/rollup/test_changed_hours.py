@@ -60,7 +60,7 @@ def config(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(bigtable: tuple[str, str], prefix: str, config: Path) -> Store:
     made = Store.create(bigtable, prefix)
-    assert timebeam("tables", "create", *made.flags, "--rollup_config", config).code == 0
+    assert timebeam("tables", "create", *made.flags, "--rollup-config", config).code == 0
     return made
 
 
@@ -76,7 +76,7 @@ def send_late(store: Store, folder: Path, points: Points, age: int, *more: str) 
         )
     )
     os.utime(path, (1_700_000_000 + age,) * 2)
-    flags = ("--format=opentsdb-text", "--mark_touched", "--decimals=double", *more)
+    flags = ("--format=opentsdb-text", "--mark-touched", "--decimals=double", *more)
     ingest(folder, *store.flags, *flags, "--input", path)
 
 
@@ -145,7 +145,7 @@ def test_hours_that_are_not_over_stay_marked(store: Store, config: Path, tmp_pat
     now = int(time.time())
     path = tmp_path / "now.txt"
     path.write_text(f"put sys.m {now} 1 host=a\nput sys.m {now - 3 * 86_400} 1 host=a\n")
-    flags = ("--format=opentsdb-text", "--auto_create_metrics", "--bigtable_writer=direct", "--mark_touched")
+    flags = ("--format=opentsdb-text", "--auto-create-metrics", "--bigtable-writer=direct", "--mark-touched")
     ingest(tmp_path, *store.flags, *flags, "--input", path)
     assert len(marks(store)) == 2
     assert rollup(store, config, "--touched").code == 0
@@ -167,10 +167,10 @@ def test_a_mark_that_changed_meanwhile_stays(store: Store, config: Path, tmp_pat
 
 
 WRITERS = [
-    ("--bigtable_writer=direct", "--packing=compacted"),
-    ("--bigtable_writer=direct", "--packing=points"),
-    ("--bigtable_writer=direct", "--packing=append"),
-    ("--bigtable_writer=beam", "--packing=compacted"),
+    ("--bigtable-writer=direct", "--packing=compacted"),
+    ("--bigtable-writer=direct", "--packing=points"),
+    ("--bigtable-writer=direct", "--packing=append"),
+    ("--bigtable-writer=beam", "--packing=compacted"),
 ]
 
 
@@ -257,7 +257,7 @@ def test_a_rollup_of_a_range_clears_the_marks_that_it_covers(
 ) -> None:
     """Intervals are up to a day long: an hour is covered if its whole day is."""
     points = points_of(random.Random(20), DAY - 24 * HOUR, 30)
-    send_late(store, tmp_path, points, 1, "--auto_create_metrics")
+    send_late(store, tmp_path, points, 1, "--auto-create-metrics")
     assert {mark.start_s for mark in marks(store)} == hours_of(points)
     assert rollup(store, config, f"--start={DAY - 9 * HOUR}", f"--end={DAY - 6 * HOUR}").code == 0
     assert {mark.start_s for mark in marks(store)} == hours_of(points)
@@ -272,7 +272,7 @@ def test_a_rollup_of_a_range_clears_the_marks_that_it_covers(
 
 
 def test_wrong_usage(store: Store, config: Path) -> None:
-    ran = timebeam("rollup", *store.flags, "--rollup_config", config, "--touched", "--day=2026-02-28")
+    ran = timebeam("rollup", *store.flags, "--rollup-config", config, "--touched", "--day=2026-02-28")
     assert (ran.code, "--touched finds its own days" in ran.err) == (2, True), ran.err
 
 
@@ -301,7 +301,7 @@ def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
     intervals = [one for one in CONFIG["intervals"] if one["interval"] != "1d"]
     config.write_text(json.dumps({**CONFIG, "intervals": intervals}))
     store = Store.create(bigtable, prefix)
-    assert timebeam("tables", "create", *store.flags, "--rollup_config", config).code == 0
+    assert timebeam("tables", "create", *store.flags, "--rollup-config", config).code == 0
     points = points_of(random.Random(15), DAY, 12)
     send(store, tmp_path, points, 1)
     assert rollup(store, config, f"--start={DAY}", f"--end={DAY + 24 * HOUR}").code == 0

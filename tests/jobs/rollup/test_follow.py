@@ -82,7 +82,7 @@ def test_rounds_follow_late_points_and_corrections(store: Store, config: Path, t
         hours = {
             mark.start_s for day in read_days(TableReader(store.target), store.layout) for mark in day.hours
         }
-        figures = json.loads(follow(store, config, f"--most_hours={most}").out)
+        figures = json.loads(follow(store, config, f"--most-hours={most}").out)
         assert figures["hours"] + figures["waiting"] >= len(hours)
         assert (figures["waiting"] > 0) == (most == 3)
         for text in ("15m-max", "1h-sum", "1d-avg"):
@@ -97,11 +97,11 @@ def test_rounds_follow_late_points_and_corrections(store: Store, config: Path, t
     ran = timebeam(
         "rollup",
         *flags,
-        "--rollup_config",
+        "--rollup-config",
         config,
         f"--start={DAY}",
         f"--end={DAY + 48 * HOUR}",
-        f"--dead_letters={tmp_path}/letters",
+        f"--dead-letters={tmp_path}/letters",
     )
     assert ran.code == 0, ran.err
     assert rollup_cells(store, config) == followed
@@ -157,7 +157,7 @@ def test_marks_of_a_metric_stay_if_bigtable_refuses_its_rows(
     hours = sum(map(len, changing.values()))
     fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: len(key) > 7 and key.startswith(METRIC))
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
-        ran = follow(store, config, f"--most_hours={hours}", rounds=2)
+        ran = follow(store, config, f"--most-hours={hours}", rounds=2)
     first, second = map(json.loads, ran.out.splitlines())
     assert (first["unwritten"], second["unwritten"]) == ({"m": hours}, {})
     assert first["refused"].keys() == {"write-refused"}
@@ -175,11 +175,11 @@ def test_marks_of_a_metric_stay_if_bigtable_refuses_its_rows(
 
 def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) -> None:
     for flags in (["--day=2024-02-28"], ["--touched"]):
-        ran = timebeam("rollup", *store.flags, "--rollup_config", config, *flags)
+        ran = timebeam("rollup", *store.flags, "--rollup-config", config, *flags)
         assert (ran.code, "only `timebeam rollup --follow` writes" in ran.err) == (2, True), ran.err
     flags = [flag for flag in store.flags if "marked_since" not in flag]
-    ran = timebeam("rollup", *flags, "--rollup_config", config, "--follow")
-    assert (ran.code, "--follow needs tables with --marked_since" in ran.err) == (2, True), ran.err
+    ran = timebeam("rollup", *flags, "--rollup-config", config, "--follow")
+    assert (ran.code, "--follow needs tables with --marked-since" in ran.err) == (2, True), ran.err
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) 
     [
         (["--follow", "--touched", "--rounds=1"], "--follow and --touched: give one of them"),
         (["--rounds=1"], "--rounds is for --follow"),
-        (["--follow", "--delay_hours=1", "--rounds=1"], "leave --delay_hours out"),
+        (["--follow", "--delay-hours=1", "--rounds=1"], "leave --delay-hours out"),
     ],
 )
 def test_options_that_make_no_sense_together(
     store: Store, config: Path, flags: list[str], message: str
 ) -> None:
-    ran = timebeam("rollup", *store.flags, "--rollup_config", config, *flags)
+    ran = timebeam("rollup", *store.flags, "--rollup-config", config, *flags)
     assert (ran.code, message in ran.err) == (2, True), ran.err
 
 
@@ -207,7 +207,7 @@ def test_a_merge_of_names_carries_marks_to_the_other_metric(
     row = next(row for row in store.rows() if row.key.startswith(METRIC + DAY.to_bytes(4, "big")))
     with hours_written(store.target, ChangedHoursWriter(store.layout), [row]):
         write_all(store.target, row.table, [row._replace(cells=[], deleted=deletions(row.cells))])
-    merge = ("names", "merge", "metrics", "m", "n", *store.flags, "--rollup_config", config, "--yes")
+    merge = ("names", "merge", "metrics", "m", "n", *store.flags, "--rollup-config", config, "--yes")
     ran = timebeam(*merge)
     assert (ran.code, "cells stay" in ran.out) == (1, True), ran.err  # both have a rollup of the day
     for _ in range(2):
@@ -247,7 +247,7 @@ def test_a_merge_of_names_that_takes_hours_keeps_its_marks(
         same(*both(store, config, "n", DAY, DAY + 4 * HOUR, "--downsample=15m-sum")[:2], exact=True)
 
     monkeypatch.setattr(merge_module, "read_rows", slow)
-    ran = timebeam("names", "merge", "metrics", "m", "n", *store.flags, "--rollup_config", config, "--yes")
+    ran = timebeam("names", "merge", "metrics", "m", "n", *store.flags, "--rollup-config", config, "--yes")
     assert (ran.code, len(tables)) == (0, 1), ran.err  # the round has deleted the other stale rollups
     for _ in range(2):
         same(*both(store, config, "n", DAY, DAY + 4 * HOUR, "--downsample=15m-sum")[:2], exact=True)
@@ -259,7 +259,7 @@ def test_a_merge_of_names_that_takes_hours_keeps_its_marks(
 def test_an_interval_in_two_days_is_refused(store: Store, tmp_path: Path, text: str, span: str) -> None:
     """The leases of its days could be those of two rounds, of which one writes what it read earlier."""
     config = config_file(tmp_path, [interval(text, span)])
-    ran = timebeam("rollup", *store.flags, "--rollup_config", config, "--follow", "--rounds=1")
+    ran = timebeam("rollup", *store.flags, "--rollup-config", config, "--follow", "--rounds=1")
     assert (ran.code, f"intervals of {text} do not divide a day" in ran.err) == (2, True), ran.err
 
 

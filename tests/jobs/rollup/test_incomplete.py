@@ -50,7 +50,7 @@ def config(store: Store, tmp_path: Path) -> Path:
         ("2026-03-01T04:59", ["--day=2026-02-28", "--zone=America/New_York"], "before 2026-03-01T05:00:00Z"),
         ("2026-03-08T23:59", ["--day=2026-03-08", "--zone=America/New_York"], "before 2026-03-09T04:00:00Z"),
         ("2026-02-28T18:29", ["--day=2026-02-28", "--zone=Asia/Kolkata"], "before 2026-02-28T18:30:00Z"),
-        ("2026-03-01T01:59", ["--day=2026-02-28", "--delay_hours=2"], "before 2026-03-01T02:00:00Z"),
+        ("2026-03-01T01:59", ["--day=2026-02-28", "--delay-hours=2"], "before 2026-03-01T02:00:00Z"),
         ("2026-03-01T12:00", ["--start=2026-03-01", "--end=2026-03-02"], "the range is not complete before"),
         ("2026-03-01T12:00", ["--start=1h-ago", "--end=2026-03-01T12:00:01Z"], "before 2026-03-01T12:00:01Z"),
     ],
@@ -58,13 +58,13 @@ def config(store: Store, tmp_path: Path) -> Path:
 def test_what_is_not_over_is_refused(
     store: Store, config: Path, now: str, flags: list[str], until: str
 ) -> None:
-    place = [*store.flags, "--rollup_config", config, *flags, "--dead_letters", config.parent / "letters"]
+    place = [*store.flags, "--rollup-config", config, *flags, "--dead-letters", config.parent / "letters"]
     ran = rollup_at(utc(now), *place)
     assert (ran.code, until in ran.err, ran.err.count("\n")) == (2, True, 2), (
         ran.err
     )  # the second one points to --help
-    assert "--allow_incomplete" in ran.err
-    assert rollup_at(utc(now), *place, "--allow_incomplete", "--dry_run").code == 0
+    assert "--allow-incomplete" in ran.err
+    assert rollup_at(utc(now), *place, "--allow-incomplete", "--dry-run").code == 0
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_what_is_not_over_is_refused(
         ("2026-03-02T00:00", ["--day=2026-03-01"]),
         ("2026-03-01T05:00", ["--day=2026-02-28", "--zone=America/New_York"]),
         ("2026-02-28T18:30", ["--day=2026-02-28", "--zone=Asia/Kolkata"]),
-        ("2026-03-01T02:00", ["--day=2026-02-28", "--delay_hours=2"]),
+        ("2026-03-01T02:00", ["--day=2026-02-28", "--delay-hours=2"]),
         ("2026-03-01T12:00", ["--start=2h-ago", "--end=1h-ago"]),
         ("2026-03-01T12:00", []),
     ],
 )
 def test_what_is_over_is_not(store: Store, config: Path, now: str, flags: list[str]) -> None:
-    place = [*store.flags, "--rollup_config", config, *flags, "--dry_run"]
+    place = [*store.flags, "--rollup-config", config, *flags, "--dry-run"]
     ran = rollup_at(utc(now), *place)
     assert ran.code == 0, ran.err
 
@@ -88,11 +88,11 @@ def test_allowed_it_makes_what_is_there_and_the_next_run_the_rest(
     store: Store, config: Path, tmp_path: Path
 ) -> None:
     series = Series.of("sys.m", {"host": "a"})
-    place = [*store.flags, "--rollup_config", config, "--day=2026-03-01", "--dead_letters", tmp_path / "dead"]
+    place = [*store.flags, "--rollup-config", config, "--day=2026-03-01", "--dead-letters", tmp_path / "dead"]
     counts = []
     for now, time_s in ((NOON, NOON - HOUR), (NOON + 12 * HOUR, NOON + HOUR)):
         send(store, tmp_path, {(series, time_s): 1})
-        ran = rollup_at(now, *place, "--allow_incomplete")
+        ran = rollup_at(now, *place, "--allow-incomplete")
         assert ran.code == 0, ran.err
         (row,) = scan_table(store.target, store.layout.options.table_prefix + "rollup-1d")
         counts.append([int.from_bytes(cell.value, "big") for cell in row.cells if cell.qualifier[0] == 1])
@@ -102,10 +102,10 @@ def test_allowed_it_makes_what_is_there_and_the_next_run_the_rest(
 @pytest.mark.parametrize("name", list(DATA))
 def test_rollups_as_series(bigtable: tuple[str, str], prefix: str, tmp_path: Path, name: str) -> None:
     place = SeriesPlace(bigtable, prefix, name, tmp_path)
-    flags = [*place.flags, "--rollup_config", place.config, "--day=2026-03-01", "--dry_run"]
+    flags = [*place.flags, "--rollup-config", place.config, "--day=2026-03-01", "--dry-run"]
     ran = rollup_at(NOON, *flags)
     assert (ran.code, "is not complete before 2026-03-02T" in ran.err) == (2, True), ran.err
-    assert rollup_at(NOON, *flags, "--allow_incomplete").code == 0
+    assert rollup_at(NOON, *flags, "--allow-incomplete").code == 0
     assert rollup_at(NOON + 12 * HOUR, *flags).code == 0
 
 
@@ -121,9 +121,9 @@ def test_declared_tables(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, now: int, flags: list[str]
 ) -> None:
     place = DeclaredPlace(bigtable, prefix, tmp_path)
-    flags = [*place.flags, *flags, "--dry_run"]
+    flags = [*place.flags, *flags, "--dry-run"]
     ran = rollup_at(now, *flags)
     assert (ran.code, "of America/Los_Angeles is not complete before" in ran.err) == (2, True), ran.err
-    assert rollup_at(now, *flags, "--allow_incomplete").code == 0
+    assert rollup_at(now, *flags, "--allow-incomplete").code == 0
     if "2099-01-01" not in flags[-2]:
         assert rollup_at(utc("2026-03-01T08:00"), *flags).code == 0

@@ -78,8 +78,8 @@ def test_what_stands_there_and_has_no_points_goes_and_nothing_else(place: Place)
         foreign = f"put mine.{interval} {DAY + 2 * HOUR} 8 host=gone\n"
         path = place.folder / f"stray-{interval}.txt"
         path.write_text(name + foreign)
-        flags = [*place.flags[:-1], f"--table_prefix={place.prefix}{interval}-", "--format=opentsdb-text"]
-        ingest(place.folder, *flags, "--bigtable_writer=direct", "--input", path)
+        flags = [*place.flags[:-1], f"--table-prefix={place.prefix}{interval}-", "--format=opentsdb-text"]
+        ingest(place.folder, *flags, "--bigtable-writer=direct", "--input", path)
     assert place.rollup(f"--start={DAY + 2 * HOUR}", f"--end={DAY + 3 * HOUR}").code == 0
     after = place.stored()
     left = {key for key in after if key not in before}
@@ -100,8 +100,8 @@ def test_killed_and_run_again(place: Place, emulator: str) -> None:
     points = points_of(random.Random(7), DAY, 24)
     place.send(points, 1)
     rng = random.Random(8)
-    command = ["rollup", *place.flags, "--day=2026-02-28", "--rollup_config", place.config]
-    command += ["--dead_letters", place.folder / "killed"]
+    command = ["rollup", *place.flags, "--day=2026-02-28", "--rollup-config", place.config]
+    command += ["--dead-letters", place.folder / "killed"]
     for _ in range(2):
         assert run_and_kill(emulator, command, rng.randint(1, WRITES), rng.choice((BEFORE, AFTER))).killed
     assert place.rollup().code == 0
@@ -135,7 +135,7 @@ def test_wrong_configurations(place: Place) -> None:
 def test_all_marks_stay_if_bigtable_refuses_a_row(place: Place, emulator: str) -> None:
     """The key of a rollup does not tell the metric of its points."""
     places = [(Series.of(metric, {"host": "a"}), DAY * 1000) for metric in ("sys.a", "sys.b")]
-    place.send(dict.fromkeys(places, 1.0), 1, "--mark_touched")
+    place.send(dict.fromkeys(places, 1.0), 1, "--mark-touched")
     layout = place.layout("")
     marks = list(read_changed_hours(place.target, layout))
     fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: b"sys.a.1h.sum\0" in key)
@@ -159,7 +159,7 @@ def test_touched_hours(place: Place) -> None:
     """After `--touched` the tables are those of a computation from scratch; only the touched were read."""
     rng = random.Random(9)
     points = storable(points_of(rng, DAY, 4) | points_of(rng, DAY - 24 * HOUR, 4), place.name)
-    place.send(points, 1, "--mark_touched")
+    place.send(points, 1, "--mark-touched")
     target, layout = place.target, place.layout("")
     marked = {(mark.metric.decode(), mark.start_s) for mark in read_changed_hours(target, layout)}
     assert marked == {(series.metric, at // 1000 // HOUR * HOUR) for series, at in points}
@@ -171,9 +171,9 @@ def test_touched_hours(place: Place) -> None:
         {key: 3 for key in sorted(points) if key[0].metric == "sys.m1" and key[1] % 7 == 0}, place.name
     )
     late = {key: value for key, value in late.items() if key[1] >= DAY * 1000}
-    place.send(late, 2, "--mark_touched")
+    place.send(late, 2, "--mark-touched")
     points |= late
-    ran = place.rollup("--touched", "--dry_run")
+    ran = place.rollup("--touched", "--dry-run")
     assert (ran.code, place.dump() == first) == (0, True), ran.err
     assert "would read metrics sys.m1 of" in ran.out
     ran = place.rollup("--touched")
@@ -190,7 +190,7 @@ def test_touched_hours(place: Place) -> None:
 @kairosdb
 def test_rollups_of_a_touched_metric_that_have_no_points_go(place: Place) -> None:
     points = storable(points_of(random.Random(10), DAY, 2), place.name)
-    place.send(points, 1, "--mark_touched")
+    place.send(points, 1, "--mark-touched")
     at, metrics = DAY + 20 * HOUR, ("sys.m0", "sys.gone")
     for interval in ("1h", "5m"):
         path = place.folder / f"stray-{interval}.txt"
@@ -202,8 +202,8 @@ def test_rollups_of_a_touched_metric_that_have_no_points_go(place: Place) -> Non
                 for metric in metrics
             )
         )
-        flags = [*place.flags[:-1], f"--table_prefix={place.prefix}{interval}-", "--format=opentsdb-text"]
-        ingest(place.folder, *flags, "--bigtable_writer=direct", "--input", path)
+        flags = [*place.flags[:-1], f"--table-prefix={place.prefix}{interval}-", "--format=opentsdb-text"]
+        ingest(place.folder, *flags, "--bigtable-writer=direct", "--input", path)
     assert place.rollup("--touched").code == 0
     left = {series.metric for series, _ in place.stored() if dict(series.tags).get("host") == "gone"}
     assert all("sys.gone" in metric for metric in left), left

@@ -56,7 +56,7 @@ def test_a_day_is_copied_and_late_readings_arrive(place: Place) -> None:
     texts = {value for cells in found.values() for _, _, value in cells}
     assert {b"late", b"corrected"} <= texts
     assert place.prefix + f"SENSOR_{before:%Y%m%d}" not in table_names(place.target)
-    assert place.rollup(f"--day={day}", "--lookback_days=1").code == 0
+    assert place.rollup(f"--day={day}", "--lookback-days=1").code == 0
     assert len(place.rows(f"SENSOR_{before:%Y%m%d}")) == 2
 
 
@@ -67,7 +67,7 @@ def test_tables_of_old_days_are_dropped_and_no_others(place: Place) -> None:
     for day in (old, young):
         assert place.rollup(f"--day={day}").code == 0
     place.file.write_text(DECLARATION)
-    dry = place.rollup("--dry_run")
+    dry = place.rollup("--dry-run")
     assert f"would drop {place.prefix}SENSOR_{old:%Y%m%d}" in dry.out
     assert place.prefix + f"SENSOR_{old:%Y%m%d}" in table_names(place.target)
     ran = place.rollup()
@@ -139,7 +139,7 @@ def test_nothing_to_do_is_wrong_usage(place: Place) -> None:
     ran = place.rollup()
     assert (ran.code, "declares neither tables per day nor rollups" in ran.err) == (2, True)
     ran = place.rollup("--touched")
-    assert (ran.code, "--lookback_days" in ran.err) == (2, True)
+    assert (ran.code, "--lookback-days" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class Nights:
         self.target, self.prefix, self.folder, self.declared = Target(*bigtable), prefix, folder, declared
         file = folder / "tables.toml"
         file.write_text(declared.toml())
-        place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+        place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
         self.flags = ["--layout=table", f"--tables={file}", *place]
         self.points: list[Point] = []
         self.wanted: Table = {}
@@ -71,16 +71,16 @@ class Nights:
         path = self.folder / f"in-{len(self.points)}.jsonl"
         path.write_text("".join(json.dumps(self.declared.record(point)) + "\n" for point in new))
         sent = ingest(
-            self.folder, *self.flags, "--format=records", "--bigtable_writer=direct", "--input", path
+            self.folder, *self.flags, "--format=records", "--bigtable-writer=direct", "--input", path
         )
         assert sent.letters == []
         self.points += new
 
     def roll_up(self, first: datetime.date, last: datetime.date) -> None:
         """Runs the job of a night: remakes all intervals that have a part of these days."""
-        back = f"--lookback_days={(last - first).days}"
+        back = f"--lookback-days={(last - first).days}"
         ran = timebeam(
-            "rollup", *self.flags, f"--day={last}", back, "--dead_letters", self.folder / "letters"
+            "rollup", *self.flags, f"--day={last}", back, "--dead-letters", self.folder / "letters"
         )
         assert ran.code == 0, ran.err
         end_ms = midnight_ms(last + DAY, self.declared.zone)

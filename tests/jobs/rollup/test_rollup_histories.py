@@ -220,7 +220,7 @@ class History:
         }
 
     def run(self, now_s: int, *flags: str) -> None:
-        place = [*self.store.flags, "--rollup_config", self.config, "--dead_letters", self.folder / "dead"]
+        place = [*self.store.flags, "--rollup-config", self.config, "--dead-letters", self.folder / "dead"]
         ran = rollup_at(now_s, *place, *flags)
         assert ran.code == 0, ran.err
 
@@ -231,7 +231,7 @@ class History:
 
     def days(self, now_s: int, last: datetime.date, lookback: int) -> None:
         """A nightly run: all intervals that meet the days, those of up to a day if they are over."""
-        self.run(now_s, f"--day={last}", f"--lookback_days={lookback}", f"--zone={self.zone}")
+        self.run(now_s, f"--day={last}", f"--lookback-days={lookback}", f"--zone={self.zone}")
         start_s = midnight(last - datetime.timedelta(lookback), self.zone)
         end_s = midnight(last + datetime.timedelta(1), self.zone)
         for name in self.all_names:

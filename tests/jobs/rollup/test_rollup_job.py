@@ -189,7 +189,7 @@ def test_two_uids_of_one_name_with_the_same_instants(store: Store, config: Path,
     renamed = SetCell("name", "tagv", b"new", 4_000_000_000_000_000)
     open_table(store.target, store.layout.options.uid_table).mutate_row(uid, renamed)
     assert rollup(store, config).code == 0
-    place = [*store.flags, f"--start={DAY}", f"--end={DAY + 24 * HOUR}", f"--rollup_config={config}"]
+    place = [*store.flags, f"--start={DAY}", f"--end={DAY + 24 * HOUR}", f"--rollup-config={config}"]
     place += ["--downsample=1h-count", "--output=json"]
     refused = timebeam("query", "sys.m", "--tag=host=*", *place)
     assert refused.code != 0
@@ -444,8 +444,8 @@ def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path, emulat
     points = points_of(random.Random(7), DAY, 24)
     send(store, tmp_path, points, 1)
     rng = random.Random(8)
-    command = ["rollup", *store.flags, f"--rollup_config={config}", "--day=2026-02-28"]
-    command.append(f"--dead_letters={tmp_path / 'killed'}")
+    command = ["rollup", *store.flags, f"--rollup-config={config}", "--day=2026-02-28"]
+    command.append(f"--dead-letters={tmp_path / 'killed'}")
     killed = 0
     for number in range(KILLS):
         run = run_and_kill(emulator, command, rng.randint(1, WRITES), rng.choice((BEFORE, AFTER)))
@@ -473,8 +473,8 @@ def test_killed_and_run_again(store: Store, config: Path, tmp_path: Path, emulat
 def test_wrong_usage(
     bigtable: tuple[str, str], prefix: str, config: Path, flags: list[str], text: str
 ) -> None:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
-    ran = timebeam("rollup", "--layout=opentsdb", *place, "--rollup_config", config, *flags)
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
+    ran = timebeam("rollup", "--layout=opentsdb", *place, "--rollup-config", config, *flags)
     assert (ran.code, text in ran.err) == (2, True), ran.err
 
 
@@ -485,7 +485,7 @@ def test_tables_that_are_missing_are_said_with_the_command(
     ran = rollup(made, config)
     assert ran.code == 1
     assert f"{prefix}rollup-5m" in ran.err
-    assert f"--rollup_config {config}" in ran.err
-    options = [*made.flags, "--rollup_config", str(config)]
+    assert f"--rollup-config {config}" in ran.err
+    options = [*made.flags, "--rollup-config", str(config)]
     assert timebeam("tables", "create", *options).code == 0
     assert rollup(made, config).code == 0

@@ -51,9 +51,9 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 def run(store: Store, output: Path, server: PubSubServer) -> Ran:
     """A stream in a process of its own, until nothing comes any more."""
     command = [
-        *("ingest", *store.flags, "--format=opentsdb-json", "--auto_create_metrics"),
-        *(f"--input_subscription={SUBSCRIPTION}", "--stop_when_idle=3"),
-        *(f"--dead_letters={output.parent / 'dead'}", "--flush_seconds=1", "--summary=json"),
+        *("ingest", *store.flags, "--format=opentsdb-json", "--auto-create-metrics"),
+        *(f"--input-subscription={SUBSCRIPTION}", "--stop-when-idle=3"),
+        *(f"--dead-letters={output.parent / 'dead'}", "--flush-seconds=1", "--summary=json"),
     ]
     path = [str(output.parent / "aborting"), str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
     environment = {"PUBSUB_EMULATOR_HOST": server.host, "PYTHONPATH": os.pathsep.join(path)}

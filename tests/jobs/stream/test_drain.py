@@ -40,7 +40,7 @@ def test_a_second_job_takes_what_a_drained_one_left(store: Store, tmp_path: Path
         assert first.exitcode == 0
         assert server.left > 0
         server.end_leases()
-        second = start(store, tmp_path / "second", server, "--stop_when_idle=3")
+        second = start(store, tmp_path / "second", server, "--stop-when-idle=3")
         second.join(PATIENCE_SECONDS)
         assert second.exitcode == 0
         assert server.left == 0

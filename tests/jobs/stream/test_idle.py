@@ -1,4 +1,4 @@
-"""When `--stop_when_idle` ends a local stream: not while anything is on its way that it knows of."""
+"""When `--stop-when-idle` ends a local stream: not while anything is on its way that it knows of."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_messages_that_a_pull_brings_while_idleness_passes_are_stored(
 ) -> None:
     monkeypatch.setattr(subscription_module, "_PULL_SECONDS", 30)
     with LateAnswer().running() as server:
-        stream(store, tmp_path, "--stop_when_idle=2")
+        stream(store, tmp_path, "--stop-when-idle=2")
         assert (server.left, server.held) == (0, 0)
     assert sorted(values(store)) == list(range(40))
 

@@ -43,7 +43,7 @@ def test_kills_during_a_stream(store: Store, tmp_path: Path, kills: int, series:
             last = life == kills
             if last:
                 server.end_leases()
-            process = start(store, tmp_path / str(life), server, *(["--stop_when_idle=3"] if last else []))
+            process = start(store, tmp_path / str(life), server, *(["--stop-when-idle=3"] if last else []))
             if last:
                 process.join(PATIENCE_SECONDS)
                 assert process.exitcode == 0
@@ -80,7 +80,7 @@ def test_six_kills_of_two_processes_that_share_a_subscription(store: Store, tmp_
             process.kill()
             process.join()
         server.end_leases()
-        last = start(store, tmp_path / "last", server, "--stop_when_idle=3")
+        last = start(store, tmp_path / "last", server, "--stop-when-idle=3")
         last.join(PATIENCE_SECONDS)
         assert last.exitcode == 0
         assert server.left == 0

@@ -45,8 +45,8 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 
 def replay(store: Store, folder: Path, server: PubSubServer) -> None:
     ran = timebeam(
-        *("replay", SUBSCRIPTION, *store.flags, "--format=opentsdb-json", "--auto_create_metrics"),
-        *(f"--dead_letters={folder / 'dead'}", "--flush_seconds=0", "--stop_when_idle=1", "--summary=json"),
+        *("replay", SUBSCRIPTION, *store.flags, "--format=opentsdb-json", "--auto-create-metrics"),
+        *(f"--dead-letters={folder / 'dead'}", "--flush-seconds=0", "--stop-when-idle=1", "--summary=json"),
     )
     assert (ran.code, server.left) == (0, 0), ran.err
     assert json.loads(ran.out)["refused"] == {}  # parts but the first stand for no points
@@ -123,8 +123,8 @@ def test_a_part_that_says_to_be_another_one_keeps_its_bytes(store: Store, tmp_pa
     other = json.loads(sent[0].data) | {"payload_base64": "AAAA"}
     with PubSubServer([Published(json.dumps(other).encode(), 5), *sent], batch=1).running() as server:
         ran = timebeam(
-            *("replay", SUBSCRIPTION, *store.flags, "--format=opentsdb-json", "--stop_when_idle=1"),
-            *(f"--dead_letters={tmp_path / 'dead'}", "--flush_seconds=0"),
+            *("replay", SUBSCRIPTION, *store.flags, "--format=opentsdb-json", "--stop-when-idle=1"),
+            *(f"--dead-letters={tmp_path / 'dead'}", "--flush-seconds=0"),
         )
         assert server.left == 0, ran.err
     left = letters_in(tmp_path)

@@ -1,4 +1,4 @@
-"""`timebeam ingest --input_subscription` on this machine: everything stored, then acknowledged."""
+"""`timebeam ingest --input-subscription` on this machine: everything stored, then acknowledged."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_compressed_messages_and_messages_of_other_formats(store: Store, tmp_pat
         Published(b"m,host=a value=1.5 %d" % (T + 6), 7, {"format": "influx", "influx_precision": "s"}),
     ]
     with PubSubServer(messages).running() as server:
-        formats = ("--formats", "opentsdb-text,influx", "avro")
-        stream(store, tmp_path, "--influx_metric={measurement}.{field}", *formats)
+        formats = ("--formats", "opentsdb-text,influx", "--formats", "avro")
+        stream(store, tmp_path, "--influx-metric={measurement}.{field}", *formats)
         assert server.left == 0
     assert values(store) == dict.fromkeys(range(7), 1.5)
     assert not letters(tmp_path)
@@ -81,7 +81,7 @@ def test_formats_must_exist(store: Store) -> None:
             "ingest",
             *store.flags,
             "--format=influx",
-            f"--input_subscription={SUBSCRIPTION}",
+            f"--input-subscription={SUBSCRIPTION}",
             "--formats",
             "cvs",
         )
@@ -130,7 +130,7 @@ def test_what_is_refused_has_all_that_is_known_of_its_message(store: Store, tmp_
 
 def test_a_topic_is_read_through_a_subscription_that_goes_again(store: Store, tmp_path: Path) -> None:
     with PubSubServer([Published(line(0), 10)]).running() as server:
-        stream(store, tmp_path, f"--input_topic={TOPIC}")
+        stream(store, tmp_path, f"--input-topic={TOPIC}")
         assert server.subscriptions == {SUBSCRIPTION}
     assert values(store) == {0: 1.5}
 
@@ -141,7 +141,7 @@ def test_dead_letters_go_to_a_topic_and_come_back_as_input(store: Store, tmp_pat
     old = [Published(json.dumps(point(n, 1.0, "late")).encode(), 100 + n) for n in range(5)]
     dead = "projects/local-project/topics/dead"
     with PubSubServer([*old, Published(b"\xff", 200)]).running() as server:
-        summary = stream(store, tmp_path, f"--dead_letters={dead}", "--auto_create_metrics=false")
+        summary = stream(store, tmp_path, f"--dead-letters={dead}", "--auto-create-metrics=false")
         assert summary["refused"] == {"bad-encoding": 1, "unknown-name": 5}
         published = server.published
     assert {message.attributes["reason"] for message in published} == {"unknown-name", "bad-encoding"}
@@ -150,8 +150,8 @@ def test_dead_letters_go_to_a_topic_and_come_back_as_input(store: Store, tmp_pat
     for _ in range(2):
         with PubSubServer(published).running() as server:
             ran = timebeam(
-                *("replay", SUBSCRIPTION, *store.flags, "--format=opentsdb-json", "--stop_when_idle=0.5"),
-                *("--dead_letters", tmp_path / "again", "--summary=json"),
+                *("replay", SUBSCRIPTION, *store.flags, "--format=opentsdb-json", "--stop-when-idle=0.5"),
+                *("--dead-letters", tmp_path / "again", "--summary=json"),
             )
             assert ran.code == 0, ran.err
             assert server.left == 0
@@ -166,7 +166,7 @@ def test_the_project_local_of_an_emulator_takes_dead_letters(store: Store, tmp_p
     """Beam takes no project of less than six characters."""
     dead = "projects/local/topics/dead"
     with PubSubServer([Published(line(0), 10), Published(b"\xff", 200)]).running() as server:
-        summary = stream(store, tmp_path, f"--dead_letters={dead}")
+        summary = stream(store, tmp_path, f"--dead-letters={dead}")
         assert server.left == 0
         assert [message.attributes["reason"] for message in server.published] == ["bad-encoding"]
     assert summary["refused"] == {"bad-encoding": 1}
@@ -178,14 +178,14 @@ def test_no_byte_of_a_long_refused_message_is_lost_in_a_topic(store: Store, tmp_
     sent = [b"\x01" * 2_000_000, b"\xff" * 7_000_000]
     dead = "projects/local-project/topics/dead"
     with PubSubServer([Published(data, 10 + n) for n, data in enumerate(sent)]).running() as server:
-        stream(store, tmp_path, "--format=otlp", f"--dead_letters={dead}")
+        stream(store, tmp_path, "--format=otlp", f"--dead-letters={dead}")
         assert server.left == 0
         published = server.published
     assert max(len(message.data) for message in published) < 10_000_000
     with PubSubServer(published).running() as server:
         ran = timebeam(
-            *("replay", SUBSCRIPTION, *store.flags, "--format=otlp", "--stop_when_idle=0.5"),
-            *("--dead_letters", tmp_path / "dead"),
+            *("replay", SUBSCRIPTION, *store.flags, "--format=otlp", "--stop-when-idle=0.5"),
+            *("--dead-letters", tmp_path / "dead"),
         )
         assert (ran.code, server.left) == (1, 0), ran.err  # all is refused again
     again = letters(tmp_path)
@@ -202,7 +202,7 @@ def test_a_refusal_that_quotes_tag_values_of_megabytes_fits_a_topic(store: Store
     )
     dead = "projects/local-project/topics/dead"
     with PubSubServer([Published(bad, 10), Published(good, 11)]).running() as server:
-        found = stream(store, tmp_path, "--format=otlp", "--auto_create_metrics", f"--dead_letters={dead}")
+        found = stream(store, tmp_path, "--format=otlp", "--auto-create-metrics", f"--dead-letters={dead}")
         assert server.left == 0
         (letter,) = [json.loads(message.data) for message in server.published]
     assert (letter["reason"], len(letter["message"])) == ("duplicate-tag", 1000)
@@ -213,13 +213,13 @@ def test_a_refusal_that_quotes_tag_values_of_megabytes_fits_a_topic(store: Store
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--input_subscription=points"], "is not projects/PROJECT/subscriptions/NAME"),
-        (["--input_topic=points"], "is not projects/PROJECT/topics/NAME"),
-        (["--input_topic=a", "--input_subscription=b"], "give one of --input"),
+        (["--input-subscription=points"], "is not projects/PROJECT/subscriptions/NAME"),
+        (["--input-topic=points"], "is not projects/PROJECT/topics/NAME"),
+        (["--input-topic=a", "--input-subscription=b"], "give one of --input"),
         ([], "give one of --input"),
-        ([f"--input_subscription={SUBSCRIPTION}", "--flush_seconds=-1"], "--flush_seconds"),
+        ([f"--input-subscription={SUBSCRIPTION}", "--flush-seconds=-1"], "--flush-seconds"),
         (
-            [f"--input_subscription={SUBSCRIPTION}", "--dead_letters=projects/x/topics/y"],
+            [f"--input-subscription={SUBSCRIPTION}", "--dead-letters=projects/x/topics/y"],
             "no project name of this form",
         ),
     ],
@@ -232,8 +232,8 @@ def test_wrong_usage(store: Store, flags: list[str], text: str) -> None:
 def test_a_subscription_or_topic_that_is_not_there(store: Store) -> None:
     with PubSubServer().running():
         for flag in (
-            "--input_subscription=projects/local/subscriptions/no",
-            "--input_topic=projects/local/topics/no",
+            "--input-subscription=projects/local/subscriptions/no",
+            "--input-topic=projects/local/topics/no",
         ):
             ran = timebeam("ingest", *store.flags, "--format=opentsdb-json", flag)
             assert ran.code == 1

@@ -103,8 +103,8 @@ def test_a_table_that_goes_ends_the_stream_and_loses_nothing(store: Store, tmp_p
         client.instance(store.target.instance).table(store.layout.data_table).delete()
         server.add(MESSAGES[20:])
         ran = timebeam(
-            *("ingest", *store.flags, "--format=opentsdb-json", f"--input_subscription={SUBSCRIPTION}"),
-            *("--stop_when_idle=0.5", "--dead_letters", tmp_path / "dead"),
+            *("ingest", *store.flags, "--format=opentsdb-json", f"--input-subscription={SUBSCRIPTION}"),
+            *("--stop-when-idle=0.5", "--dead-letters", tmp_path / "dead"),
         )
         assert ran.code == 1
         assert "Create what is missing with: timebeam tables create" in ran.err
@@ -123,11 +123,11 @@ def test_signals_stop_when_what_was_pulled_is_stored(store: Store, tmp_path: Pat
                 "ingest",
                 *store.flags,
                 "--format=opentsdb-json",
-                "--auto_create_metrics",
+                "--auto-create-metrics",
                 "--packing=compacted",
             ),
-            *(f"--input_subscription={SUBSCRIPTION}", "--flush_seconds=60"),
-            *(f"--dead_letters={tmp_path / 'dead'}", "--summary=json"),
+            *(f"--input-subscription={SUBSCRIPTION}", "--flush-seconds=60"),
+            *(f"--dead-letters={tmp_path / 'dead'}", "--summary=json"),
         ]
         output = tmp_path / "output"
         process = start_command(command, output, {"PUBSUB_EMULATOR_HOST": server.host})

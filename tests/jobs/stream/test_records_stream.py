@@ -21,8 +21,8 @@ def stream(tables: Tables, folder: Path, messages: list[Published], *flags: str,
     """Streams the messages; (summary, dead letters)."""
     with PubSubServer(messages, deliveries=deliveries, seed=3, batch=50).running() as server:
         ran = timebeam(
-            *("ingest", *tables.flags, f"--input_subscription={SUBSCRIPTION}", "--stop_when_idle=0.5"),
-            *("--summary=json", "--dead_letters", folder / "dead", *(flags or ("--format=records",))),
+            *("ingest", *tables.flags, f"--input-subscription={SUBSCRIPTION}", "--stop-when-idle=0.5"),
+            *("--summary=json", "--dead-letters", folder / "dead", *(flags or ("--format=records",))),
         )
         assert ran.code == 0, ran.err
         assert server.left == 0
@@ -49,7 +49,7 @@ def test_histories_and_latest_values(
     lines = [json.dumps(record).encode() for record in sent]
     messages = [Published(b"\n".join(lines[at : at + 2]), 1000 + at) for at in range(0, len(lines), 2)]
     messages[3] = Published(gzip.compress(messages[3].data), 1006, {"content-encoding": "gzip"})
-    stream(tables, tmp_path, messages, "--format=records", f"--bigtable_writer={writer}")
+    stream(tables, tmp_path, messages, "--format=records", f"--bigtable-writer={writer}")
     latest: dict[str, dict[str, str]] = {}
     for record in sent:
         latest.setdefault(record["HOSTNAME"], {}).update(
@@ -92,7 +92,7 @@ def test_csv_messages_begin_with_their_header(bigtable: tuple[str, str], prefix:
     ]
     messages.append(Published(b"METER,METER\n1,2\n", 100))
     messages.append(Published(b"7,1426489200000,7.5\n", 100))  # was taken for a header without records
-    summary, letters = stream(tables, tmp_path, messages, "--format=records", "--records_encoding=csv")
+    summary, letters = stream(tables, tmp_path, messages, "--format=records", "--records-encoding=csv")
     assert summary["points_stored"] >= 40
     assert {letter["message_id"] for letter in letters} == {"40", "41"}
     stored = {(int(one["METER"]), one["TS"]): one["READING"] for one in tables.records("sensor")}

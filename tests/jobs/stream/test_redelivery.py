@@ -18,7 +18,7 @@ from tests.support.stored import Store
 from tests.support.workload import as_messages, check_equal, random_points
 from timebeam.schema.bits.reasons import Reason
 
-FLAGS = ("--format=opentsdb-json", "--auto_create_metrics", "--stop_when_idle=0.5", "--flush_seconds=0.3")
+FLAGS = ("--format=opentsdb-json", "--auto-create-metrics", "--stop-when-idle=0.5", "--flush-seconds=0.3")
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def run(store: Store, folder: Path, messages: Sequence[Published], seed: int, *f
     """Streams the messages, each up to five times, in pulls of 300."""
     with PubSubServer(messages, deliveries=5, seed=seed, batch=300).running() as server:
         ran = timebeam(
-            *("ingest", *store.flags, *FLAGS, f"--input_subscription={SUBSCRIPTION}"),
-            *("--dead_letters", folder / "dead", *flags),
+            *("ingest", *store.flags, *FLAGS, f"--input-subscription={SUBSCRIPTION}"),
+            *("--dead-letters", folder / "dead", *flags),
         )
         assert ran.code == 0, ran.err
         assert server.left == 0
@@ -44,7 +44,7 @@ def run(store: Store, folder: Path, messages: Sequence[Published], seed: int, *f
 def test_redelivery_and_corrections(store: Store, tmp_path: Path, packing: str, writer: str) -> None:
     points = random_points(random.Random(7), series=20, hours=6, a_row=8, corrections=0.1, most=5)
     messages = as_messages(points)
-    run(store, tmp_path, messages, 9, f"--packing={packing}", f"--bigtable_writer={writer}")
+    run(store, tmp_path, messages, 9, f"--packing={packing}", f"--bigtable-writer={writer}")
     check_equal(store, points, packing, corrected_in_place=True)
 
 
@@ -72,8 +72,8 @@ def test_poison_in_the_stream(store: Store, tmp_path: Path) -> None:
             messages[at] = good._replace(data=data)
     with PubSubServer(messages).running() as server:
         ran = timebeam(
-            *("ingest", *store.flags, *FLAGS, f"--input_subscription={SUBSCRIPTION}"),
-            *("--dead_letters", tmp_path / "dead", "--summary=json"),
+            *("ingest", *store.flags, *FLAGS, f"--input-subscription={SUBSCRIPTION}"),
+            *("--dead-letters", tmp_path / "dead", "--summary=json"),
         )
         assert (ran.code, server.left) == (0, 0)
     check_equal(store, points, "points")

@@ -19,13 +19,13 @@ from timebeam.schema.stores.opentsdb.columns import annotation_cells
 from timebeam.schema.stores.opentsdb.keys import parse_key
 
 PUBLISHED_MS = 1_767_225_600_000
-CREATE = "--auto_create_metrics"
+CREATE = "--auto-create-metrics"
 FORMS = {name: form for name, form in forms().items() if form.name in FORMATS}
 
 
 def run(store: Store, folder: Path, dead: str, source: Sequence[str | Path], *flags: str) -> dict[str, Any]:
     """The summary of an ingest or a replay."""
-    place = *store.flags, "--packing=points", "--summary=json", f"--dead_letters={folder / dead}"
+    place = *store.flags, "--packing=points", "--summary=json", f"--dead-letters={folder / dead}"
     ran = timebeam(*source, *place, *flags)
     assert ran.out, ran.err
     summary = json.loads(ran.out)
@@ -36,7 +36,7 @@ def run(store: Store, folder: Path, dead: str, source: Sequence[str | Path], *fl
 def ingest(store: Store, folder: Path, dead: str, form: Form, *flags: str) -> dict[str, Any]:
     """The summary of an ingest of the samples of a form, each in a message."""
     published = [Published(text, PUBLISHED_MS + n) for n, text in enumerate(form.samples)]
-    stream = "ingest", f"--input_subscription={SUBSCRIPTION}", "--flush_seconds=0", "--stop_when_idle=0.3"
+    stream = "ingest", f"--input-subscription={SUBSCRIPTION}", "--flush-seconds=0", "--stop-when-idle=0.3"
     with PubSubServer(published).running() as server:
         summary = run(store, folder, dead, stream, *flags)
         assert server.left == 0
@@ -92,7 +92,7 @@ def test_a_replay_leaves_what_an_ingest_had_left(
     assert before < content(direct)
     assert len(before) > 0 or known_metric(form) == "other"
     if name == "avro":  # payloads are records, without the schema of their container
-        flags.append("--avro_encoding=binary")
+        flags.append("--avro-encoding=binary")
     again = run(replayed, tmp_path, "again", ["replay", tmp_path / "dead*"], *flags, CREATE)
     assert set(again["refused"]) == set(expected["refused"])
     assert content(replayed) == content(direct)

@@ -78,7 +78,7 @@ class Forest:
 
     def sync(self, *flags: str) -> dict[str, Any]:
         """The summary of a sync that must succeed."""
-        ran = self.run("sync", "--summary=json", f"--dead_letters={self.folder / 'dead'}", *flags)
+        ran = self.run("sync", "--summary=json", f"--dead-letters={self.folder / 'dead'}", *flags)
         assert ran.code == 0, ran.err
         found: dict[str, Any] = json.loads(ran.out)
         return found

@@ -40,12 +40,12 @@ def rules(forest: Forest, tree_id: int) -> set[bytes]:
 
 
 def test_the_table_is_created_on_demand(bigtable: tuple[str, str], prefix: str) -> None:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
     ran = timebeam("trees", "show", *place)
     assert ran.code == 1
     command = re.search(r"timebeam (tables create .*)", ran.err)
     assert command is not None
-    assert command[1] == f"tables create --layout opentsdb --table_prefix {prefix} --trees"
+    assert command[1] == f"tables create --layout opentsdb --table-prefix {prefix} --trees"
     ran = timebeam(*command[1].split(), *place[:2])
     assert f"created table {prefix}tsdb-tree, families t (newest 1)" in ran.out
     ran = timebeam("trees", "show", *place)
@@ -89,7 +89,7 @@ def test_rules_are_changed_and_deleted_if_asked(forest: Forest) -> None:
         "description": "new",
         "rules": [SPLIT, {**HOST, "level": 5}, {**SPLIT, "notes": "n", "level": 2}],
     }
-    dry = forest.create_tree(changed, "--dry_run")
+    dry = forest.create_tree(changed, "--dry-run")
     assert rules(forest, 1) == {b"tree_rule:0:0", b"tree_rule:1:0"}
     ran = forest.create_tree(changed)
     assert "rule 1:0: not in the file, stays" in ran.out
@@ -288,7 +288,7 @@ def test_test_tries_a_file_also_without_bigtable(forest: Forest, monkeypatch: py
 def test_a_tree_that_is_not_enabled_is_synced_by_name_only(golden: Forest) -> None:
     golden.create_tree({**tree_case("trees").definition(), "enabled": False})
     assert golden.run("sync").code == 2
-    ran = golden.run("sync", "--tree=T", f"--dead_letters={golden.folder / 'dead'}")
+    ran = golden.run("sync", "--tree=T", f"--dead-letters={golden.folder / 'dead'}")
     assert ran.code == 0
     assert "not enabled" in ran.err
     assert re.search(r"leaves unchanged +6\n", ran.out)

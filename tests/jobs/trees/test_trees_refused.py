@@ -132,7 +132,7 @@ def test_a_stored_tree_that_cannot_be_used_does_not_stop_the_others(forest: Fore
     rule = {"type": "METRIC", "level": 0, "order": 0, "treeId": 2, "regex": "(?=a)"}
     forest.create_tree({**TREE, "name": "U", "rules": [{**SPLIT, "treeId": 2}], "treeId": 2})
     forest.put("tsdb-tree", {(b"\x00\x02", "t", b"tree_rule:0:0", json.dumps(rule).encode())})
-    ran = forest.run("sync", f"--dead_letters={forest.folder / 'dead'}")
+    ran = forest.run("sync", f"--dead-letters={forest.folder / 'dead'}")
     assert ran.code == 1
     assert "skipped: row 0002, column b'tree_rule:0:0'" in ran.err
     assert not forest.values(2)

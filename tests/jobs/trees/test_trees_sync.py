@@ -116,7 +116,7 @@ def test_ten_random_rule_sets_agree_with_a_plain_evaluation_and_a_second_sync_wr
     trees = [random_tree(random_, tree_id) for tree_id in range(1, 11)]
     (forest.folder / "trees.json").write_text(json.dumps(trees))
     assert forest.run("create", forest.folder / "trees.json").code == 0
-    dry = forest.sync("--dry_run")
+    dry = forest.sync("--dry-run")
     assert all(not forest.values(tree["treeId"]) for tree in trees)
     summary = forest.sync()
     for tree in trees:

@@ -55,11 +55,11 @@ def test_they_are_read_with_a_warning_and_not_written(
         ],
         ["tables", "retention"],
     ]
-    to = ["--to=opentsdb", f"--to_table_prefix={prefix}o-", "--auto_create_metrics", "--start=2023-11-14"]
-    sink = [*tables.flags[:2], "--layout=opentsdb", f"--table_prefix={prefix}o-"]
+    to = ["--to=opentsdb", f"--to-table-prefix={prefix}o-", "--auto-create-metrics", "--start=2023-11-14"]
+    sink = [*tables.flags[:2], "--layout=opentsdb", f"--table-prefix={prefix}o-"]
     assert timebeam("tables", "create", *sink).code == 0
     layout, *names = tables.flags[2:]
-    copy = ["copy", "--from=table", *names, *to, "--dead_letters", folder / "dead"]
+    copy = ["copy", "--from=table", *names, *to, "--dead-letters", folder / "dead"]
     for command, flags in [*((each, [layout, *names]) for each in reads), (copy, [])]:
         ran = timebeam(*command, *tables.flags[:2], *flags)
         assert ran.code == 0, (command, ran.err)

@@ -21,7 +21,7 @@ def sound(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("check")
     for number, packing in enumerate(("compacted", "points", "append")):
         file = put_file(folder / "a.txt", random_points(40, seed=number))
-        flags = ["--format=opentsdb-text", "--auto_create_metrics", f"--packing={packing}"]
+        flags = ["--format=opentsdb-text", "--auto-create-metrics", f"--packing={packing}"]
         ingest(folder, *store.flags, *flags, "--input", file)
     return store
 
@@ -197,7 +197,7 @@ def test_findings_beyond_the_most_are_counted(store: Store) -> None:
 
 def test_missing_tables_are_named(bigtable: tuple[str, str], prefix: str) -> None:
     project, instance = bigtable
-    place = [f"--project={project}", f"--instance={instance}", f"--table_prefix={prefix}"]
+    place = [f"--project={project}", f"--instance={instance}", f"--table-prefix={prefix}"]
     ran = timebeam("check", "--layout=opentsdb", *place)
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
-    assert f"timebeam tables create --layout opentsdb --table_prefix {prefix}" in ran.err
+    assert f"timebeam tables create --layout opentsdb --table-prefix {prefix}" in ran.err

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.commands import timebeam
 from timebeam.pipelines.commands import COMMANDS, find_command
+from timebeam.pipelines.options.parameters import flag
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_bash_completes_commands(script: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_bash_completes_every_option(script: Path, command: str) -> None:
     parser = find_command(command).parser()
-    options = {f"--{parameter.name}" for parameter in parser.parameters}
+    options = {flag(parameter.name) for parameter in parser.parameters}
     assert completed(script, "timebeam", command, "--") >= options | {"--help"}
 
 
@@ -60,7 +61,7 @@ def test_no_script_starts_python(shell: str) -> None:
     assert "$(timebeam" not in ran.out
     for command in COMMANDS:
         assert command in ran.out
-    assert "auto_create_metrics" in ran.out
+    assert "auto-create-metrics" in ran.out
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")

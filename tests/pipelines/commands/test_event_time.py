@@ -1,4 +1,4 @@
-"""`--cell_time event` from the command line: what is written and read, and what is refused."""
+"""`--cell-time event` from the command line: what is written and read, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 
 def flags(store: Store, *more: str) -> list[str]:
     """The options of a store, the enum as its text."""
-    kept = [flag for flag in store.flags if not flag.startswith("--cell_time")]
-    return [*kept, "--cell_time=event", *more]
+    kept = [flag for flag in store.flags if not flag.startswith("--cell-time")]
+    return [*kept, "--cell-time=event", *more]
 
 
 def send(store: Store, folder: Path, name: str, *values: float, more: tuple[str, ...] = ()) -> None:
@@ -30,7 +30,7 @@ def send(store: Store, folder: Path, name: str, *values: float, more: tuple[str,
     ingest(
         folder,
         *flags(store, *more, "--format=opentsdb-text"),
-        *("--auto_create_metrics", "--input", path),
+        *("--auto-create-metrics", "--input", path),
     )
 
 
@@ -45,14 +45,14 @@ def value(store: Store, *more: str) -> float:
 
 @pytest.mark.parametrize("writer", ["beam", "direct"])
 def test_values_of_one_instant(store: Store, tmp_path: Path, writer: str) -> None:
-    more = (f"--bigtable_writer={writer}",)
+    more = (f"--bigtable-writer={writer}",)
     send(store, tmp_path, "a.txt", 7, 300, 2.5, more=more)
     assert {(qualifier, time) for _, qualifier, time, _ in store.cells()} == {
         (bytes.fromhex(qualifier), (BASE_S + 5) * 1000) for qualifier in ("0050", "0051", "005b")
     }
-    assert (value(store), value(store, "--use_max_value=false")) == (300, 2.5)
+    assert (value(store), value(store, "--use-max-value=false")) == (300, 2.5)
     send(store, tmp_path, "b.txt", 200, more=more)  # on two bytes too: it takes the place of 300
-    assert (value(store), value(store, "--use_max_value=false")) == (200, 2.5)
+    assert (value(store), value(store, "--use-max-value=false")) == (200, 2.5)
     assert timebeam("check", *flags(store)).code == 0
 
 

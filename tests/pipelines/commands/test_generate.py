@@ -35,7 +35,7 @@ def expected(path: Path) -> list[str]:
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for name, seed in (("a.gz", 1), ("b.gz", 1), ("c.gz", 2)):
-        flags = ("--points=2000", "--jitter_ms=900", *TROUBLE, f"--seed={seed}", "--output", tmp_path / name)
+        flags = ("--points=2000", "--jitter-ms=900", *TROUBLE, f"--seed={seed}", "--output", tmp_path / name)
         assert timebeam("generate", *flags).code == 0
     first, again, other = ((tmp_path / name).read_bytes() for name in ("a.gz", "b.gz", "c.gz"))
     assert first == again != other
@@ -48,7 +48,7 @@ def test_a_file_is_stored_as_expected(store: Store, tmp_path: Path, form: str) -
     made = timebeam("generate", *flags, "--output", tmp_path / "in", "--expect", tmp_path / "expected.csv")
     assert "stores 3,000 points and refuses" in made.err
     found = ingest(
-        tmp_path, *store.flags, f"--format={form}", "--auto_create_metrics", "--input", tmp_path / "in"
+        tmp_path, *store.flags, f"--format={form}", "--auto-create-metrics", "--input", tmp_path / "in"
     )
     assert stored(store) == expected(tmp_path / "expected.csv")
     assert f"refuses {len(found.letters):,}\n" in made.err
@@ -59,7 +59,7 @@ def test_a_topic_is_stored_as_expected(store: Store, tmp_path: Path) -> None:
         "--points=3000",
         "--series=50",
         *TROUBLE,
-        "--points_per_message=7",
+        "--points-per-message=7",
         "--expect",
         tmp_path / "e.csv",
     )
@@ -67,11 +67,11 @@ def test_a_topic_is_stored_as_expected(store: Store, tmp_path: Path) -> None:
         assert timebeam("generate", *flags, f"--topic={TOPIC}", "--rate=50000").code == 0
         server.add(server.published)
         ran = timebeam(
-            *("ingest", *store.flags, "--format=opentsdb-json", "--auto_create_metrics", "--summary=json"),
+            *("ingest", *store.flags, "--format=opentsdb-json", "--auto-create-metrics", "--summary=json"),
             *(
-                f"--input_subscription={SUBSCRIPTION}",
-                "--stop_when_idle=0.5",
-                "--dead_letters",
+                f"--input-subscription={SUBSCRIPTION}",
+                "--stop-when-idle=0.5",
+                "--dead-letters",
                 tmp_path / "d",
             ),
         )
@@ -85,7 +85,7 @@ def test_a_topic_is_stored_as_expected(store: Store, tmp_path: Path) -> None:
     [
         ([], "give one of --output and --topic"),
         (["--output=a", "--topic=b"], "give one of --output and --topic"),
-        (["--output=a", "--jitter_ms=10000"], "the jitter must be below the step"),
+        (["--output=a", "--jitter-ms=10000"], "the jitter must be below the step"),
         (["--output=a", "--start=whenever"], "--start:"),
         (["--output=a", "--poison=-1"], "--poison"),
     ],

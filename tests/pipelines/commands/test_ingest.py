@@ -30,7 +30,7 @@ from tests.support.points import (
 )
 from tests.support.stored import Store
 
-TEXT = ("--format=opentsdb-text", "--auto_create_metrics")
+TEXT = ("--format=opentsdb-text", "--auto-create-metrics")
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_of_several_generations_the_newest_wins(store: Store, tmp_path: Path) ->
 def test_a_second_ingest_changes_no_byte(store: Store, tmp_path: Path, packing: str, writer: str) -> None:
     (tmp_path / "in").mkdir()
     feed = Feed.write(tmp_path / "in" / "one", POINTS, CORRECTIONS, "later.txt")
-    arguments = [*store.flags, *TEXT, f"--packing={packing}", f"--bigtable_writer={writer}"]
+    arguments = [*store.flags, *TEXT, f"--packing={packing}", f"--bigtable-writer={writer}"]
     first = ingest(tmp_path, *arguments, "--input", *feed.files, feed.later)
     cells, uids = store.cells(), store.uid_cells()
     second = ingest(tmp_path, *arguments, "--input", feed.later, *reversed(feed.files))
@@ -264,7 +264,7 @@ def test_other_keys_from_file_to_answer(
 
 def test_names_beyond_the_snapshot_and_the_cache_are_looked_up(store: Store, tmp_path: Path) -> None:
     points = random_points(300)
-    small = ("--uid_snapshot_size=2", "--uid_cache_size=3")
+    small = ("--uid-snapshot-size=2", "--uid-cache-size=3")
     for some in (points[:150], points):
         ingest(tmp_path, *store.flags, *TEXT, *small, "--input", put_file(tmp_path / "a.txt", some))
     assert stored(store) == content(points)
@@ -278,7 +278,7 @@ def test_json_and_text_store_the_same_cells(bigtable: tuple[str, str], prefix: s
     for form, line in (("opentsdb-json", json_line), ("opentsdb-text", put)):
         store = Store.create(bigtable, f"{prefix}{form}-")
         file = write_file(tmp_path / "a", map(line, points))
-        flags = [*store.flags, "--auto_create_metrics", f"--format={form}", "--decimals=double"]
+        flags = [*store.flags, "--auto-create-metrics", f"--format={form}", "--decimals=double"]
         ingest(tmp_path, *flags, "--packing=points", "--input", file)
         assert stored(store) == content(points)
         found.append(store.cells())

@@ -34,7 +34,7 @@ SCHEMA = {
     ],
 }
 READINGS = [{"ts": (T + i) * 1_000_000, "reading": i / 4, "host": "web01"} for i in range(300)]
-FIELDS = "--avro_fields=metric:=sys.cpu,timestamp=ts,value=reading,tag:host=host"
+FIELDS = "--avro-fields=metric:=sys.cpu,timestamp=ts,value=reading,tag:host=host"
 
 
 def container(path: Path) -> Path:
@@ -48,7 +48,7 @@ def container(path: Path) -> Path:
 def test_line_protocol(store: Store, tmp_path: Path) -> None:
     lines = [f'sys,host=web01 cpu={i}.5,procs={i}i,state="up" {T + i}' for i in range(200)]
     (tmp_path / "a.lp").write_text("\n".join(lines))
-    flags = ("--format=influx", "--influx_precision=s", "--auto_create_metrics", "--input", tmp_path / "a.lp")
+    flags = ("--format=influx", "--influx-precision=s", "--auto-create-metrics", "--input", tmp_path / "a.lp")
     found = ingest(tmp_path, *store.flags, *flags)
     wanted = {(SERIES, (T + i) * 1000): number(i + 0.5) for i in range(200)}
     wanted |= {(("sys.procs", SERIES[1]), (T + i) * 1000): number(i) for i in range(200)}
@@ -59,7 +59,7 @@ def test_line_protocol(store: Store, tmp_path: Path) -> None:
 
 def test_avro_containers(store: Store, tmp_path: Path) -> None:
     path = container(tmp_path / "a.avro")
-    found = ingest(tmp_path, *store.flags, "--format=avro", FIELDS, "--auto_create_metrics", "--input", path)
+    found = ingest(tmp_path, *store.flags, "--format=avro", FIELDS, "--auto-create-metrics", "--input", path)
     assert stored(store) == {(SERIES, (T + i) * 1000): number(i / 4) for i in range(300)}
     assert found.letters == []
 
@@ -69,9 +69,9 @@ def test_avro_batches_as_json_with_a_schema_file(store: Store, tmp_path: Path) -
     batch = {"metric": "sys.cpu", "tags": {"host": "web01"}, "timestamps": [T, T + 1, 0]}
     line = json.dumps(batch | {"values": [{"long": 7}, {"double": 0.5}, {"long": 8}]})
     (tmp_path / "a.json").write_text(line)
-    schemas = ("--avro_schema=point_batch", f"--avro_schema={tmp_path / 'batch.avsc'}")
+    schemas = ("--avro-schema=point_batch", f"--avro-schema={tmp_path / 'batch.avsc'}")
     for schema in schemas:
-        flags = ("--format=avro", "--avro_encoding=json", schema, "--auto_create_metrics")
+        flags = ("--format=avro", "--avro-encoding=json", schema, "--auto-create-metrics")
         found = ingest(tmp_path, *store.flags, *flags, "--input", tmp_path / "a.json")
         assert stored(store) == {(SERIES, T * 1000): number(7), (SERIES, (T + 1) * 1000): number(0.5)}
         (letter,) = found.letters
@@ -81,14 +81,14 @@ def test_avro_batches_as_json_with_a_schema_file(store: Store, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--format=influx", "--influx_metric={measurement}"], "influx_metric must hold {field}"),
-        (["--format=influx", "--influx_precision=minutes"], "--influx_precision"),
-        (["--format=influx", "--drop_tags=host"], "give overflow_tag"),
-        (["--format=avro", "--avro_fields=metric"], "avro_fields: 'metric' is not one of"),
-        (["--format=avro", "--avro_schema=point"], "avro_schema: a container holds its own schema"),
-        (["--format=avro", "--avro_encoding=json", "--avro_schema=nowhere.avsc"], "cannot read the schema"),
-        (["--format=avro", "--avro_encoding=json", "--avro_schema=setup.py"], "no Avro schema"),
-        (["--format=avro", "--avro_encoding=binary"], "reads messages, not files"),
+        (["--format=influx", "--influx-metric={measurement}"], "influx_metric must hold {field}"),
+        (["--format=influx", "--influx-precision=minutes"], "--influx-precision"),
+        (["--format=influx", "--drop-tags=host"], "give overflow_tag"),
+        (["--format=avro", "--avro-fields=metric"], "avro_fields: 'metric' is not one of"),
+        (["--format=avro", "--avro-schema=point"], "avro_schema: a container holds its own schema"),
+        (["--format=avro", "--avro-encoding=json", "--avro-schema=nowhere.avsc"], "cannot read the schema"),
+        (["--format=avro", "--avro-encoding=json", "--avro-schema=setup.py"], "no Avro schema"),
+        (["--format=avro", "--avro-encoding=binary"], "reads messages, not files"),
     ],
 )
 def test_wrong_usage_is_said_before_any_work(

@@ -13,7 +13,7 @@ from tests.support.points import put, put_file, random_points, stored, write_fil
 from tests.support.stored import Store
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
-TEXT = ("--format=opentsdb-text", "--auto_create_metrics")
+TEXT = ("--format=opentsdb-text", "--auto-create-metrics")
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
     ("arguments", "code", "text"),
     [
         (["--nonsense"], 2, "unknown option --nonsense"),
-        (["--app_profile=x", "--bigtable_writer=beam"], 2, "leave out --bigtable_writer beam"),
+        (["--app-profile=x", "--bigtable-writer=beam"], 2, "leave out --bigtable-writer beam"),
         (["--packing=best"], 2, "--packing"),
-        (["--salt_width=9"], 2, "salt_width must be from 0 to 8"),
+        (["--salt-width=9"], 2, "salt_width must be from 0 to 8"),
         (["--format=xml"], 2, "--format"),
-        (["--dry_run=maybe"], 2, "neither true nor false"),
-        (["--table_prefix=other-"], 1, "timebeam tables create --layout opentsdb --table_prefix other-"),
+        (["--dry-run=maybe"], 2, "neither true nor false"),
+        (["--table-prefix=other-"], 1, "timebeam tables create --layout opentsdb --table-prefix other-"),
         (["--input", "nowhere/*.txt"], 1, "no file matches nowhere/*.txt"),
         (["--input", "nothing://bucket/a"], 1, "nothing://bucket/a"),
     ],
@@ -63,7 +63,7 @@ def test_folders_are_passed_over(store: Store, tmp_path: Path) -> None:
 def test_an_app_profile_is_fine_with_the_direct_writer(store: Store, tmp_path: Path) -> None:
     points = random_points(20)
     file = put_file(tmp_path / "a.txt", points)
-    ingest(tmp_path, *store.flags, *TEXT, "--input", file, "--app_profile=x")
+    ingest(tmp_path, *store.flags, *TEXT, "--input", file, "--app-profile=x")
     assert stored(store) == content(points)
 
 
@@ -89,12 +89,12 @@ def test_uids_of_another_width_stop_the_ingest(store: Store, tmp_path: Path) -> 
     file = put_file(tmp_path / "a.txt", random_points(20))
     ingest(tmp_path, *store.flags, *TEXT, "--input", file)
     before = store.cells(), store.uid_cells()
-    for snapshot in ("--uid_snapshot_size=1000", "--uid_snapshot_size=0"):
-        flags = ["--uid_width_tagk=2", snapshot, "--dead_letters", tmp_path / "dead"]
+    for snapshot in ("--uid-snapshot-size=1000", "--uid-snapshot-size=0"):
+        flags = ["--uid-width-tagk=2", snapshot, "--dead-letters", tmp_path / "dead"]
         ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, *flags)
         assert ran.code == 1
         assert "timebeam ingest: tagk" in ran.err
-        assert "set --uid_width_tagk" in ran.err
+        assert "set --uid-width-tagk" in ran.err
     assert (store.cells(), store.uid_cells()) == before
 
 
@@ -102,7 +102,7 @@ def test_a_dry_run_counts_and_writes_nothing(store: Store, tmp_path: Path) -> No
     lines = [put(point) for point in random_points(100)]
     file = write_file(tmp_path / "a.txt", [*lines, b"put bad\n", lines[0]])
     arguments = [*store.flags, *TEXT, "--input", file]
-    dry = ingest(tmp_path, *arguments, "--dry_run")
+    dry = ingest(tmp_path, *arguments, "--dry-run")
     assert (store.cells(), store.uid_cells()) == (set(), set())
     assert dry.summary["dry_run"] is True
     real = ingest(tmp_path, *arguments)
@@ -112,7 +112,7 @@ def test_a_dry_run_counts_and_writes_nothing(store: Store, tmp_path: Path) -> No
     assert real.summary["points_stored"] == 100
     assert real.summary["refused"] == {"bad-syntax": 1}
     assert [letter["payload"] for letter in dry.letters] == ["put bad"]
-    ran = timebeam("ingest", *arguments, "--dry_run=true", "--dead_letters", tmp_path / "dead")
+    ran = timebeam("ingest", *arguments, "--dry-run=true", "--dead-letters", tmp_path / "dead")
     assert ran.code == 0
     assert ran.out.startswith("nothing was written (dry run)\n")
     assert "points to store" in ran.out
@@ -135,7 +135,7 @@ def test_a_dry_run_knows_the_uids_there_are(store: Store, tmp_path: Path) -> Non
     file = put_file(tmp_path / "a.txt", random_points(50))
     ingest(tmp_path, *store.flags, *TEXT, "--input", file)
     before = store.cells(), store.uid_cells()
-    dry = ingest(tmp_path, *store.flags, *TEXT, "--input", file, "--dry_run")
+    dry = ingest(tmp_path, *store.flags, *TEXT, "--input", file, "--dry-run")
     assert dry.summary["uids_assigned"] == 0
     assert (store.cells(), store.uid_cells()) == before
 
@@ -144,7 +144,7 @@ def test_dead_letters_of_two_runs_stay_apart(store: Store, tmp_path: Path) -> No
     """Also of runs within the same second."""
     for run in range(3):
         file = write_file(tmp_path / "a.txt", [b"put bad %d\n" % run])
-        ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--dead_letters", tmp_path / "dead")
+        ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--dead-letters", tmp_path / "dead")
         assert ran.code == 1
         assert ran.err == "nothing was stored: all is refused: see the dead letters\n"
     texts = [path.read_text() for path in tmp_path.glob("dead-*.jsonl")]

@@ -146,7 +146,7 @@ def test_bad_records_among_good_ones(store: Store, tmp_path: Path, form: str) ->
                 expected.add((str(path), len(text), record, one.reason, one.stage))
             text += record + end
         texts[str(write_file(path, [text]))] = text
-    found = ingest(tmp_path, *store.flags, "--auto_create_metrics", "--format", form, "--input", *texts)
+    found = ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format", form, "--input", *texts)
     letters = letters_of(found)
     assert {(source, at, raw.rstrip(b"\r"), *why) for source, at, raw, *why in letters} == expected
     assert all(texts[source].startswith(raw, at) for source, at, raw, *_ in letters)
@@ -159,7 +159,7 @@ def test_elements_of_an_array_are_refused_singly(store: Store, tmp_path: Path) -
     elements = [json_record(metric='"größe"'), json_record(value="NaN"), json_record(time="1356998401")]
     line = b"[%s, %s ,%s]\n" % tuple(elements)
     file = write_file(tmp_path / "a.json", [line, line.replace(b"6998", b"7998")])
-    found = ingest(tmp_path, *store.flags, "--auto_create_metrics", "--format=opentsdb-json", "--input", file)
+    found = ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format=opentsdb-json", "--input", file)
     bad = [line.index(elements[1]), len(line) + line.index(elements[1])]
     assert {(offset, raw) for _, offset, raw, _, _ in letters_of(found)} == {
         (bad[0], elements[1]),
@@ -173,7 +173,7 @@ def test_unknown_metrics_without_auto_create(store: Store, tmp_path: Path) -> No
     known = [point for point in GOOD if point.series[0] == "sys.cpu"]
     unknown = [point for point in GOOD if point.series[0] != "sys.cpu"]
     create = put_file(tmp_path / "a.txt", known[:1])
-    ingest(tmp_path, *store.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", create)
+    ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", create)
     file = put_file(tmp_path / "b.txt", GOOD)
     found = ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--input", file)
     text = file.read_bytes()
@@ -181,7 +181,7 @@ def test_unknown_metrics_without_auto_create(store: Store, tmp_path: Path) -> No
         (str(file), text.index(put(point)), put(point).rstrip(b"\n"), "unknown-name", "assign")
         for point in unknown
     }
-    assert "--auto_create_metrics" in found.letters[0]["message"]
+    assert "--auto-create-metrics" in found.letters[0]["message"]
     assert stored(store) == content(known)
     assert store.counters()["metrics"] == 1
     check_sums(found)
@@ -191,7 +191,7 @@ def test_a_truncated_file(store: Store, tmp_path: Path) -> None:
     lines = b"".join(map(put, GOOD))
     file = tmp_path / "a.txt.gz"
     file.write_bytes(gzip.compress(lines)[:-200])
-    found = ingest(tmp_path, *store.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", file)
+    found = ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", file)
     ((source, offset, raw, reason, stage),) = letters_of(found)
     assert (source, reason, stage) == (str(file), "truncated-file", "read")
     assert lines[:offset].endswith(b"\n")
@@ -206,7 +206,7 @@ def test_a_line_of_two_megabytes(store: Store, tmp_path: Path) -> None:
     first, last = put(GOOD[0]), put(GOOD[1])
     long = b"put m 1356998400 1 host=" + b"a" * (2 << 20)
     file = write_file(tmp_path / "a.txt", [first, long + b"\n", last])
-    found = ingest(tmp_path, *store.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", file)
+    found = ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", file)
     assert letters_of(found) == {(str(file), len(first), long[: 1 << 20], "line-too-long", "read")}
     assert stored(store) == content(GOOD[:2])
     check_sums(found)
@@ -216,7 +216,7 @@ def test_bytes_that_are_no_text(store: Store, tmp_path: Path) -> None:
     """Payloads that are not UTF-8 stand in base64, so that not a bit is lost."""
     noise = [random.Random(seed).randbytes(200).replace(b"\n", b" ") for seed in range(20)]
     file = write_file(tmp_path / "a.txt", [*[line + b"\n" for line in noise], put(GOOD[0])])
-    found = ingest(tmp_path, *store.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", file)
+    found = ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", file)
     assert {raw for _, _, raw, _, _ in letters_of(found)} == set(noise)
     assert set(found.summary["refused"]) == {"bad-encoding"}
     assert stored(store) == content(GOOD[:1])
@@ -227,7 +227,7 @@ def test_uids_that_run_out(bigtable: tuple[str, str], prefix: str, tmp_path: Pat
     store = Store.create(bigtable, prefix, uid_width_tagv=1)
     lines = [b"put m %d 1 host=h%03d\n" % (BASE_S, number) for number in range(300)]
     file = write_file(tmp_path / "a.txt", lines)
-    found = ingest(tmp_path, *store.flags, "--auto_create_metrics", "--format=opentsdb-text", "--input", file)
+    found = ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", file)
     assert found.summary["refused"] == {"uids-exhausted": 45}
     assert found.summary["uids_assigned"] == 255 + 2
     assert len(stored(store)) == 255
@@ -268,12 +268,12 @@ def test_a_file_that_cannot_be_read_is_an_error_of_one_line(
 
 def test_a_file_of_another_format_fails_and_is_named(store: Store, tmp_path: Path) -> None:
     file = write_file(tmp_path / "a.txt", [json_line(point) for point in random_points(50)])
-    flags = (*store.flags, "--auto_create_metrics", "--dead_letters", tmp_path / "dead", "--input", file)
+    flags = (*store.flags, "--auto-create-metrics", "--dead-letters", tmp_path / "dead", "--input", file)
     ran = timebeam("ingest", *flags, "--format=opentsdb-text")
     assert ran.code == 1
     assert (
         ran.err
         == "nothing was stored: all is refused; the first dead letter looks like --format opentsdb-json\n"
     )
-    assert timebeam("ingest", *flags, "--format=opentsdb-text", "--max_refused=100%").code == 0
+    assert timebeam("ingest", *flags, "--format=opentsdb-text", "--max-refused=100%").code == 0
     assert timebeam("ingest", *flags, "--format=opentsdb-json").code == 0

@@ -62,7 +62,7 @@ class Meters:
     def __init__(self, bigtable: tuple[str, str], prefix: str, folder: Path) -> None:
         self.target, self.prefix, self.folder = Target(*bigtable), prefix, folder
         self.place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}"]
-        self.names = [f"--tables={DECLARATION}", f"--table_prefix={prefix}"]
+        self.names = [f"--tables={DECLARATION}", f"--table-prefix={prefix}"]
         self.flags = [*self.place, "--layout=table", *self.names]
         assert timebeam("tables", "create", *self.flags).code == 0
 
@@ -116,7 +116,7 @@ def meters(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) 
 )
 @pytest.mark.parametrize("meter", [None, "7"])
 def test_a_query_across_days(meters: Meters, start_ms: int, end_ms: int, meter: str | None) -> None:
-    which = ["--full_scan"] if meter is None else [f"--tag=METER={meter}"]
+    which = ["--full-scan"] if meter is None else [f"--tag=METER={meter}"]
     found = meters.query(f"--start={start_ms}ms", f"--end={end_ms}ms", *which)
     assert found == within(MODEL, start_ms, end_ms, meter)
     assert found
@@ -131,7 +131,7 @@ def test_series_of_days_alone(meters: Meters) -> None:
 def test_a_copy_has_the_points_of_all_days(meters: Meters, tmp_path: Path) -> None:
     sink = AnyStore.create((meters.target.project, meters.target.instance), "days_to_", "heroic")
     flags = ["--from=table", *meters.names, "--to=heroic", *sink.layout_flags("--to_"), "--start=0"]
-    ran = timebeam("copy", *meters.place, *flags, "--dead_letters", tmp_path / "dead")
+    ran = timebeam("copy", *meters.place, *flags, "--dead-letters", tmp_path / "dead")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[-1].endswith("; verified")  # the daily rollups are copied too
     found = timebeam(

@@ -26,7 +26,7 @@ SENT = [
 @pytest.fixture
 def tables(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> list[str]:
     """The options of tables of `points.toml` with the points sent to them."""
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
     flags = [*place, "--layout=table", f"--tables={EXAMPLES / 'points.toml'}"]
     assert timebeam("tables", "create", *flags).code == 0
     lines = [
@@ -45,7 +45,7 @@ def query(flags: list[str], *more: str) -> Ran:
 
 
 def test_a_query_groups_aggregates_and_downsamples(tables: list[str]) -> None:
-    ran = query(tables, "--tag=host=a", "--group_by=mode", "--aggregator=sum", "--downsample=5m-max")
+    ran = query(tables, "--tag=host=a", "--group-by=mode", "--aggregator=sum", "--downsample=5m-max")
     results = json.loads(ran.out)
     assert (ran.code, ran.err) == (0, "")
     expected: dict[str, dict[str, float]] = {}
@@ -97,7 +97,7 @@ value = ["LOAD"]
 tags = ["HOST"]
 """
     )
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
     flags = [*place, "--layout=table", f"--tables={declaration}"]
     assert timebeam("tables", "create", *flags).code == 0
     path = tmp_path / "a.jsonl"
@@ -128,10 +128,10 @@ def test_series_by_patterns(tables: list[str]) -> None:
 
 def test_a_copy_into_opentsdb_is_complete(tables: list[str], tmp_path: Path) -> None:
     place, prefix = tables[:2], tables[2].partition("=")[2]
-    sink = [*place, "--layout=opentsdb", f"--table_prefix={prefix}o-"]
+    sink = [*place, "--layout=opentsdb", f"--table-prefix={prefix}o-"]
     assert timebeam("tables", "create", *sink).code == 0
-    copy = [*place, "--from=table", tables[2], tables[4], "--to=opentsdb", f"--to_table_prefix={prefix}o-"]
-    options = ["--auto_create_metrics", "--start=2012-01-01", "--dead_letters", tmp_path / "dead"]
+    copy = [*place, "--from=table", tables[2], tables[4], "--to=opentsdb", f"--to-table-prefix={prefix}o-"]
+    options = ["--auto-create-metrics", "--start=2012-01-01", "--dead-letters", tmp_path / "dead"]
     ran = timebeam("copy", *copy, *options)
     assert ran.code == 0, ran.err
     assert f"copied {len(SENT)} points of 8 series; verified" in ran.out

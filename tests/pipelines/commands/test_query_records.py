@@ -31,7 +31,7 @@ class Tables:
         self._folder = folder
         self.flags = [
             *(f"--project={bigtable[0]}", f"--instance={bigtable[1]}", "--layout=table"),
-            *(f"--tables={path}", f"--table_prefix={prefix}"),
+            *(f"--tables={path}", f"--table-prefix={prefix}"),
         ]
         ran = timebeam("tables", "create", *self.flags)
         assert ran.code == 0, ran.err
@@ -57,9 +57,9 @@ def declared(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> Callable
 
 
 def flags_of(where: dict[str, list[str]], start_ms: int | None, end_ms: int | None) -> list[str]:
-    flags = ["--full_scan"]
+    flags = ["--full-scan"]
     if where:
-        flags += ["--where", *(f"{field}={'|'.join(values)}" for field, values in where.items())]
+        flags += [f"--where={field}={'|'.join(values)}" for field, values in where.items()]
     flags += [f"--start={start_ms}"] if start_ms is not None else []
     return flags + ([f"--end={end_ms}"] if end_ms is not None else [])
 
@@ -117,7 +117,7 @@ def test_metrics_of_one_host_and_the_inventory(declared: Callable[[str], Tables]
     assert history == [
         {"HOSTNAME": "s1", "TS": START_MS + step, "metrics": {"CPU/x": f"0.{step}0"}} for step in (1, 2)
     ]
-    inventory = tables.records("CURRENT_METRIC")  # a declared read: no --full_scan
+    inventory = tables.records("CURRENT_METRIC")  # a declared read: no --full-scan
     assert inventory == [
         {"HOSTNAME": f"s{host}", "TS": START_MS + 3, "metrics": {"CPU/x": "0.30"}} for host in range(3)
     ]
@@ -160,12 +160,12 @@ def test_readings_across_tables_of_days(declared: Callable[[str], Tables]) -> No
     by_meter = found("sensor_day", "--where=METER=7", *range_flags)
     assert by_meter == model((7,), start_ms, end_ms, days[:2])
     assert len(by_meter) == 5
-    assert found("sensor_day", "--full_scan", *range_flags) == model((7, 987654), start_ms, end_ms, days[:2])
+    assert found("sensor_day", "--full-scan", *range_flags) == model((7, 987654), start_ms, end_ms, days[:2])
     assert found("sensor", "--where=METER=7", *range_flags) == model((7,), start_ms, end_ms, days)
     name = f"SENSOR_{days[1]:%Y%m%d}"
-    assert found(name, "--full_scan") == model((7, 987654), 0, 1 << 46, days[1:2])
+    assert found(name, "--full-scan") == model((7, 987654), 0, 1 << 46, days[1:2])
     for missing in (f"SENSOR_{days[2]:%Y%m%d}", "SENSOR_19990101"):
-        ran = tables.query(missing, "--full_scan")
+        ran = tables.query(missing, "--full-scan")
         assert (ran.code, ran.out) == (0, "no records\n")
         assert "there is no table" in ran.err
         assert missing in ran.err
@@ -195,7 +195,7 @@ def test_batteries(declared: Callable[[str], Tables], variant: str) -> None:
     found_times = [
         record["TS"]
         for record in tables.records(
-            "BATTERY", *user, "--full_scan", f"--start={START_MS + 5}", f"--end={START_MS + 8}"
+            "BATTERY", *user, "--full-scan", f"--start={START_MS + 5}", f"--end={START_MS + 8}"
         )
     ]
     assert sorted(found_times) == [START_MS + n for n in (5, 6, 7, 8) if not user or n % 3 == 2]
@@ -204,11 +204,11 @@ def test_batteries(declared: Callable[[str], Tables], variant: str) -> None:
 def test_forms_of_the_output(declared: Callable[[str], Tables]) -> None:
     tables = declared("market.toml")
     tables.store([{"EXCHANGE": "NYSE", "SYMBOL": "=F", "QUOTETIME": START_MS, "BID": "600.60", "ASK": "a,b"}])
-    flags = ["--where", "EXCHANGE=NYSE", "SYMBOL==F"]
+    flags = ["--where", "EXCHANGE=NYSE", "--where", "SYMBOL==F"]
     assert tables.records("QUOTE", *flags) == [
         {"EXCHANGE": "NYSE", "SYMBOL": "=F", "QUOTETIME": START_MS, "BID": "600.60", "ASK": "a,b"}
     ]
-    heading, row = csv.reader(io.StringIO(tables.query("QUOTE", *flags, "--output=csv", "--csv_guard").out))
+    heading, row = csv.reader(io.StringIO(tables.query("QUOTE", *flags, "--output=csv", "--csv-guard").out))
     assert dict(zip(heading, row, strict=True)) == {
         "EXCHANGE": "NYSE",
         "SYMBOL": "'=F",
@@ -231,7 +231,7 @@ def test_forms_of_the_output(declared: Callable[[str], Tables]) -> None:
         (["QUOTE", "--where=SYMBOL=F"], 2, "keys begin with EXCHANGE"),
         (["QUOTE", "--where=SYMBL=F"], 1, "did you mean 'SYMBOL'?"),
         (["QUOTE", "--where=SYMBOL"], 2, "FIELD=V"),
-        (["QUOTE", "--where", "SYMBOL=F", "SYMBOL=G"], 2, "each field once"),
+        (["QUOTE", "--where", "SYMBOL=F", "--where", "SYMBOL=G"], 2, "each field once"),
         (["QUOTE", "--where=EXCHANGE=TOO LONG"], 2, "longer than 6 bytes"),
         (["QUOTE", "--where=QUOTETIME=5"], 2, "give --start and --end"),
         (["QUOTE", "--where=EXCHANGE=N", "--start=soon"], 2, "soon"),
@@ -241,7 +241,7 @@ def test_forms_of_the_output(declared: Callable[[str], Tables]) -> None:
         (["QUOTES", "--start=1h-ago"], 1, "did you mean"),
         (["quote.BID", "--where=EXCHANGE=N", "--start=1h-ago"], 2, "--where is for records"),
         (["quote.BID"], 2, "--start"),
-        (["quote.BID", "--start=1h-ago"], 2, "--full_scan"),
+        (["quote.BID", "--start=1h-ago"], 2, "--full-scan"),
     ],
 )
 def test_wrong_questions(
@@ -272,17 +272,17 @@ def test_dead_letters_are_replayed_after_a_fix(
         (tmp_path / name).write_text(text)
         letters = tmp_path / f"letters-{encoding}"
         letters.mkdir()
-        command = ["--records_encoding", encoding, "--dead_letters", letters / "dead"]
+        command = ["--records-encoding", encoding, "--dead-letters", letters / "dead"]
         ran = timebeam("ingest", *flags, "--input", tmp_path / name, *command)
         assert ran.code == 0, ran.err
         again = timebeam(
             "replay",
             letters / "*.jsonl",
             *flags,
-            "--records_encoding",
+            "--records-encoding",
             encoding,
             "--summary=json",
-            "--dead_letters",
+            "--dead-letters",
             letters / "again",
         )
         assert json.loads(again.out)["refused"] == {"series-not-storable": 1}
@@ -297,10 +297,10 @@ def test_dead_letters_are_replayed_after_a_fix(
             "replay",
             source,
             *flags,
-            "--records_encoding",
+            "--records-encoding",
             encoding,
             "--summary=json",
-            "--dead_letters",
+            "--dead-letters",
             tmp_path / "none",
         )
         assert (ran.code, json.loads(ran.out)["points_stored"]) == (0, 1), ran.err
@@ -316,16 +316,16 @@ def test_a_refused_header_never_becomes_a_record(
 ) -> None:
     """A file with a wrong header is refused with it, and replayed after a correction refused again."""
     tables = Tables(bigtable, prefix, tmp_path, EXAMPLES / "sensor.toml")
-    flags = [*tables.flags, "--format=records", "--records_encoding=csv", "--summary=json"]
+    flags = [*tables.flags, "--format=records", "--records-encoding=csv", "--summary=json"]
     file = tmp_path / "a.csv"
     file.write_text("METER,METER,READING\n8,1426490100000,1.5\n")
-    refused = timebeam("ingest", *flags, "--input", file, "--dead_letters", tmp_path / "dead")
+    refused = timebeam("ingest", *flags, "--input", file, "--dead-letters", tmp_path / "dead")
     assert json.loads(refused.out)["refused"] == {"bad-syntax": 1}
     file.write_text("METER,TS,READING\n8,1426490100000,1.5\n")
-    ran = timebeam("replay", tmp_path / "dead*.jsonl", *flags, "--dead_letters", tmp_path / "again")
+    ran = timebeam("replay", tmp_path / "dead*.jsonl", *flags, "--dead-letters", tmp_path / "again")
     assert json.loads(ran.out)["refused"] == {"bad-syntax": 1}
     file.unlink()
-    ran = timebeam("replay", tmp_path / "dead*.jsonl", *flags, "--dead_letters", tmp_path / "again")
+    ran = timebeam("replay", tmp_path / "dead*.jsonl", *flags, "--dead-letters", tmp_path / "again")
     assert json.loads(ran.out)["refused"] == {"bad-syntax": 1}
 
 
@@ -374,10 +374,10 @@ def test_refused_rows_are_replayed_as_they_are(
         *tables.flags,
         "--format=records",
         "--summary=json",
-        "--dead_letters",
+        "--dead-letters",
         tmp_path / "again",
     )
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["refused"] == {"write-refused": 4}
-    (found,) = tables.records("QUOTE", "--full_scan")
+    (found,) = tables.records("QUOTE", "--full-scan")
     assert found == {"EXCHANGE": "NYSE", "SYMBOL": "F", "QUOTETIME": 5, "BID": "1.50"}

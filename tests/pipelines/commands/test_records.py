@@ -28,7 +28,7 @@ def lines(records: Iterable[dict[str, Any]]) -> list[bytes]:
 def test_quotes_and_trades(bigtable: tuple[str, str], prefix: str, tmp_path: Path, writer: str) -> None:
     """One message, two tables; texts of numbers are as they were."""
     tables = Tables(bigtable, prefix, EXAMPLES / "market.toml")
-    found = tables.ingest(tmp_path, EXAMPLES / "market.jsonl", f"--bigtable_writer={writer}")
+    found = tables.ingest(tmp_path, EXAMPLES / "market.jsonl", f"--bigtable-writer={writer}")
     assert not found.letters
     assert (found.summary["points_read"], found.summary["points_stored"], found.summary["rows"]) == (3, 3, 4)
     quotes = {record["SYMBOL"]: record for record in tables.records("quote")}
@@ -96,7 +96,7 @@ def test_readings_of_csv_in_many_blocks(
     random.Random(1).shuffle(rows)
     path = write_file(tmp_path / f"sensor{suffix}", [b"\r\n", b"METER,TS,READING\r\n", *rows])
     with sizes(1000, 200):
-        found = tables.ingest(tmp_path, path, "--records_encoding=csv")
+        found = tables.ingest(tmp_path, path, "--records-encoding=csv")
     assert not found.letters
     assert found.summary["points_stored"] == 400
     stored = {(int(record["METER"]), record["TS"]): record["READING"] for record in tables.records("sensor")}
@@ -122,7 +122,7 @@ def test_records_of_avro(bigtable: tuple[str, str], prefix: str, tmp_path: Path)
     path = tmp_path / "sensor.avro"
     with path.open("wb") as out:
         fastavro.writer(out, schema, [*sent, {"METER": -1, "TS": 5, "READING": 1.0}])
-    found = tables.ingest(tmp_path, path, "--records_encoding=avro")
+    found = tables.ingest(tmp_path, path, "--records-encoding=avro")
     ((reason, source),) = [(letter["reason"], letter["source"]) for letter in found.letters]
     assert (reason, source) == ("series-not-storable", str(path))
     stored = [(int(one["METER"]), one["TS"], float(one["READING"])) for one in tables.records("sensor")]
@@ -190,14 +190,14 @@ def test_a_file_of_csv_without_a_header(
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(text))
     with sizes(5, 100):
-        found = tables.ingest(tmp_path, path, "--records_encoding=csv")
+        found = tables.ingest(tmp_path, path, "--records-encoding=csv")
     assert "".join(letter["payload"] for letter in found.letters).encode() == text
     assert {letter["reason"] for letter in found.letters} == {"bad-syntax"}
 
 
 def test_dry_run_writes_nothing(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     tables = Tables(bigtable, prefix, EXAMPLES / "market.toml")
-    found = tables.ingest(tmp_path, EXAMPLES / "market.jsonl", "--dry_run")
+    found = tables.ingest(tmp_path, EXAMPLES / "market.jsonl", "--dry-run")
     assert (found.summary["rows"], tables.cells()) == (4, set())
 
 
@@ -242,12 +242,12 @@ def test_missing_tables_are_named_with_the_declaration(bigtable: tuple[str, str]
     place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}"]
     declared = EXAMPLES / "market.toml"
     ran = timebeam(
-        *("ingest", f"--layout={DECLARED}", *place, f"--tables={declared}", f"--table_prefix={prefix}"),
+        *("ingest", f"--layout={DECLARED}", *place, f"--tables={declared}", f"--table-prefix={prefix}"),
         *("--format=records", "--input", EXAMPLES / "market.jsonl"),
     )
     assert ran.code == 1
     assert f"table {prefix}QUOTE, table {prefix}TRADE" in ran.err
-    assert ran.err.endswith(f"--layout table --table_prefix {prefix} --tables {declared}\n")
+    assert ran.err.endswith(f"--layout table --table-prefix {prefix} --tables {declared}\n")
 
 
 def test_letters_of_avro_records_are_replayed(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
@@ -262,14 +262,14 @@ def test_letters_of_avro_records_are_replayed(bigtable: tuple[str, str], prefix:
     with path.open("wb") as out:
         records = [{"METER": meter, "TS": 1_426_490_100_000, "READING": meter + 1} for meter in meters]
         fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, records)
-    found = tables.ingest(tmp_path, path, "--records_encoding=avro")
+    found = tables.ingest(tmp_path, path, "--records-encoding=avro")
     assert [letter["reason"] for letter in found.letters] == ["series-not-storable"] * 2
     letters = tmp_path / "letters.jsonl"
     letters.write_text("".join(json.dumps(letter) + "\n" for letter in found.letters))
     path.unlink()  # the letters suffice
     wide = Tables(bigtable, f"{prefix}wide-", EXAMPLES / "sensor.toml")
-    flags = (*wide.flags, "--format=records", "--records_encoding=avro", "--summary=json")
-    ran = timebeam("replay", letters, *flags, "--dead_letters", tmp_path / "again")
+    flags = (*wide.flags, "--format=records", "--records-encoding=avro", "--summary=json")
+    ran = timebeam("replay", letters, *flags, "--dead-letters", tmp_path / "again")
     assert (ran.code, json.loads(ran.out)["refused"]) == (0, {}), ran.err
     stored = {int(each["METER"]): each["READING"] for each in wide.records("sensor")}
     assert stored == {98765: "98766", 98766: "98767"}

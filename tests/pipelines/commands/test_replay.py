@@ -28,7 +28,7 @@ def replay(
 ) -> dict[str, object]:
     ran = timebeam(
         *("replay", folder / pattern, *store.flags, f"--format={form}", "--summary=json"),
-        *("--dead_letters", folder / "again", *flags),
+        *("--dead-letters", folder / "again", *flags),
     )
     assert ran.out, ran.err
     summary = json.loads(ran.out)
@@ -52,10 +52,10 @@ def test_after_the_fix_all_is_there_and_corrections_win(store: Store, tmp_path: 
     source = ("--format=opentsdb-text", "--input")
     refused = ingest(tmp_path, *store.flags, *source, old)
     assert {letter["arrival_ms"] for letter in refused.letters} == {1_000_000_000_000}
-    ingest(tmp_path, *store.flags, "--auto_create_metrics", *source, new)
+    ingest(tmp_path, *store.flags, "--auto-create-metrics", *source, new)
     first: set[object] = set()
     for _ in range(2):
-        summary = replay(store, tmp_path, "letters-*/*.jsonl", "--auto_create_metrics")
+        summary = replay(store, tmp_path, "letters-*/*.jsonl", "--auto-create-metrics")
         assert (summary["points_stored"], summary["refused"]) == (5, {"bad-syntax": 1})
         first = first or set(store.cells())
         assert set(store.cells()) == first
@@ -73,12 +73,12 @@ def test_of_a_message_only_the_refused_records_are_stored(
     one = tmp_path / "b.pb"
     one.write_bytes(encoded_varint(len(metrics[0])) + metrics[0])
     source = ("--format=otlp", "--input")
-    ingest(tmp_path, *store.flags, "--auto_create_metrics", *source, one)
+    ingest(tmp_path, *store.flags, "--auto-create-metrics", *source, one)
     found = ingest(tmp_path, *store.flags, *source, tmp_path / "a.pb")
     (letter,) = found.letters
     assert (letter["reason"], letter["points"], len(letter["records"])) == ("unknown-name", 4, 4)
     other = Store.create(bigtable, prefix + "2")
-    summary = replay(other, tmp_path, "letters-*/*.jsonl", "--auto_create_metrics", form="otlp")
+    summary = replay(other, tmp_path, "letters-*/*.jsonl", "--auto-create-metrics", form="otlp")
     assert (summary["points_read"], summary["refused"]) == (4, {})
     assert {series.metric for series in other.points()} == {"m1mory"}
 
@@ -95,7 +95,7 @@ def test_refused_rows_are_written(store: Store, emulator: str, tmp_path: Path) -
     """Rows that Bigtable refused, as they are, with their cell timestamps."""
     path = tmp_path / "a.txt"
     path.write_text("".join(f"put m {T + 3600 * n} {n} host=a\n" for n in range(50)))
-    flags = ("--format=opentsdb-text", "--auto_create_metrics", "--bigtable_writer=direct", "--input", path)
+    flags = ("--format=opentsdb-text", "--auto-create-metrics", "--bigtable-writer=direct", "--input", path)
     bad = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, some_keys(0.3, 1))
     with faulty(emulator, lambda call: bad if call.method == MUTATE_ROWS else None):
         found = ingest(tmp_path, *store.flags, *flags)
@@ -109,8 +109,8 @@ def test_what_is_not_whole_stays_a_dead_letter(store: Store, tmp_path: Path) -> 
     """A cut line may read as another one: put m T 1 host=aaaa... is a good line at any length."""
     path = tmp_path / "a.txt"
     path.write_bytes(b"put m %d 1 host=" % T + b"a" * (1 << 20) + b"\n")
-    ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", path)
-    summary = replay(store, tmp_path, "letters-*/*.jsonl", "--auto_create_metrics")
+    ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto-create-metrics", "--input", path)
+    summary = replay(store, tmp_path, "letters-*/*.jsonl", "--auto-create-metrics")
     assert (summary["points_stored"], summary["refused"]) == (0, {"line-too-long": 1})
     assert values(store) == {}
     (again,) = [

@@ -22,7 +22,7 @@ T = 1_767_225_600
 METRICS = Path(__file__).resolve().parents[3] / "examples" / "metrics"
 WRITERS = {
     "direct": [],
-    "beam": ["--bigtable_writer=beam"],
+    "beam": ["--bigtable-writer=beam"],
     "append": ["--packing=append"],
 }
 
@@ -32,7 +32,7 @@ def store(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> Store:
     """Tables with one point, the number 7 at T, of m{host=a}."""
     store = Store.create(bigtable, prefix)
     (tmp_path / "first.txt").write_text(f"put m {T} 7 host=a\n")
-    flags = ("--format=opentsdb-text", "--auto_create_metrics", "--input", tmp_path / "first.txt")
+    flags = ("--format=opentsdb-text", "--auto-create-metrics", "--input", tmp_path / "first.txt")
     ingest(tmp_path, *store.flags, *flags)
     return store
 
@@ -40,7 +40,7 @@ def store(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> Store:
 def replay(place: list[str], folder: Path, *flags: str) -> tuple[dict[str, Any], list[Json]]:
     """The summary of a replay of `in.jsonl`, and the letters that it left."""
     source = ("replay", folder / "in.jsonl", *place, "--format=opentsdb-text", "--summary=json")
-    ran = timebeam(*source, f"--dead_letters={folder / 'again'}", *flags)
+    ran = timebeam(*source, f"--dead-letters={folder / 'again'}", *flags)
     summary = json.loads(ran.out)
     assert ran.code == code_of(summary), ran.err
     return summary, read_letters(folder, "again")

@@ -14,7 +14,7 @@ from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
 def flags_of(bigtable: tuple[str, str], prefix: str) -> list[str]:
     project, instance = bigtable
-    return ["--layout=opentsdb", f"--project={project}", f"--instance={instance}", f"--table_prefix={prefix}"]
+    return ["--layout=opentsdb", f"--project={project}", f"--instance={instance}", f"--table-prefix={prefix}"]
 
 
 def table_of(bigtable: tuple[str, str], name: str) -> Table:
@@ -68,13 +68,13 @@ def test_creating_again_keeps_what_is_stored(bigtable: tuple[str, str], prefix: 
 
 
 def test_a_dry_run_makes_nothing(bigtable: tuple[str, str], prefix: str) -> None:
-    assert create(bigtable, prefix, "--dry_run") == [
+    assert create(bigtable, prefix, "--dry-run") == [
         f"would create table {prefix}tsdb, families t (newest 1)",
         f"would create table {prefix}tsdb-uid, families id (newest 1), name (newest 1)",
     ]
     assert not table_of(bigtable, f"{prefix}tsdb").exists()
     table_of(bigtable, f"{prefix}tsdb").create()
-    assert create(bigtable, prefix, "--dry_run")[0] == (
+    assert create(bigtable, prefix, "--dry-run")[0] == (
         f"would set family t of table {prefix}tsdb: newest 1 version(s)"
     )
     assert versions(bigtable, f"{prefix}tsdb") == {}

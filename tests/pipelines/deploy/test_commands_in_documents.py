@@ -20,7 +20,7 @@ _INLINE = re.compile(r"`(timebeam [a-z]+ [^`]*--[^`]*)`")
 _VARIABLES = {"$DAY": "2026-11-20", "$FLAGS": "--project=p --instance=i", "$TOPIC": "projects/p/topics/t"}
 
 
-_LEFT_OUT = ("the following arguments are required", "expected one argument", "expected at least one")
+_LEFT_OUT = ("the following arguments are required", "expected a value")
 """What a command within a sentence may leave out, which a block may not."""
 
 

@@ -20,7 +20,7 @@ from timebeam.transforms.read.table_reader import scan_table
 ROOT = Path(__file__).resolve().parents[3]
 MINUTES = {"opentsdb": 1}
 """From point to point; an hour where rows hold weeks."""
-FLAGS = ["--series=3", "--retention=1d", "--metrics=1", "--tags=2", "--name_length=8"]
+FLAGS = ["--series=3", "--retention=1d", "--metrics=1", "--tags=2", "--name-length=8"]
 
 
 def _as_lines(batch: PointBatch) -> str:
@@ -61,10 +61,10 @@ def test_an_ingest_stores_what_the_plan_says(
     path = tmp_path / "in.json"
     path.write_text(_as_lines(load.points(range(3), points, start_ms, points)))
     project, instance = bigtable
-    flags = [f"--layout={name}", f"--table_prefix={prefix}", f"--project={project}", f"--instance={instance}"]
+    flags = [f"--layout={name}", f"--table-prefix={prefix}", f"--project={project}", f"--instance={instance}"]
     assert timebeam("tables", "create", *flags).code == 0
     command = [*flags, "--format=opentsdb-json", f"--input={path}", f"--packing={packing}"]
-    done = ingest(tmp_path, *command, "--auto_create_metrics", "--bigtable_writer=direct").summary
+    done = ingest(tmp_path, *command, "--auto-create-metrics", "--bigtable-writer=direct").summary
     assert done["points_stored"] == 3 * points
     measured = planned["measured"]
 
@@ -80,7 +80,7 @@ def test_an_ingest_stores_what_the_plan_says(
 
 
 def test_the_table_has_a_line_for_each_case_and_the_warnings() -> None:
-    ran = timebeam("plan", "--series=1000000", "--layout=opentsdb", "--metrics=1", "--node_price=1")
+    ran = timebeam("plan", "--series=1000000", "--layout=opentsdb", "--metrics=1", "--node-price=1")
     assert ran.code == 0
     lines = [line.split()[:2] for line in ran.out.splitlines() if line]
     for case in (["compacted", "stream"], ["compacted", "files"], ["points", "stream"], ["append", "stream"]):
@@ -91,7 +91,7 @@ def test_the_table_has_a_line_for_each_case_and_the_warnings() -> None:
 
 
 def test_the_price_of_a_month_by_what_it_is_for() -> None:
-    prices = ["--core_price=2", "--shuffle_price=3", "--node_price=5", "--gb_price=7"]
+    prices = ["--core-price=2", "--shuffle-price=3", "--node-price=5", "--gb-price=7"]
     ran = timebeam("plan", "--series=1000000", "--layout=opentsdb", "--summary=json", *prices)
     for sizes in json.loads(ran.out)["sizes"]:
         assert sizes["costs_per_month"] == pytest.approx(
@@ -109,10 +109,10 @@ def test_the_price_of_a_month_by_what_it_is_for() -> None:
     ("flags", "said"),
     [
         (["--layout=table"], "timebeam layout check"),
-        (["--layout=kairosdb", "--row_spec=seconds"], "for reading only"),
+        (["--layout=kairosdb", "--row-spec=seconds"], "for reading only"),
         (["--layout=opentsdb", "--tags=31"], "Too many tags"),
-        (["--layout=heroic", "--name_length=3"], "--name_length"),
-        (["--layout=opentsdb", "--salt_width=1", "--salt_buckets=999"], "999 salt_buckets"),
+        (["--layout=heroic", "--name-length=3"], "--name-length"),
+        (["--layout=opentsdb", "--salt-width=1", "--salt-buckets=999"], "999 salt_buckets"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(flags: list[str], said: str) -> None:

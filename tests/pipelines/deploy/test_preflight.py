@@ -35,7 +35,7 @@ ROLLUPS = {
 @pytest.fixture
 def flags(bigtable: tuple[str, str], prefix: str) -> list[str]:
     project, instance = bigtable
-    return ["--layout=opentsdb", f"--project={project}", f"--instance={instance}", f"--table_prefix={prefix}"]
+    return ["--layout=opentsdb", f"--project={project}", f"--instance={instance}", f"--table-prefix={prefix}"]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def points(tmp_path: Path) -> str:
 
 
 def ingest(*arguments: str, folder: Path) -> Ran:
-    letters = f"--dead_letters={folder / 'dead'}"
+    letters = f"--dead-letters={folder / 'dead'}"
     return timebeam("ingest", "--format=opentsdb-json", letters, "--preflight", *arguments)
 
 
@@ -63,7 +63,7 @@ def mends(ran: Ran) -> list[str]:
 def test_missing_tables_are_named_with_a_command_that_makes_them(
     flags: list[str], points: str, tmp_path: Path, bigtable: tuple[str, str], prefix: str
 ) -> None:
-    first = ingest(*flags, f"--input={points}", "--auto_create_metrics", folder=tmp_path)
+    first = ingest(*flags, f"--input={points}", "--auto-create-metrics", folder=tmp_path)
     assert first.code == 1
     assert first.err == ""
     found = statuses(first)
@@ -80,7 +80,7 @@ def test_missing_tables_are_named_with_a_command_that_makes_them(
     words = mend.split()
     assert words[:3] == ["timebeam", "tables", "create"]
     assert timebeam(*words[1:], *flags[1:3]).code == 0
-    second = ingest(*flags, f"--input={points}", "--auto_create_metrics", folder=tmp_path)
+    second = ingest(*flags, f"--input={points}", "--auto-create-metrics", folder=tmp_path)
     assert second.code == 0, second.out
     assert statuses(second)[f"table {prefix}tsdb, family t: newest 1"] == "ok"
     assert "missing" not in statuses(second).values()
@@ -122,9 +122,9 @@ def test_garbage_collection_that_would_lose_or_keep_too_much(
 def test_uids_that_are_given_are_counted(flags: list[str], points: str, tmp_path: Path) -> None:
     assert timebeam("tables", "create", *flags).code == 0
     before = ingest(*flags, f"--input={points}", folder=tmp_path)
-    assert "--auto_create_metrics" in mends(before)
-    command = ["ingest", *flags, "--format=opentsdb-json", f"--input={points}", "--auto_create_metrics"]
-    assert timebeam(*command, f"--dead_letters={tmp_path / 'd'}").code == 0
+    assert "--auto-create-metrics" in mends(before)
+    command = ["ingest", *flags, "--format=opentsdb-json", f"--input={points}", "--auto-create-metrics"]
+    assert timebeam(*command, f"--dead-letters={tmp_path / 'd'}").code == 0
     after = ingest(*flags, f"--input={points}", folder=tmp_path)
     assert statuses(after)["UIDs of kind metrics: 1 of 16,777,215 are assigned"] == "ok"
     assert not mends(after)
@@ -143,16 +143,16 @@ def test_inputs_and_dead_letters(flags: list[str], tmp_path: Path) -> None:
 def test_a_subscription_and_a_topic(flags: list[str], tmp_path: Path) -> None:
     assert timebeam("tables", "create", *flags).code == 0
     with PubSubServer([]).running() as server:
-        ran = ingest(*flags, "--auto_create_metrics", f"--input_subscription={SUBSCRIPTION}", folder=tmp_path)
+        ran = ingest(*flags, "--auto-create-metrics", f"--input-subscription={SUBSCRIPTION}", folder=tmp_path)
         assert ran.code == 0, ran.out
         assert statuses(ran)[f"subscription {SUBSCRIPTION}, of topic projects/local/topics/points"] == "ok"
         assert not server.acknowledged
         none = "projects/local/subscriptions/none"
-        ran = ingest(*flags, "--auto_create_metrics", f"--input_subscription={none}", folder=tmp_path)
+        ran = ingest(*flags, "--auto-create-metrics", f"--input-subscription={none}", folder=tmp_path)
         assert ran.code == 1
         assert any(text.startswith("gcloud pubsub subscriptions create none") for text in mends(ran))
         assert none not in server.subscriptions
-    ran = ingest(*flags, "--input_subscription=points", folder=tmp_path)
+    ran = ingest(*flags, "--input-subscription=points", folder=tmp_path)
     assert ran.code == 2
     assert "is not projects/PROJECT/subscriptions/NAME" in ran.err
 
@@ -173,8 +173,8 @@ def test_a_rollup_looks_for_its_own_tables_too(flags: list[str], tmp_path: Path,
     command = [
         "rollup",
         *flags,
-        f"--rollup_config={config}",
-        f"--dead_letters={tmp_path / 'd'}",
+        f"--rollup-config={config}",
+        f"--dead-letters={tmp_path / 'd'}",
         "--preflight",
     ]
     assert timebeam("tables", "create", *flags).code == 0
@@ -190,7 +190,7 @@ def test_a_rollup_looks_for_its_own_tables_too(flags: list[str], tmp_path: Path,
 
 def test_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     project, instance = bigtable
-    given = ["--layout=table", "--tables=examples/tables/battery_promoted.toml", f"--table_prefix={prefix}"]
+    given = ["--layout=table", "--tables=examples/tables/battery_promoted.toml", f"--table-prefix={prefix}"]
     given += [f"--project={project}", f"--instance={instance}"]
     (tmp_path / "a.jsonl").write_text("{}")
     command = ["ingest", *given, "--format=records", f"--input={tmp_path / 'a.jsonl'}", "--preflight"]
@@ -238,12 +238,12 @@ def test_app_profiles_and_permissions(
     """Against the administration's protocol, since no emulator has them."""
     with AdminServer(FAMILIES, profiles, granted).running() as server:
         monkeypatch.setenv(EMULATOR_VARIABLE, server.host)
-        flags = ["--layout=opentsdb", "--project=p", "--instance=i", "--app_profile=p"]
+        flags = ["--layout=opentsdb", "--project=p", "--instance=i", "--app-profile=p"]
         ran = ingest(
             *flags,
             f"--input={points}",
-            "--bigtable_writer=direct",
-            "--auto_create_metrics",
+            "--bigtable-writer=direct",
+            "--auto-create-metrics",
             folder=tmp_path,
         )
     assert ran.code == code, ran.out + ran.err

@@ -218,16 +218,16 @@ def test_the_program_takes_what_the_example_passes(
     arguments += [f"--{name}={owned[name]}" for name in OWNED if name in declared & owned.keys()]
     ran = timebeam(job, *arguments, f"--project={project}", "--preflight")
     assert ran.code == 1, ran.err
-    assert "-> timebeam tables create --layout opentsdb --salt_width 1" in ran.out
+    assert "-> timebeam tables create --layout opentsdb --salt-width 1" in ran.out
 
 
 def test_delete_takes_what_the_example_passes(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     """It has no `--preflight`: it runs, in empty tables."""
     project, instance = bigtable
     rollups = MODULE / "examples" / "opentsdb" / "rollups.json"
-    arguments = [*passed(given_by_the_example(), ["layout", "delete"]), f"--rollup_config={rollups}"]
-    place = (f"--project={project}", f"--instance={instance}", f"--table_prefix={prefix}")
-    layout = [text for text in arguments if not text.startswith("--keep_days")]
+    arguments = [*passed(given_by_the_example(), ["layout", "delete"]), f"--rollup-config={rollups}"]
+    place = (f"--project={project}", f"--instance={instance}", f"--table-prefix={prefix}")
+    layout = [text for text in arguments if "keep_days" not in text]
     assert timebeam("tables", "create", *layout, *place).code == 0
     ran = timebeam("delete", *arguments, *place, "--unattended=true", f"--log={tmp_path / 'deleted'}")
     assert ran.code == 0, ran.err

@@ -19,7 +19,7 @@ from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.command_line import CommandParser
-from timebeam.pipelines.options.parameters import Parameter, boolean, not_negative, positive, whole
+from timebeam.pipelines.options.parameters import Parameter, boolean, flag, not_negative, positive, whole
 
 NOWHERE = "localhost:1"
 START = ("--start", "2026-11-20")
@@ -46,7 +46,7 @@ ROLLUPS = {
 BASE: dict[str, tuple[str, ...]] = {
     "init": (),
     "config": (),
-    "emulator": ("--build_only",),
+    "emulator": ("--build-only",),
     "tables": ("create", *OPENTSDB),
     "ingest": (*OPENTSDB, "--format", "influx", "--input", "points"),
     "replay": ("points", *OPENTSDB, "--format", "influx"),
@@ -62,8 +62,8 @@ BASE: dict[str, tuple[str, ...]] = {
     "copy": ("--from", "opentsdb", "--to", "heroic", *START),
     "export": (*OPENTSDB, "--output", "nowhere", "--day", "2026-11-20"),
     "reindex": ("--layout", "heroic"),
-    "rollup": (*OPENTSDB, "--rollup_config", "rollups.json", "--day", "2026-11-20"),
-    "archive": (*OPENTSDB, "--archive", "true"),
+    "rollup": (*OPENTSDB, "--rollup-config", "rollups.json", "--day", "2026-11-20"),
+    "archive": (*OPENTSDB, "--archive"),
     "delete": ("sys.load", *OPENTSDB, "--start", "2026-11-20", "--end", "2026-11-21"),
     "compact": (*OPENTSDB, "--day", "2026-11-20"),
     "check": OPENTSDB,
@@ -151,24 +151,24 @@ def test_misspelt(command: str, most: int) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_without_a_value(command: str) -> None:
     for parameter in declared(command):
-        ran = run(command, f"--{parameter.name}")
+        ran = run(command, flag(parameter.name))
         if parameter.kind is not boolean:
             assert ran.code == 2, parameter.name
-            assert f"--{parameter.name}: expected " in ran.err
+            assert f"{flag(parameter.name)}: expected " in ran.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_repeated(command: str) -> None:
     for parameter in declared(command):
-        option = f"--{parameter.name}"
+        option = flag(parameter.name)
         values = two_values(parameter)
         if len(values) == 2 and not parameter.many:
-            ran = run(command, option, values[0], option, values[1])
+            ran = run(command, *(f"{option}={value}" for value in values))
             assert ran.code == 2, option
             assert f"{option} is given twice" in ran.err
         parser = CommandParser([dataclasses.replace(parameter, required=False)])
         for value in values:
-            once, twice = (parser.parse_args([option, value] * times) for times in (1, 2))
+            once, twice = (parser.parse_args([f"{option}={value}"] * times) for times in (1, 2))
             assert parameter.many or once == twice, option
 
 
@@ -188,10 +188,10 @@ def test_lists_add_up(command: str) -> None:
     for parameter in declared(command):
         if not parameter.many:
             continue
-        option = f"--{parameter.name}"
+        option = flag(parameter.name)
         parser = CommandParser([parameter])
         for _ in range(2):  # the default is not what is added to
-            options = parser.parse_args([option, "1", "2", option, "3"])
+            options = parser.parse_args([option, "1", f"{option}=2", option, "3"])
             assert getattr(options, parameter.name) == [parameter.value_of(text) for text in "123"]
 
 
@@ -200,7 +200,7 @@ def test_lists_add_up(command: str) -> None:
 def test_at_its_ends(command: str, most: int) -> None:
     """Each option with `most` of the values that are wrong for it, and of those that may be; in turn."""
     for number, parameter in enumerate(declared(command)):
-        option = f"--{parameter.name}"
+        option = flag(parameter.name)
         wrong, odd = ends_of(parameter)
         for value in turned(wrong, number)[:most]:
             assert run(command, f"{option}={value}").code == 2, (option, value)

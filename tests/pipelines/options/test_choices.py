@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timebeam.pipelines.commands import find_command
+from timebeam.pipelines.deploy import beam_options
 from timebeam.pipelines.local import generate
 from timebeam.pipelines.options.catalogue import OPTIONS, format_parameters
 from timebeam.pipelines.options.parameters import RECORDS
@@ -55,3 +56,7 @@ def test_formats_that_a_server_takes() -> None:
         each.name for each in format_parameters() if set(writes.FORMATS) & {*(each.shown_for or ("", ()))[1]}
     }
     assert taken == {each.name for each in find_command("serve").parameters if each.group == "Format"}
+
+
+def test_names_of_beams_options_are_those_of_the_pinned_beam() -> None:
+    assert beam_options.main(["check"]) == 0

@@ -27,9 +27,9 @@ def place(bigtable: Bigtable, prefix: str, tmp_path: Path) -> Place:
 
 def archive_points(place: Place, layout: str) -> None:
     """Fills tables of a layout, and moves all points into the archive."""
-    assert place.run(*CREATE, "--layout", layout, "--archive", "true").code == 0
+    assert place.run(*CREATE, "--layout", layout, "--archive").code == 0
     assert place.ingest("--layout", layout, hours_ago=2).code == 0
-    everything = ("--older_than", "1h", "--quiet_hours", "0", "--reader_hours", "0", "--delete_source")
+    everything = ("--older-than", "1h", "--quiet-hours", "0", "--reader-hours", "0", "--delete-source")
     ran = place.run("archive", "--layout", layout, *everything)
     assert (ran.code, "rows deleted               1" in ran.out) == (0, True), ran
 
@@ -73,10 +73,10 @@ def test_that_names_are_escaped_is_not_stored_without_the_tables(place: Place, c
         "replay": ("replay", str(letters), *escape),
     }
     if command == "copy":
-        to = ("--to_table_prefix", new.prefix, "--to_names", "escape")
+        to = ("--to-table-prefix", new.prefix, "--to-names", "escape")
         ran = place.run("copy", "--from=opentsdb", "--to=opentsdb", *to, "--start=2026-11-21")
     else:
-        ran = new.run(*line[command], "--dead_letters", str(place.folder / "letters"))
+        ran = new.run(*line[command], "--dead-letters", str(place.folder / "letters"))
     assert (ran.code, "missing in" in ran.err) == (1, True), ran
     assert new.rows() == {}
 
@@ -91,7 +91,7 @@ def test_a_create_that_fails_stores_nothing(place: Place, monkeypatch: pytest.Mo
         ran = place.run(*CREATE, "--layout", "kairosdb")
     assert (ran.code, "no permission" in ran.err) == (1, True), ran
     assert place.rows() == {}
-    assert place.run(*CREATE, "--layout", "kairosdb", "--row_spec", "milliseconds").code == 0
+    assert place.run(*CREATE, "--layout", "kairosdb", "--row-spec", "milliseconds").code == 0
     assert place.rows()["kairosdb"]["row_spec"] == "milliseconds"
 
 
@@ -100,7 +100,7 @@ def test_what_a_failed_command_of_an_older_version_stored_is_forgotten(place: Pl
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
     place.write("kairosdb", version="1", row_spec="legacy")
     contradiction(place.run("check"), "has settings of kairosdb, opentsdb: give --layout", "tables forget")
-    kairosdb = ("--layout", "kairosdb", "--row_spec", "milliseconds")
+    kairosdb = ("--layout", "kairosdb", "--row-spec", "milliseconds")
     contradiction(place.run(*CREATE, *kairosdb), "says row_spec milliseconds", "`timebeam tables forget`")
     ran = place.run(*ADOPT, *kairosdb)
     assert (ran.code, "missing in" in ran.err, "tables forget --layout kairosdb" in ran.err) == (
@@ -109,13 +109,13 @@ def test_what_a_failed_command_of_an_older_version_stored_is_forgotten(place: Pl
         True,
     )
     forget = (*FORGET, "--layout", "kairosdb")
-    ran = place.run(*forget, "--dry_run")
+    ran = place.run(*forget, "--dry-run")
     assert (ran.code, "would forget settings of layout kairosdb: row_spec legacy" in ran.out) == (0, True)
     assert "kairosdb" in place.rows()
     ran = place.run(*forget)
     assert ran.out.splitlines() == [
         "forgot settings of layout kairosdb: row_spec legacy",
-        f"to store them again: timebeam tables create --layout kairosdb --table_prefix {place.prefix}",
+        f"to store them again: timebeam tables create --layout kairosdb --table-prefix {place.prefix}",
     ]
     assert place.rows() == {"opentsdb": CREATED}
     assert place.run("check").code == 0
@@ -125,7 +125,7 @@ def test_what_a_failed_command_of_an_older_version_stored_is_forgotten(place: Pl
 
 
 def test_forget_names_the_command_that_stores_settings_again(place: Place) -> None:
-    assert place.run(*CREATE, "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.run(*CREATE, "--layout", "opentsdb", "--salt-width", "1").code == 0
     assert place.ingest().code == 0
     contradiction(place.run(*FORGET), "forget needs the layout of the tables: --layout")
     again = place.run(*FORGET, "--layout", "opentsdb").out.splitlines()[1]
@@ -163,9 +163,9 @@ def test_forget_of_one_declared_table(place: Place) -> None:
 def test_points_of_an_archive_are_not_hidden(place: Place, layout: str) -> None:
     archive_points(place, layout)
     stored = place.rows()
-    ran = place.run(*ADOPT, "--layout", layout, "--archive", "false")
+    ran = place.run(*ADOPT, "--layout", layout, "--no-archive")
     assert (ran.code, f"damage: {place.prefix}archive row" in ran.out) == (1, True), ran
-    assert "give --archive true" in ran.out
+    assert "give --archive" in ran.out
     assert "nothing was stored" in ran.err
     contradiction(place.run(*FORGET, "--layout", layout), f"table {place.prefix}archive has rows")
     assert place.run(*ADOPT, "--layout", layout).code == 0  # what is not given stays
@@ -176,7 +176,7 @@ def test_points_of_an_archive_are_not_hidden(place: Place, layout: str) -> None:
     ran = place.run(*ADOPT, "--layout", layout)
     assert (ran.code, place.rows()) == (1, {})
     assert place.run("check", "--layout", layout).code == 1
-    assert place.run(*ADOPT, "--layout", layout, "--archive", "true").code == 0
+    assert place.run(*ADOPT, "--layout", layout, "--archive").code == 0
     assert (place.rows(), is_whole(place)) == (stored, True)
 
 
@@ -185,7 +185,7 @@ def test_an_archive_that_earlier_versions_hid_is_found_and_taken_back(place: Pla
     place.write("opentsdb", archive="false")
     ran = place.run("check")
     assert (ran.code, f"damage: {place.prefix}archive row" in ran.out) == (1, True), ran
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--archive", "true").code == 0
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--archive").code == 0
     assert (place.run("check").code, is_whole(place)) == (0, True)
 
 
@@ -194,18 +194,18 @@ def test_adopt_keeps_what_is_not_given(place: Place) -> None:
     kept = {"cell_time": "arrival", "use_max_value": "false", "marked_since": "2026-11-20", "zone": "UTC"}
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
     place.write("opentsdb", **kept)
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--archive", "true").code == 1  # there is no table
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--use_max_value", "true").code == 0
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--archive").code == 1  # there is no table
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--use-max-value").code == 0
     assert place.rows() == {"opentsdb": CREATED | kept | {"use_max_value": "true"}}
 
 
 def test_adopt_does_not_take_the_archive_of_another_layout(place: Place) -> None:
     archive_points(place, "heroic")
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
-    ran = place.run(*ADOPT, "--layout", "opentsdb", "--archive", "true")
+    ran = place.run(*ADOPT, "--layout", "opentsdb", "--archive")
     contradiction(ran, f"table {place.prefix}archive is that of layout heroic")
     assert place.run("check", "--layout", "opentsdb").code == 0  # the rows are those of heroic
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--archive", "false").code == 0
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--no-archive").code == 0
     assert place.rows()["opentsdb"] == CREATED | {"archive": "false"}
     assert is_whole(place, "--layout", "heroic")
 
@@ -217,9 +217,9 @@ def test_of_two_layouts_with_one_archive_the_one_without_rows_leaves_it(place: P
     place.write("opentsdb", archive="true")
     for layout in ("heroic", "opentsdb"):
         contradiction(place.run("check", "--layout", layout), "is that of layout", "tables adopt")
-    assert place.run(*ADOPT, "--layout", "heroic", "--archive", "false").code == 1
+    assert place.run(*ADOPT, "--layout", "heroic", "--no-archive").code == 1
     assert place.rows()["heroic"]["archive"] == "true"
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--archive", "false").code == 0
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--no-archive").code == 0
     assert is_whole(place, "--layout", "heroic")
     assert place.run("check", "--layout", "opentsdb").code == 0
 
@@ -233,9 +233,9 @@ def test_two_layouts_do_not_share_a_table(place: Place, first: str, second: str)
     stored = place.rows()
     text = f"table {place.prefix}metrics is that of layout {first}"
     for action in (CREATE, ADOPT, ("check",), ("series", "*")):
-        contradiction(place.run(*action, "--layout", second), text, "(--table_prefix)", "tables forget")
+        contradiction(place.run(*action, "--layout", second), text, "(--table-prefix)", "tables forget")
     contradiction(place.ingest("--layout", second), text)
-    copy = ("copy", "--from", second, "--to", "kairosdb", "--to_table_prefix", "x_", "--start", "2026-11-21")
+    copy = ("copy", "--from", second, "--to", "kairosdb", "--to-table-prefix", "x_", "--start", "2026-11-21")
     contradiction(place.run(*copy), text)
     assert place.rows() == stored
     assert place.ingest().code == 0
@@ -261,14 +261,14 @@ def test_of_two_layouts_that_an_older_version_stored_for_one_table_one_is_forgot
 def test_a_declared_table_is_not_that_of_a_layout_or_of_the_settings(
     place: Place, table: str, owner: str
 ) -> None:
-    assert place.run(*CREATE, "--layout", "opentsdb", "--archive", "true").code == 0
+    assert place.run(*CREATE, "--layout", "opentsdb", "--archive").code == 0
     market = (ROOT / "examples" / "tables" / "market.toml").read_text()
     path = place.folder / "market.toml"
     path.write_text(market.replace('table = "QUOTE"', f'table = "{table}"'))
     declared = ("--layout", "table", "--tables", str(path))
     for action in (CREATE, ADOPT):
         ran = place.run(*action, *declared)
-        contradiction(ran, f"table {place.prefix}{table} is that of", owner, "(--table_prefix)")
+        contradiction(ran, f"table {place.prefix}{table} is that of", owner, "(--table-prefix)")
     assert list(place.rows()) == ["opentsdb"]
     path.write_text(market)
     assert place.run(*CREATE, *declared).code == 0

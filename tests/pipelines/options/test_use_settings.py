@@ -27,7 +27,7 @@ def place(bigtable: Bigtable, prefix: str, tmp_path: Path) -> Place:
 
 
 def test_create_stores_what_the_bytes_depend_on(place: Place) -> None:
-    ran = place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1")
+    ran = place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1")
     assert ran.code == 0
     assert f"created table {place.table}, families settings (newest 1)" in ran.out
     assert "stored settings of layout opentsdb: salt_width 1, salt_buckets 20," in ran.out
@@ -38,8 +38,8 @@ def test_create_stores_what_the_bytes_depend_on(place: Place) -> None:
 
 
 def test_each_layout_has_a_row_of_its_own(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "heroic-readable", "--resource_names").code == 0
-    assert place.run("tables", "create", "--layout", "kairosdb", "--row_spec", "milliseconds").code == 0
+    assert place.run("tables", "create", "--layout", "heroic-readable", "--resource-names").code == 0
+    assert place.run("tables", "create", "--layout", "kairosdb", "--row-spec", "milliseconds").code == 0
     assert place.rows() == {
         "heroic-readable": {"version": "1", "resource_names": "true"},
         "kairosdb": {"version": "1", "row_spec": "milliseconds"},
@@ -50,37 +50,37 @@ def test_each_layout_has_a_row_of_its_own(place: Place) -> None:
 
 def test_layouts_of_one_prefix_do_not_share_an_archive(place: Place) -> None:
     """Each would read the rows of the other as damage."""
-    assert place.run("tables", "create", "--layout", "opentsdb", "--archive", "true").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--archive").code == 0
     create = ("tables", "create", "--layout", "kairosdb")
-    refused = place.run(*create, "--archive", "true")
-    contradiction(refused, f"table {place.prefix}archive is that of layout opentsdb", "(--table_prefix)")
+    refused = place.run(*create, "--archive")
+    contradiction(refused, f"table {place.prefix}archive is that of layout opentsdb", "(--table-prefix)")
     assert list(place.rows()) == ["opentsdb"]
     assert place.run(*create).code == 0
-    assert place.run("tables", "create", "--layout", "opentsdb", "--archive", "true").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--archive").code == 0
 
 
 def test_an_archive_that_two_layouts_say_is_theirs_is_not_written_or_read(place: Place) -> None:
     """Two programs that adopt tables at once each see that there is no other archive."""
-    tables = ("tables", "create", "--layout", "opentsdb", "--archive", "true")
+    tables = ("tables", "create", "--layout", "opentsdb", "--archive")
     assert place.run(*tables).code == 0
     place.write("kairosdb", version="1", row_spec="standard", archive="true")
     other = f"table {place.prefix}archive is that of layout"
     for layout, owner in (("opentsdb", "kairosdb"), ("kairosdb", "opentsdb")):
-        contradiction(place.run("check", "--layout", layout), f"{other} {owner}", "--archive false")
-        contradiction(place.run("archive", "--layout", layout), f"{other} {owner}", "--archive false")
+        contradiction(place.run("check", "--layout", layout), f"{other} {owner}", "--no-archive")
+        contradiction(place.run("archive", "--layout", layout), f"{other} {owner}", "--no-archive")
     place.write("kairosdb", archive="false")
     assert place.run("check", "--layout", "opentsdb").code == 0
 
 
 def test_a_dry_run_stores_nothing(place: Place) -> None:
-    ran = place.run("tables", "create", "--layout", "opentsdb", "--dry_run")
+    ran = place.run("tables", "create", "--layout", "opentsdb", "--dry-run")
     assert f"would create table {place.table}" in ran.out
     assert "would store settings of layout opentsdb: salt_width 0" in ran.out
     assert place.rows() == {}
 
 
 def test_what_is_not_given_is_taken_from_the_tables(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
     assert place.ingest().code == 0
     ran = place.run("query", "sys.load", "--start", "2026-11-21")
     assert (ran.code, "50 points" in ran.out) == (0, True), ran
@@ -89,9 +89,9 @@ def test_what_is_not_given_is_taken_from_the_tables(place: Place) -> None:
 
 
 def test_a_wrong_option_stops_every_command(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
-    assert place.ingest("--salt_width", "1").code == 0
-    wrong = ("--layout", "opentsdb", "--salt_width", "2")
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
+    assert place.ingest("--salt-width", "1").code == 0
+    wrong = ("--layout", "opentsdb", "--salt-width", "2")
     start = ("--start", "2026-11-21")
     lines = {
         "tables": ("tables", "create", *wrong),
@@ -104,12 +104,12 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
         "meta": ("meta", "sync", *wrong),
         "names": ("names", "list", *wrong),
         "delete": ("delete", "sys.load", *wrong, *start),
-        "archive": ("archive", *wrong, "--archive", "true"),
+        "archive": ("archive", *wrong, "--archive"),
         "trees": ("trees", "show", *wrong),
-        "copy": ("copy", "--from", "opentsdb", "--salt_width", "2", "--to", "heroic", *start),
+        "copy": ("copy", "--from", "opentsdb", "--salt-width", "2", "--to", "heroic", *start),
         "export": ("export", *wrong, "--output", "x"),
         "reindex": ("reindex", *wrong),
-        "rollup": ("rollup", *wrong, "--rollup_config", "x"),
+        "rollup": ("rollup", *wrong, "--rollup-config", "x"),
         "compact": ("compact", *wrong),
         "check": ("check", *wrong),
         "serve": ("serve", *wrong),
@@ -119,7 +119,7 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
     for line in lines.values():
         contradiction(
             place.run(*line),
-            "--salt_width says salt_width 2",
+            "--salt-width says salt_width 2",
             f"table {place.table} says",
             "has 1 here",
             "leave it out",
@@ -128,11 +128,11 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
 
 def test_copy_compares_both_layouts(place: Place) -> None:
     assert place.run("tables", "create", "--layout", "opentsdb").code == 0
-    assert place.run("tables", "create", "--layout", "kairosdb", "--row_spec", "milliseconds").code == 0
-    line = ("copy", "--from", "opentsdb", "--to", "kairosdb", "--start", "2026-11-21", "--verify_only")
-    to = ("--to_table_prefix", place.prefix)
+    assert place.run("tables", "create", "--layout", "kairosdb", "--row-spec", "milliseconds").code == 0
+    line = ("copy", "--from", "opentsdb", "--to", "kairosdb", "--start", "2026-11-21", "--verify-only")
+    to = ("--to-table-prefix", place.prefix)
     contradiction(
-        place.run(*line, *to, "--to_row_spec", "legacy"), "--to_row_spec says row_spec legacy", "milliseconds"
+        place.run(*line, *to, "--to-row-spec", "legacy"), "--to-row-spec says row_spec legacy", "milliseconds"
     )
     assert place.run(*line, *to).code == 0
 
@@ -148,7 +148,7 @@ def test_tables_without_stored_settings_are_not_checked(place: Place) -> None:
     assert place.run("tables", "create", "--layout", "opentsdb").code == 0
     drop_table(place.target, place.table)
     assert place.ingest("--layout", "opentsdb").code == 0
-    assert place.run("check", "--layout", "opentsdb", "--salt_width", "1").code == 1
+    assert place.run("check", "--layout", "opentsdb", "--salt-width", "1").code == 1
     ran = place.run("check")
     contradiction(ran, "the following arguments are required: --layout")
 
@@ -157,13 +157,13 @@ def test_settings_that_may_not_be_looked_for_are_not_passed_over_in_silence(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A role on `tsdb*` alone: the emulator knows no permissions, so the answer is set here."""
-    place.run("tables", "create", "--layout=opentsdb", "--salt_width=1")
+    place.run("tables", "create", "--layout=opentsdb", "--salt-width=1")
 
     def denied(target: Target, table: str) -> bool:
         raise NoPermissionError(f"no permission on {target}: {table}")
 
     monkeypatch.setattr("timebeam.pipelines.options.use_settings.table_exists", denied)
-    ran = place.run("check", "--layout=opentsdb", "--salt_width=1")
+    ran = place.run("check", "--layout=opentsdb", "--salt-width=1")
     assert (
         ran.code,
         f"warning: the options are not compared with the stored settings, table {place.table}" in ran.err,
@@ -173,7 +173,7 @@ def test_settings_that_may_not_be_looked_for_are_not_passed_over_in_silence(
 def test_an_instance_that_does_not_answer_ends_the_command(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.run("tables", "create", "--layout=opentsdb", "--salt_width=1")
+    place.run("tables", "create", "--layout=opentsdb", "--salt-width=1")
 
     def away(target: Target, table: str) -> bool:
         raise BigtableError(f"{target} does not answer")
@@ -183,7 +183,7 @@ def test_an_instance_that_does_not_answer_ends_the_command(
 
 
 def test_create_stores_nothing_beside_rows_that_it_has_not_looked_at(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
     assert place.ingest().code == 0
     drop_table(place.target, place.table)
     ran = place.run("tables", "create", "--layout", "opentsdb")
@@ -193,21 +193,21 @@ def test_create_stores_nothing_beside_rows_that_it_has_not_looked_at(place: Plac
 
 
 def test_adopt_stores_settings_that_the_rows_bear_out(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
     assert place.ingest().code == 0
     drop_table(place.target, place.table)
     for wrong in (
-        ("--salt_width", "0"),
-        ("--salt_width", "1", "--salt_buckets", "7"),
-        ("--uid_width_tagk", "4"),
+        ("--salt-width", "0"),
+        ("--salt-width", "1", "--salt-buckets", "7"),
+        ("--uid-width-tagk", "4"),
     ):
         ran = place.run("tables", "adopt", "--layout", "opentsdb", *wrong)
         assert ran.code == 1, wrong
         assert "damage: " in ran.out
         assert "these settings do not fit the rows; nothing was stored" in ran.err
         assert place.rows() == {}
-    right = ("tables", "adopt", "--layout", "opentsdb", "--salt_width", "1")
-    assert "nothing was stored (dry run)" in place.run(*right, "--dry_run").out
+    right = ("tables", "adopt", "--layout", "opentsdb", "--salt-width", "1")
+    assert "nothing was stored (dry run)" in place.run(*right, "--dry-run").out
     assert place.rows() == {}
     assert place.run(*right, "--rows", "1").code == 0
     assert place.rows() == {"opentsdb": OPENTSDB}
@@ -216,7 +216,7 @@ def test_adopt_stores_settings_that_the_rows_bear_out(place: Place) -> None:
 def test_adopt_replaces_settings_that_are_wrong(place: Place) -> None:
     assert place.run("tables", "create", "--layout", "kairosdb").code == 0
     assert place.rows()["kairosdb"]["row_spec"] == "legacy"
-    assert place.run("tables", "adopt", "--layout", "kairosdb", "--row_spec", "milliseconds").code == 0
+    assert place.run("tables", "adopt", "--layout", "kairosdb", "--row-spec", "milliseconds").code == 0
     assert place.rows()["kairosdb"]["row_spec"] == "milliseconds"
 
 
@@ -224,11 +224,11 @@ def test_the_zone_of_rollups_is_stored_with_the_first_rollup_tables(place: Place
     config = str(place.folder / "rollups.json")
     Path(config).write_text((ROOT / "examples" / "rollups.json").read_text())
     create = ("tables", "create", "--layout", "opentsdb")
-    assert place.run(*create, "--salt_width", "1").code == 0
-    assert place.run(*create, "--rollup_config", config, "--zone", "Europe/Berlin").code == 0
+    assert place.run(*create, "--salt-width", "1").code == 0
+    assert place.run(*create, "--rollup-config", config, "--zone", "Europe/Berlin").code == 0
     assert place.rows() == {"opentsdb": OPENTSDB | {"zone": "Europe/Berlin"}}
     contradiction(
-        place.run("rollup", "--rollup_config", config, "--zone", "UTC", "--day", "2026-11-20"),
+        place.run("rollup", "--rollup-config", config, "--zone", "UTC", "--day", "2026-11-20"),
         "--zone says zone UTC",
         "has Europe/Berlin here",
     )
@@ -302,7 +302,7 @@ def test_declared_tables_store_their_declaration(place: Place) -> None:
     records = place.folder / "records.jsonl"
     records.write_text('{"METER": 7, "TS": 1426490100000, "READING": 2}\n')
     letters = str(place.folder / "letters")
-    assert place.run("ingest", "--format=records", f"--input={records}", "--dead_letters", letters).code == 0
+    assert place.run("ingest", "--format=records", f"--input={records}", "--dead-letters", letters).code == 0
     ran = place.run("query", "meter.reading", "--tag=METER=7", "--start=2015-03-01", "--output=json")
     assert (ran.code, '"1426490100":2' in ran.out.replace(" ", "")) == (0, True), ran
     assert place.run("check").code == 0
@@ -324,7 +324,7 @@ def test_declared_tables_store_their_declaration(place: Place) -> None:
 def test_another_declaration_stops_a_command(place: Place, old: str, new: str, option: str) -> None:
     assert place.run("tables", "create", *declare(place, SENSOR)).code == 0
     changed = SENSOR.replace(old, new)
-    for line in (("check",), ("tables", "create"), ("query", "SENSOR", "--full_scan")):
+    for line in (("check",), ("tables", "create"), ("query", "SENSOR", "--full-scan")):
         ran = place.run(*line, *declare(place, changed))
         contradiction(ran, f"declares another {option} of table SENSOR than table {place.table} says")
 
@@ -364,7 +364,7 @@ def test_adopt_takes_declared_tables_whose_rows_fit(place: Place) -> None:
     records = place.folder / "records.jsonl"
     records.write_text('{"METER": 7, "TS": 1426490100000, "READING": 2}\n')
     letters = str(place.folder / "letters")
-    line = ("ingest", *flags, "--format=records", f"--input={records}", "--dead_letters", letters)
+    line = ("ingest", *flags, "--format=records", f"--input={records}", "--dead-letters", letters)
     assert place.run(*line).code == 0
     drop_table(place.target, place.table)
     ran = place.run("tables", "create", *flags)
@@ -384,9 +384,9 @@ def test_retention_classes_are_stored_and_can_be_added(place: Place) -> None:
     assert place.rows()["kairosdb"]["retention"] == "7,90"
     path = place.folder / "points.txt"
     path.write_text(POINTS)
-    letters = ("--dead_letters", str(place.folder / "letters"))
+    letters = ("--dead-letters", str(place.folder / "letters"))
     line = ("ingest", "--format", "opentsdb-text", "--input", str(path), *letters)
-    assert place.run(*line, "--retention_class", "90").code == 0
+    assert place.run(*line, "--retention-class", "90").code == 0
     ran = place.run("query", "sys.load", "--start", "2026-11-21")
     assert (ran.code, "50 points" in ran.out) == (0, True), ran
     contradiction(place.run("check", "--retention", "7"), "--retention says retention 7", "has 7,90 here")
@@ -395,8 +395,8 @@ def test_retention_classes_are_stored_and_can_be_added(place: Place) -> None:
 
 
 def test_adopt_says_what_rows_do_not_prove(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
-    adopt = ("tables", "adopt", "--layout", "opentsdb", "--salt_width", "1")
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
+    adopt = ("tables", "adopt", "--layout", "opentsdb", "--salt-width", "1")
     assert "there are no rows: all settings are taken from the options" in place.run(*adopt).out
     assert place.ingest().code == 0
     ran = place.run(*adopt)
@@ -405,15 +405,15 @@ def test_adopt_says_what_rows_do_not_prove(place: Place) -> None:
 
 
 def test_the_first_ingest_fills_the_empty_table_that_terraform_makes(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt_width", "1").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
     drop_table(place.target, place.table)
-    line = ("--layout", "opentsdb", "--salt_width", "1")
-    assert place.ingest(*line, "--dry_run").code == 0
+    line = ("--layout", "opentsdb", "--salt-width", "1")
+    assert place.ingest(*line, "--dry-run").code == 0
     assert list(create_tables(place.target, [settings_table(place.prefix)], dry_run=False))
-    assert place.ingest(*line, "--dry_run").code == 0
+    assert place.ingest(*line, "--dry-run").code == 0
     assert place.rows() == {}
     ran = place.ingest(*line)
     assert (ran.code, "stored settings of layout opentsdb: salt_width 1" in ran.err) == (0, True), ran
     assert place.rows() == {"opentsdb": OPENTSDB}
     assert "stored" not in place.ingest(*line).err
-    contradiction(place.ingest("--layout", "opentsdb", "--salt_width", "2"), "has 1 here")
+    contradiction(place.ingest("--layout", "opentsdb", "--salt-width", "2"), "has 1 here")

@@ -64,7 +64,7 @@ def test_replay(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
         path = write_file(tmp_path / "points.txt", [b"put %s 1767225600 1 host=h\n" % metric])
         assert ingest(tmp_path, *flags, "--input", path).letters
     files = list(tmp_path.glob("letters-*/dead-*.jsonl"))
-    letters = ("--dead_letters", tmp_path / "again")
+    letters = ("--dead-letters", tmp_path / "again")
     ran = timebeam("replay", *flags, str(tmp_path / "letters-*/dead-*"), *letters)
     assert ran.code == 1  # all is refused again
     assert (len(files), work()) == (2, sum(path.stat().st_size for path in files))
@@ -96,12 +96,12 @@ def test_the_share_of_dead_letters_grows_to_the_size_of_their_file(suffix: str, 
 
 def test_jobs_over_the_tables_of_opentsdb(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     forest = Forest.create(bigtable, prefix, tmp_path)
-    flags = (*forest.store.flags, "--auto_create_metrics", "--format=opentsdb-text")
+    flags = (*forest.store.flags, "--auto-create-metrics", "--format=opentsdb-text")
     ingest(tmp_path, *flags, "--input", put_file(tmp_path / "points.txt", POINTS))
     assert run("meta", "sync", *forest.store.flags) > 0
     rule = {"level": 0, "order": 0, "type": "METRIC"}
     forest.create_tree({"name": "T", "enabled": True, "rules": [rule]})
-    assert run("trees", "sync", *forest.store.flags, "--dead_letters", tmp_path / "dead") > 0
+    assert run("trees", "sync", *forest.store.flags, "--dead-letters", tmp_path / "dead") > 0
     assert run("compact", *forest.store.flags, "--day=2026-01-01") > 0
 
 
@@ -111,7 +111,7 @@ def test_copy_and_reindex(bigtable: tuple[str, str], prefix: str, tmp_path: Path
     path = put_file(tmp_path / "points.txt", POINTS)
     ingest(tmp_path, *source.flags, "--format=opentsdb-text", "--input", path)
     both = ("--from=heroic", "--to=kairosdb", *source.layout_flags("--"), *sink.layout_flags("--to_"))
-    assert run("copy", *source.place, *both, "--start=2026-01-01", "--dead_letters", tmp_path / "dead") > 0
+    assert run("copy", *source.place, *both, "--start=2026-01-01", "--dead-letters", tmp_path / "dead") > 0
     assert run("reindex", *source.flags) > 0
 
 

@@ -31,7 +31,7 @@ def store(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -
     store = Store.create(bigtable, "frame_", salt_width=1)
     folder = tmp_path_factory.mktemp("frame")
     file = put_file(folder / "a.txt", SENT)
-    ingest(folder, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", file)
+    ingest(folder, *store.flags, "--format=opentsdb-text", "--auto-create-metrics", "--input", file)
     return store
 
 
@@ -46,8 +46,11 @@ def frame(store: Store, metric: str = "sys.cpu", **arguments: object) -> pa.Tabl
     ("arguments", "flags"),
     [
         ({}, ["--aggregator=none"]),
-        ({"aggregator": "sum", "group_by": ["host"]}, ["--group_by=host"]),
-        ({"tags": {"host": ["a", "c"], "core": "*"}}, ["--aggregator=none", "--tag", "host=a|c", "core=*"]),
+        ({"aggregator": "sum", "group_by": ["host"]}, ["--group-by=host"]),
+        (
+            {"tags": {"host": ["a", "c"], "core": "*"}},
+            ["--aggregator=none", "--tag", "host=a|c", "--tag", "core=*"],
+        ),
         ({"aggregator": "avg", "downsample": "10m-max"}, ["--aggregator=avg", "--downsample=10m-max"]),
     ],
 )
@@ -110,7 +113,7 @@ def test_times_may_be_datetimes(store: Store) -> None:
         ({"tags": {"host": "a(1)"}}, LookupError, r"'tagv': 'a\(1\)'"),
         ({"tsuid": "000001000001000001"}, ValueError, "give METRIC or --tsuid, not both"),
         ({"layout": "influx"}, ValueError, "invalid choice: 'influx'"),
-        ({"salt_widht": 1}, ValueError, "did you mean --salt_width"),
+        ({"salt_widht": 1}, ValueError, "did you mean --salt-width"),
         ({"tags": {"host": []}}, ValueError, "--tag host=: give KEY=VALUE"),
         ({"start": "soon"}, ValueError, "soon"),
         ({"start": END_MS, "end": START_MS}, ValueError, "before it starts"),
@@ -130,15 +133,15 @@ def test_wrong_arguments(
 def test_stored_settings_are_used_and_not_contradicted(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
-    assert run("tables", "create", *place, "--layout=opentsdb", "--salt_width=1").code == 0
+    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
+    assert run("tables", "create", *place, "--layout=opentsdb", "--salt-width=1").code == 0
     file = put_file(tmp_path / "a.txt", SENT)
-    flags = ["--format=opentsdb-text", "--auto_create_metrics", "--input", file]
+    flags = ["--format=opentsdb-text", "--auto-create-metrics", "--input", file]
     ingest(tmp_path, *place, "--layout=opentsdb", *flags)
     options = {"project": bigtable[0], "instance": bigtable[1], "table_prefix": prefix, "layout": "opentsdb"}
     table = timebeam.read_frame("sys.cpu", start=START_MS, end=END_MS, arrow=True, **options)
     assert table.num_rows > 5
-    with pytest.raises(ValueError, match="--salt_width says salt_width 0, but table"):
+    with pytest.raises(ValueError, match="--salt-width says salt_width 0, but table"):
         timebeam.read_frame("sys.cpu", start=START_MS, arrow=True, salt_width=0, **options)
 
 
@@ -207,7 +210,7 @@ def test_rollups_are_read_as_by_a_query(bigtable: tuple[str, str], prefix: str, 
     with_tables(store, config)
     series = Series.of("sys.load", {"host": "a"})
     send(store, tmp_path, {(series, DAY + 60 * n): float(n) for n in range(24 * 60)})
-    rolled = run("rollup", *store.flags, "--rollup_config", config, "--day=2024-02-28")
+    rolled = run("rollup", *store.flags, "--rollup-config", config, "--day=2024-02-28")
     assert rolled.code == 0, rolled.err
     for row in store.rows():
         store.remove_row(store.layout.data_table, row.key)

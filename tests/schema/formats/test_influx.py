@@ -86,7 +86,7 @@ def test_booleans(text: str) -> None:
     line = f"m,t=v f={text} {NS}"
     (refused,) = parse(line, booleans="refuse").rejected
     assert (refused.reason, refused.payload) == (Reason.BAD_NUMBER, line.encode())
-    assert "--influx_booleans number" in refused.message
+    assert "--influx-booleans number" in refused.message
     (point,) = points(line)
     assert (type(point[2]), point[2]) == (int, int(text[0] in "tT"))
 
@@ -180,7 +180,7 @@ def test_times_of_this_century_in_a_wrong_precision_never_pass(precision: str, s
         return
     (refused,) = parsed.rejected
     assert refused.reason is Reason.TIMESTAMP_OUT_OF_RANGE
-    assert "is --influx_precision right?" in refused.message
+    assert "is --influx-precision right?" in refused.message
 
 
 def test_auto_tells_the_unit_of_each_time_of_this_century() -> None:

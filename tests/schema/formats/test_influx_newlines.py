@@ -223,6 +223,6 @@ def test_they_are_refused_by_default_and_in_files() -> None:
     for form, message in ((by_default, messages("m f=1")[0]), (by_default, of_a_file), (asked, of_a_file)):
         (refused,) = form.parse(message).rejected
         assert refused.reason is Reason.BAD_TIMESTAMP
-        assert "--influx_no_time publish" in refused.message
+        assert "--influx-no-time publish" in refused.message
     with pytest.raises(ValueError, match="influx_no_time must be one of refuse, publish, not 'now'"):
         message_format("influx", {"influx_no_time": "now"})

@@ -117,7 +117,7 @@ def test_lines(line: str, series: Series, time_ms: int, in_ms: bool, value: floa
         (b"put m 1300000000 5 x=y host=a=b", Reason.BAD_TAG, "tag[1] has a second '='"),
         (b"put m 1300000000 5 host=a host=a", Reason.DUPLICATE_TAG, "Multiple entries with same key"),
         (b"put m 1300000000 5 h\xff=a", Reason.BAD_ENCODING, "not UTF-8 at byte 20"),
-        (b"puts m 1 up kairos_opt.ttl=+5", Reason.VALUE_NOT_STORABLE, "--retention_class"),
+        (b"puts m 1 up kairos_opt.ttl=+5", Reason.VALUE_NOT_STORABLE, "--retention-class"),
     ],
 )
 def test_refusals(line: bytes, reason: Reason, text: str) -> None:

@@ -114,7 +114,7 @@ def test_ids_of_codecs() -> None:
     other = LINE.replace("0,1.75=12:1.75,3=1", f"9 {base64.b64encode(b'sketch').decode()}")
     assert content(parse(other))[0][2] == b"\x09sketch"
     (refused,) = parse(other, histogram_id=9).rejected
-    assert "id 9 is that of SimpleHistogram (--histogram_id), which this is not" in refused.message
+    assert "id 9 is that of SimpleHistogram (--histogram-id), which this is not" in refused.message
     for wrong in (-1, 256):
         with pytest.raises(ValueError, match="histogram_id must be from 0 to 255"):
             parse(LINE, histogram_id=wrong)

@@ -92,7 +92,7 @@ def test_answered_equals_stored(bigtable: tuple[str, str], prefix: str, tmp_path
             stream.kill()
             stream.join()
         pubsub.end_leases()
-        last = start_stream(store, tmp_path / "last", pubsub, "--stop_when_idle=3")
+        last = start_stream(store, tmp_path / "last", pubsub, "--stop-when-idle=3")
         last.join(PATIENCE_SECONDS)
         assert last.exitcode == 0
         assert pubsub.left == 0
@@ -104,14 +104,14 @@ def test_answered_equals_stored(bigtable: tuple[str, str], prefix: str, tmp_path
 
 
 def start_server(output: Path, pubsub: PubSubServer, port: int) -> BaseProcess:
-    command = ["serve", "--write_only", f"--topic={TOPIC}", f"--port={port}"]
+    command = ["serve", "--write-only", f"--topic={TOPIC}", f"--port={port}"]
     return start_command(command, output, {"PUBSUB_EMULATOR_HOST": pubsub.host})
 
 
 def start_stream(store: Store, output: Path, pubsub: PubSubServer, *flags: str) -> BaseProcess:
     command = [
-        *("ingest", *store.flags, "--format=opentsdb-json", "--auto_create_metrics", "--flush_seconds=0.1"),
-        *(f"--input_subscription={SUBSCRIPTION}", f"--dead_letters={output.parent / 'dead'}", *flags),
+        *("ingest", *store.flags, "--format=opentsdb-json", "--auto-create-metrics", "--flush-seconds=0.1"),
+        *(f"--input-subscription={SUBSCRIPTION}", f"--dead-letters={output.parent / 'dead'}", *flags),
     ]
     return start_command(command, output, {"PUBSUB_EMULATOR_HOST": pubsub.host})
 

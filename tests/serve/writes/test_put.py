@@ -189,7 +189,7 @@ def test_influx_fields_that_are_no_numbers_fail_no_body(door: Door, path: str) -
 def test_influx_lines_without_a_time(door: Door) -> None:
     lines = f'{LINE}\nlog text="first\nsecond",n=1\n'
     answer = door[0].post("/write", content=lines)
-    assert (answer.status_code, "--influx_no_time publish" in answer.text) == (400, True)
+    assert (answer.status_code, "--influx-no-time publish" in answer.text) == (400, True)
     with front_door(formats={"influx_no_time": "publish"}) as (client, server):
         answer = client.post("/write", content=lines)
         assert (answer.status_code, answer.headers["x-timebeam-refused"]) == (204, "1")

@@ -27,7 +27,7 @@ def load(store: Store, folder: Path) -> Store:
         store.set_uid("tagv", "id", host.encode(), bytes((0, 0, 1 + "ab".index(host))))
         store.set_uid("tagv", "name", bytes((0, 0, 1 + "ab".index(host))), host.encode())
     store.set_counter("tagv", 2)
-    ingest(folder, *store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--input", path)
+    ingest(folder, *store.flags, "--format=opentsdb-text", "--auto-create-metrics", "--input", path)
     return store
 
 

@@ -29,7 +29,7 @@ class Tables:
     def flags(self) -> list[str]:
         """The options that name these tables, for any command."""
         place = [f"--project={self.target.project}", f"--instance={self.target.instance}"]
-        return [*place, f"--layout={DECLARED}", f"--tables={self._path}", f"--table_prefix={self._prefix}"]
+        return [*place, f"--layout={DECLARED}", f"--tables={self._path}", f"--table-prefix={self._prefix}"]
 
     def ingest(self, folder: Path, path: Path, *flags: str) -> Ingested:
         """Ingests one file of records."""

@@ -53,8 +53,8 @@ class Query:
         """The options of the command."""
         tags = [f"{key}={'|'.join(sorted(values)) or '*'}" for key, values in self.filters.items()]
         flags = [f"--aggregator={self.aggregator}"]
-        flags += ["--tag", *tags] if tags else []
-        flags += ["--group_by", *self.group_by] if self.group_by else []
+        flags += [f"--tag={tag}" for tag in tags]
+        flags += [f"--group-by={key}" for key in self.group_by]
         if self.downsample:
             flags.append(f"--downsample={self.downsample[0] // 1000}s-{self.downsample[1]}")
         return flags

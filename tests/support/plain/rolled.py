@@ -65,7 +65,7 @@ def send(store: Store, folder: Path, points: Points) -> None:
         folder,
         *store.flags,
         "--format=opentsdb-text",
-        "--auto_create_metrics",
+        "--auto-create-metrics",
         f"--input={path}",
         "--decimals=double",
     )
@@ -74,8 +74,8 @@ def send(store: Store, folder: Path, points: Points) -> None:
 def roll_up(store: Store, config: Path, start_s: int, end_s: int) -> None:
     """Rolls up a range of time."""
     ran = timebeam(
-        *("rollup", *store.flags, "--rollup_config", config, f"--start={start_s}", f"--end={end_s}"),
-        *("--dead_letters", config.parent / "letters"),
+        *("rollup", *store.flags, "--rollup-config", config, f"--start={start_s}", f"--end={end_s}"),
+        *("--dead-letters", config.parent / "letters"),
     )
     assert ran.code == 0, ran.err
 
@@ -83,9 +83,9 @@ def roll_up(store: Store, config: Path, start_s: int, end_s: int) -> None:
 def follow(store: Store, config: Path, *flags: str, rounds: int = 1) -> Ran:
     """Rounds of `timebeam rollup --follow`, without waiting for quiet hours."""
     ran = timebeam(
-        *("rollup", *store.flags, "--rollup_config", config, "--follow", f"--rounds={rounds}"),
-        "--quiet_seconds=0",
-        *("--dead_letters", config.parent / "letters", "--summary=json", *flags),
+        *("rollup", *store.flags, "--rollup-config", config, "--follow", f"--rounds={rounds}"),
+        "--quiet-seconds=0",
+        *("--dead-letters", config.parent / "letters", "--summary=json", *flags),
     )
     assert ran.code == 0, ran.err
     return ran
@@ -103,8 +103,8 @@ def both(
     store: Store, config: Path, metric: str, start_s: int, end_s: int, *flags: str
 ) -> tuple[Any, Any, str]:
     """(answer through rollups, answer from points, what was explained)."""
-    through = ask(store, metric, start_s, end_s, *flags, "--explain", "--rollup_config", config)
-    raw = ask(store, metric, start_s, end_s, *flags, "--no_rollup", "--rollup_config", config)
+    through = ask(store, metric, start_s, end_s, *flags, "--explain", "--rollup-config", config)
+    raw = ask(store, metric, start_s, end_s, *flags, "--no-rollup", "--rollup-config", config)
     assert raw.err == ""
     return json.loads(through.out), json.loads(raw.out), through.err
 

@@ -92,8 +92,8 @@ def send(store: Store, folder: Path, points: Points, age: int) -> None:
     os.utime(path, (1_700_000_000 + age,) * 2)
     flags = (
         "--format=opentsdb-text",
-        "--auto_create_metrics",
-        "--bigtable_writer=direct",
+        "--auto-create-metrics",
+        "--bigtable-writer=direct",
         "--decimals=double",
     )
     ingest(folder, *store.flags, *flags, "--input", path)
@@ -102,8 +102,8 @@ def send(store: Store, folder: Path, points: Points, age: int) -> None:
 def rollup(store: Store, config: Path, *flags: str) -> Ran:
     letters = config.parent / "rollup-letters"
     return timebeam(
-        *("rollup", *store.flags, "--rollup_config", config, "--summary=json"),
-        *("--dead_letters", letters, *(flags or ("--day=2026-02-28",))),
+        *("rollup", *store.flags, "--rollup-config", config, "--summary=json"),
+        *("--dead-letters", letters, *(flags or ("--day=2026-02-28",))),
     )
 
 

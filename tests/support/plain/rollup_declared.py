@@ -62,7 +62,7 @@ class Place:
         self.target, self.prefix, self.folder = Target(*bigtable), prefix, folder
         self.file = folder / "tables.toml"
         self.file.write_text(DECLARATION)
-        place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table_prefix={prefix}"]
+        place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
         self.flags = ["--layout=table", f"--tables={self.file}", *place]
         assert timebeam("tables", "create", *self.flags).code == 0
 
@@ -70,10 +70,10 @@ class Place:
         path = self.folder / f"in-{age}.jsonl"
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
         os.utime(path, (1_700_000_000 + age,) * 2)
-        ingest(self.folder, *self.flags, "--format=records", "--bigtable_writer=direct", "--input", path)
+        ingest(self.folder, *self.flags, "--format=records", "--bigtable-writer=direct", "--input", path)
 
     def rollup(self, *flags: str) -> Ran:
-        return timebeam("rollup", *self.flags, "--dead_letters", self.folder / "letters", *flags)
+        return timebeam("rollup", *self.flags, "--dead-letters", self.folder / "letters", *flags)
 
     def rows(self, table: str) -> dict[bytes, list[tuple[bytes, int, bytes]]]:
         """Newest versions."""

@@ -49,8 +49,8 @@ class Place:
         )
         project, instance = bigtable
         self.flags = [f"--layout={name}", f"--project={project}", f"--instance={instance}"]
-        self.flags.append(f"--table_prefix={prefix}")
-        assert timebeam("tables", "create", *self.flags, "--rollup_config", self.config).code == 0
+        self.flags.append(f"--table-prefix={prefix}")
+        assert timebeam("tables", "create", *self.flags, "--rollup-config", self.config).code == 0
 
     def send(self, points: Points, age: int, *more: str) -> None:
         path = self.folder / f"in-{age}.txt"
@@ -60,14 +60,14 @@ class Place:
             lines.append(f"put {series.metric} {time_ms} {value!r} {tags}\n")
         path.write_text("".join(lines))
         os.utime(path, (1_700_000_000 + age,) * 2)
-        flags = ("--format=opentsdb-text", "--bigtable_writer=direct", *more)
+        flags = ("--format=opentsdb-text", "--bigtable-writer=direct", *more)
         ingest(self.folder, *self.flags, *flags, "--input", path)
 
     def rollup(self, *flags: str) -> Ran:
         letters = self.folder / "letters"
         return timebeam(
-            *("rollup", *self.flags, "--rollup_config", self.config, "--summary=json"),
-            *("--dead_letters", letters, *(flags or ("--day=2026-02-28",))),
+            *("rollup", *self.flags, "--rollup-config", self.config, "--summary=json"),
+            *("--dead-letters", letters, *(flags or ("--day=2026-02-28",))),
         )
 
     def layout(self, table: str) -> Store:

@@ -27,13 +27,13 @@ def line(number: int, value: float = 1.5) -> bytes:
 def stream(store: Store, folder: Path, *flags: str | Path) -> dict[str, Any]:
     """Runs until nothing comes any more; the summary."""
     ran = timebeam(
-        *("ingest", *store.flags, "--summary=json", "--flush_seconds=0.2"),
-        *unless_given(flags, "--auto_create_metrics", f"--dead_letters={folder / 'dead'}"),
-        *unless_given(flags, "--format=opentsdb-json", "--stop_when_idle=0.5"),
+        *("ingest", *store.flags, "--summary=json", "--flush-seconds=0.2"),
+        *unless_given(flags, "--auto-create-metrics", f"--dead-letters={folder / 'dead'}"),
+        *unless_given(flags, "--format=opentsdb-json", "--stop-when-idle=0.5"),
         *(
             []
-            if "--input_topic" in str(flags)
-            else unless_given(flags, f"--input_subscription={SUBSCRIPTION}")
+            if "--input-topic" in str(flags)
+            else unless_given(flags, f"--input-subscription={SUBSCRIPTION}")
         ),
         *flags,
     )
@@ -65,11 +65,11 @@ def start(store: Store, output: Path, server: PubSubServer, *flags: str) -> Base
             "ingest",
             *store.flags,
             "--format=opentsdb-json",
-            "--auto_create_metrics",
-            "--bigtable_writer=direct",
+            "--auto-create-metrics",
+            "--bigtable-writer=direct",
         ),
-        *(f"--input_subscription={SUBSCRIPTION}", f"--dead_letters={output.parent / 'dead'}"),
-        *("--flush_seconds=0.1", *flags),
+        *(f"--input-subscription={SUBSCRIPTION}", f"--dead-letters={output.parent / 'dead'}"),
+        *("--flush-seconds=0.1", *flags),
     ]
     return start_command(command, output, {"PUBSUB_EMULATOR_HOST": server.host})
 

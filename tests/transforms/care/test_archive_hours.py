@@ -476,38 +476,38 @@ def test_the_command_archives_and_other_commands_take_the_archive_or_refuse_it(
     store: Store, points: Points
 ) -> None:
     place = [f"--project={store.target.project}", f"--instance={store.target.instance}"]
-    flags = ["--layout=opentsdb", *place, f"--table_prefix={store.layout.options.table_prefix}"]
-    created = timebeam("tables", "create", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
+    flags = ["--layout=opentsdb", *place, f"--table-prefix={store.layout.options.table_prefix}"]
+    created = timebeam("tables", "create", *flags, "--salt-width=1", "--salt-buckets=2", "--archive=true")
     assert created.code == 0, created.err
-    stored = timebeam("tables", "adopt", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
+    stored = timebeam("tables", "adopt", *flags, "--salt-width=1", "--salt-buckets=2", "--archive=true")
     assert stored.code == 0, stored.err
     settings = f"{store.layout.options.table_prefix}timebeam"
     store.remove_row(settings, b"opentsdb")
-    refused = timebeam("archive", *store.flags, "--older_than=1d")  # another layout could say the same
+    refused = timebeam("archive", *store.flags, "--older-than=1d")  # another layout could say the same
     assert (refused.code, f"table {settings} does not say that the archive is that of" in refused.err) == (
         2,
         True,
     )
-    assert timebeam("archive", *store.flags, "--older_than=1d", "--dry_run").code == 0
+    assert timebeam("archive", *store.flags, "--older-than=1d", "--dry-run").code == 0
     assert archive(store) == []
-    stored = timebeam("tables", "adopt", *flags, "--salt_width=1", "--salt_buckets=2", "--archive=true")
+    stored = timebeam("tables", "adopt", *flags, "--salt-width=1", "--salt-buckets=2", "--archive=true")
     assert stored.code == 0, stored.err
-    wrong = timebeam("archive", *flags, "--older_than=30x")
-    assert (wrong.code, wrong.err.startswith("timebeam archive: --older_than: '30x' is not a duration")) == (
+    wrong = timebeam("archive", *flags, "--older-than=30x")
+    assert (wrong.code, wrong.err.startswith("timebeam archive: --older-than: '30x' is not a duration")) == (
         2,
         True,
     )
-    ran = timebeam("archive", *flags, "--older_than=9000d")
+    ran = timebeam("archive", *flags, "--older-than=9000d")
     assert "points read" in ran.out
     assert re.search(
-        r"none matches the selection: hours that ended by 2002-.*, --older_than 9000d$", ran.err.strip()
+        r"none matches the selection: hours that ended by 2002-.*, --older-than 9000d$", ran.err.strip()
     ), ran.err
-    ran = timebeam("archive", *flags, "--older_than=1d", "--delete_source=true")
+    ran = timebeam("archive", *flags, "--older-than=1d", "--delete-source=true")
     assert re.search(r"rows to be deleted later +[\d,]+, by a run that begins 1 h or more after", ran.out), (
         ran.out
     )
     ran = timebeam(
-        "archive", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json"
+        "archive", *flags, "--older-than=1d", "--delete-source=true", "--reader-hours=0", "--summary=json"
     )
     assert ran.code == 0, ran.err
     tally: dict[str, Any] = json.loads(ran.out)
@@ -519,7 +519,7 @@ def test_the_command_archives_and_other_commands_take_the_archive_or_refuse_it(
     assert (
         f"tsdb is empty, and nothing in {store.layout.archive_view.table} matches the selection" in asked.err
     )
-    ran = timebeam("archive", *flags, "--older_than=1d")
+    ran = timebeam("archive", *flags, "--older-than=1d")
     assert ran.err.endswith("tsdb is empty, all is archived\n")
     listed = timebeam("series", "m", *flags)
     assert "host=b" in listed.out, listed.err
@@ -545,7 +545,7 @@ def test_the_command_archives_and_other_commands_take_the_archive_or_refuse_it(
 def test_the_command_archives_other_layouts_and_other_commands_read_them(store: Any, points: Points) -> None:
     flags = store.flags
     ran = timebeam(
-        *("archive", *flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0", "--summary=json")
+        *("archive", *flags, "--older-than=1d", "--delete-source=true", "--reader-hours=0", "--summary=json")
     )
     assert ran.code == 0, ran.err
     tally: dict[str, Any] = json.loads(ran.out)
@@ -561,7 +561,7 @@ def test_the_command_archives_other_layouts_and_other_commands_read_them(store: 
     row = archive(store)[0]
     write_all(store.target, row.table, [Row("", b"other" + row.key[1:], row.cells)])
     assert timebeam("check", *flags).code == 1
-    ran = timebeam("archive", *flags, "--older_than=1d")
+    ran = timebeam("archive", *flags, "--older-than=1d")
     assert ran.err.endswith("is empty, all is archived\n")
     refused = timebeam("reindex", *flags)
     assert (refused.code, "has an archive here" in refused.err) == (2, True)
@@ -593,7 +593,7 @@ def test_a_rollup_of_archived_points_has_the_bytes_of_one_before(
         if name == "before":
             put(store, {series("a"): {min(points[series("a")]) + 1: 5}})
         ran = timebeam(
-            *("rollup", *flags, "--archive=true", "--rollup_config", config),
+            *("rollup", *flags, "--archive=true", "--rollup-config", config),
             *(f"--start={START_S + 29 * DAY_S}", f"--end={START_S + 31 * DAY_S}", "--summary=json"),
         )
         assert ran.code == 0, ran.err
@@ -690,7 +690,7 @@ def test_the_next_unattended_deletion_completes_one_that_was_killed_between_both
 
     def paused(*args: Any) -> Any:
         monkeypatch.setattr(archive_hours, "replace_cells", write)
-        command = ("delete", *store.flags, "--keep_days=30", "--unattended")
+        command = ("delete", *store.flags, "--keep-days=30", "--unattended")
         with monkeypatch.context() as patch:
             patch.setattr(ArchiveDeletions, "carry_out", killed)
             assert timebeam(*command).code == 1
@@ -933,7 +933,7 @@ def test_a_server_without_the_codec_is_an_error_of_one_line(
 def test_runs_that_sigkill_ends_ten_times_lose_nothing(store: Any, points: Points, emulator: str) -> None:
     """Each is killed before or after a changing call, if it makes so many; points come between them."""
     values, first_ms = points[series("a")], min(points[series("a")])
-    command = ("archive", *store.flags, "--older_than=1d", "--delete_source=true", "--reader_hours=0")
+    command = ("archive", *store.flags, "--older-than=1d", "--delete-source=true", "--reader-hours=0")
     numbers, kills = itertools.count(), 0
     while kills < 10:
         number = next(numbers)

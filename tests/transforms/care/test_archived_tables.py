@@ -276,7 +276,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def export(store: Store, folder: Path, *flags: str, code: int = 0) -> dict[str, Any]:
-    place = f"--output={folder}", f"--dead_letters={folder}-dead"
+    place = f"--output={folder}", f"--dead-letters={folder}-dead"
     ran = timebeam("export", *store.flags, *place, *PERIOD, "--summary=json", *flags)
     assert ran.code == code, ran
     summary: dict[str, Any] = json.loads(ran.out)
@@ -284,7 +284,7 @@ def export(store: Store, folder: Path, *flags: str, code: int = 0) -> dict[str, 
 
 
 @each_layout_long
-@pytest.mark.parametrize("flag", ["--by_metric", pytest.param("--tags=map", marks=pytest.mark.long)])
+@pytest.mark.parametrize("flag", ["--by-metric", pytest.param("--tags=map", marks=pytest.mark.long)])
 def test_an_export_of_archived_tables_has_the_same_files(tables: Tables, tmp_path: Path, flag: str) -> None:
     export(tables.plain, tmp_path / "plain", flag)
     summary = export(tables.archived, tmp_path / "archived", flag)
@@ -316,8 +316,8 @@ def copy(source: Store, sink: Store, folder: Path, *flags: str) -> Ran:
     return timebeam(
         *("copy", f"--from={source.layout.name}", f"--to={sink.layout.name}", *place, *source_flags),
         *(flag.replace("--", "--to_", 1) for flag in sink_flags),
-        *(["--auto_create_metrics"] if sink.layout.uids else []),
-        *(f"--dead_letters={folder / 'dead'}", *PERIOD, *flags),
+        *(["--auto-create-metrics"] if sink.layout.uids else []),
+        *(f"--dead-letters={folder / 'dead'}", *PERIOD, *flags),
     )
 
 
@@ -339,7 +339,7 @@ def test_a_copy_of_archived_tables_has_all_points_and_verifies_them(
     assert not list(tmp_path.glob("dead*"))
     lost = next(row for row in sink.rows() if sink.series(row.key).metric == "m")
     sink.remove_row(sink.layout.data_table, lost.key)
-    ran = copy(tables.archived, sink, tmp_path, "--verify_only")
+    ran = copy(tables.archived, sink, tmp_path, "--verify-only")
     assert ran.code == 1
     assert "are missing" in ran.err
     assert "missing: " in ran.err

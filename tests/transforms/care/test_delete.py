@@ -156,7 +156,7 @@ RANGE = ("--start=1356998400", "--end=1357002000")
 def test_tags_select_as_a_query_does(store: AnyStore, tmp_path: Path) -> None:
     stored_points(store, tmp_path)
     content = store.content()
-    delete_points(store, tmp_path, "sys.cpu", *RANGE, "--tag", "host=regexp([ab])", "mode=us*")
+    delete_points(store, tmp_path, "sys.cpu", *RANGE, "--tag", "host=regexp([ab])", "--tag", "mode=us*")
     expected = {
         (series, time_ms): value
         for (series, time_ms), value in content.items()
@@ -289,7 +289,7 @@ def test_rollups_are_made_again_from_what_is_left(
     config = tmp_path / "rollups.json"
     config.write_text(json.dumps(rollup_day.CONFIG))
     store = Store.create(bigtable, prefix)
-    assert timebeam("tables", "create", *store.flags, "--rollup_config", config).code == 0
+    assert timebeam("tables", "create", *store.flags, "--rollup-config", config).code == 0
     points = rollup_day.points_of(random.Random(11), rollup_day.DAY, 6)
     rollup_day.send(store, tmp_path, points, 1)
     assert rollup_day.rollup(store, config).code == 0
@@ -316,7 +316,7 @@ def test_rollups_outlive_points_by_rule(
     config = tmp_path / "rollups.json"
     config.write_text(json.dumps(rollup_day.CONFIG))
     store = Store.create(bigtable, prefix)
-    assert timebeam("tables", "create", *store.flags, "--rollup_config", config).code == 0
+    assert timebeam("tables", "create", *store.flags, "--rollup-config", config).code == 0
     march_s = rollup_day.DAY + 86_400
     points = rollup_day.points_of(random.Random(12), march_s - 3 * 3600, 6)
     rollup_day.send(store, tmp_path, points, 1)
@@ -355,8 +355,8 @@ def test_rollups_outlive_points_by_rule(
     }
     assert rollup_day.rollup(store, config, "--touched").code == 0  # nothing is marked
     assert {name: rollup_day.cells(store, name) for name in names} == expected
-    config_free = timebeam("delete", *store.flags, "--keep_days=*=1/7", f"--log={tmp_path / 'log'}")
-    assert "the days of rollups need --rollup_config" in config_free.err
+    config_free = timebeam("delete", *store.flags, "--keep-days=*=1/7", f"--log={tmp_path / 'log'}")
+    assert "the days of rollups need --rollup-config" in config_free.err
 
 
 @pytest.mark.parametrize("variant", ["heroic", "heroic-readable", "kairosdb-milliseconds"])
@@ -450,7 +450,7 @@ def test_points_older_than_some_days_are_deleted_by_metric(
     store = AnyStore.create(bigtable, prefix, variant)
     stored_points(store, tmp_path)
     content = store.content()
-    flags = ("--keep_days", "*.cpu=100", "sys*=30000", *store.flags)
+    flags = ("--keep-days", "*.cpu=100", "--keep-days", "sys*=30000", *store.flags)
     log = ("--summary=json", f"--log={tmp_path / 'log'}")
     planned = json.loads(timebeam("delete", *flags, *log).out)
     assert store.content() == content
@@ -464,17 +464,17 @@ def test_points_older_than_some_days_are_deleted_by_metric(
     settings.write_text('keep_days = ["*.cpu=1"]\n')
     settled = timebeam("delete", "sys.cpu", "--start=0", "--end=1", *store.flags, f"--config={settings}")
     assert settled.code == 0, settled.err
-    hidden = timebeam("delete", "--keep_days", "1,sys*=30000", *store.flags, *log, "--unattended")
+    hidden = timebeam("delete", "--keep-days", "1,sys*=30000", *store.flags, *log, "--unattended")
     assert (hidden.code, "never applies" in hidden.err) == (2, True)
     assert (
         "--unattended is for" in timebeam("delete", "sys.cpu", "--start=0", *store.flags, "--unattended").err
     )
 
 
-@pytest.mark.parametrize("flags", [["--keep_days=7"], ["--tsuid=000001000001000001", "--start=0"]])
+@pytest.mark.parametrize("flags", [["--keep-days=7"], ["--tsuid=000001000001000001", "--start=0"]])
 def test_missing_tables_are_named(bigtable: tuple[str, str], prefix: str, flags: list[str]) -> None:
     target = f"--project={bigtable[0]}", f"--instance={bigtable[1]}"
-    ran = timebeam("delete", "--layout=opentsdb", f"--table_prefix={prefix}", *target, *flags)
+    ran = timebeam("delete", "--layout=opentsdb", f"--table-prefix={prefix}", *target, *flags)
     assert (ran.code, "Create what is missing with" in ran.err) == (1, True), ran.err
 
 
@@ -485,7 +485,7 @@ def test_index_rows_of_all_metrics_are_in_the_figures(
     stored_points(store, tmp_path)
     index = prefix + "series"
     before = sum(len(row.cells) for row in scan_table(store.target, index))
-    flags = ("--keep_days=1", "--series", "--unattended", *store.flags)
+    flags = ("--keep-days=1", "--series", "--unattended", *store.flags)
     ran = timebeam("delete", *flags, "--summary=json", f"--log={tmp_path / 'log'}")
     assert ran.code == 0, ran.err
     assert store.content() == {}
@@ -507,7 +507,7 @@ def declared_points(target: Target, prefix: str, file: Path) -> Content:
 def test_values_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     examples = Path(__file__).parents[3] / "examples" / "tables"
     target = Target(*bigtable)
-    place = (f"--project={target.project}", f"--instance={target.instance}", f"--table_prefix={prefix}")
+    place = (f"--project={target.project}", f"--instance={target.instance}", f"--table-prefix={prefix}")
     flags = ("--layout=table", "--tables", examples / "metrics.toml", *place)
     assert timebeam("tables", "create", *flags).code == 0
     ingest(tmp_path, *flags, "--format=records", "--input", examples / "metrics.jsonl")
@@ -516,7 +516,7 @@ def test_values_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_p
     chosen = {key for key in content if key[0] == (metric, (("HOSTNAME", host),))}
     last_ms = min(time_ms for _, time_ms in chosen)
     selected = (metric, "--start=0", f"--end={last_ms}", "--summary=json", f"--log={tmp_path / 'log'}")
-    assert "--full_scan" in timebeam("delete", *selected, *flags).err
+    assert "--full-scan" in timebeam("delete", *selected, *flags).err
     selected = (*selected, f"--tag=HOSTNAME={host}")
     token = json.loads(timebeam("delete", *selected, *flags).out)["token"]
     assert timebeam("delete", *selected, *flags, "--token", token).code == 0
@@ -531,7 +531,7 @@ def test_copies_in_tables_per_day_go_too(
 ) -> None:
     file = Path(__file__).parents[3] / "examples" / "tables" / "sensor.toml"
     target = Target(*bigtable)
-    place = (f"--project={target.project}", f"--instance={target.instance}", f"--table_prefix={prefix}")
+    place = (f"--project={target.project}", f"--instance={target.instance}", f"--table-prefix={prefix}")
     flags = ("--layout=table", "--tables", file, *place)
     assert timebeam("tables", "create", *flags).code == 0
     start_ms = 1_426_489_200_000  # 2015-03-16 in Los Angeles
@@ -542,7 +542,7 @@ def test_copies_in_tables_per_day_go_too(
     ]
     (tmp_path / "readings.jsonl").write_text("".join(json.dumps(reading) + "\n" for reading in readings))
     ingest(tmp_path, *flags, "--format=records", "--input", tmp_path / "readings.jsonl")
-    rollup = ("rollup", *flags, "--day=2015-03-16", f"--dead_letters={tmp_path / 'letters'}")
+    rollup = ("rollup", *flags, "--day=2015-03-16", f"--dead-letters={tmp_path / 'letters'}")
     with monkeypatch.context() as clock:
         clock.setattr(jobs_run, "clock_ms", lambda: start_ms + 3 * 86_400_000)
         assert timebeam(*rollup).code == 0

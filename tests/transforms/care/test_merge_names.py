@@ -48,7 +48,7 @@ def filled(store: Store, folder: Path, renamed: dict[str, str]) -> Expected:
             series = Series.of(metric, {"host": host, "dc": "x"})
             latest.setdefault(series, {})[time_s * 1000] = value
         path = write_file(folder / f"{number}.txt", lines, 1_767_300_000_000 + 1000 * number)
-        flags = ("--format=opentsdb-text", "--auto_create_metrics", f"--packing={packing}", f"--input={path}")
+        flags = ("--format=opentsdb-text", "--auto-create-metrics", f"--packing={packing}", f"--input={path}")
         ingest(folder, *store.flags, *flags)
     return latest
 
@@ -118,7 +118,7 @@ def test_a_point_that_comes_meanwhile_stays_and_is_moved_next(
     calls: list[str] = []
 
     def write_late() -> None:
-        flags = ("--format=opentsdb-text", "--packing=points", f"--input={path}", "--auto_create_metrics")
+        flags = ("--format=opentsdb-text", "--packing=points", f"--input={path}", "--auto-create-metrics")
         ingest(tmp_path, *store.flags, *flags)
 
     def plan(made: Call) -> Do | None:
@@ -145,7 +145,7 @@ def test_an_append_of_the_same_millisecond_stays_and_is_moved_next(
     path = write_file(
         tmp_path / "in.txt", [b"put sys.old %d 1 host=c\n" % DAY, b"put sys.new %d 2 host=c\n" % DAY]
     )
-    flags = ("--format=opentsdb-text", "--auto_create_metrics", "--packing=append", f"--input={path}")
+    flags = ("--format=opentsdb-text", "--auto-create-metrics", "--packing=append", f"--input={path}")
     ingest(tmp_path, *store.flags, *flags)
     uid = store.uids()[Name("metrics", "sys.old")]
     row = next(row for row in store.rows() if row.key.startswith(uid))
@@ -175,7 +175,7 @@ def test_rollups_of_both_names_stay_and_others_move(
 ) -> None:
     config = config_file(tmp_path, [interval("1h", "1d")])
     store = with_tables(Store.create(bigtable, prefix), config)
-    words = ("metrics", "old", "new", "--yes", f"--rollup_config={config}")
+    words = ("metrics", "old", "new", "--yes", f"--rollup-config={config}")
     uids = assigned(
         store, [Name("metrics", "old"), Name("metrics", "new"), Name("tagk", "host"), Name("tagv", "a")]
     )
@@ -228,7 +228,7 @@ def test_two_old_rows_of_one_new_key_keep_rollups_of_one_interval(
             (second_key, sum_ + b"\x30", b"\x09"),
         ):
             store.set_cell(table, key, "t", qualifier, value)
-    words = ("tagv", "old", "new", "--yes", f"--rollup_config={config}")
+    words = ("tagv", "old", "new", "--yes", f"--rollup-config={config}")
     ran = merged(store, *words)
     assert (ran.code, "6 cells stay" in ran.out) == (1, True), ran.out
     for table in tables:

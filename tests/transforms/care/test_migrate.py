@@ -47,7 +47,7 @@ TREE = {
 def created(bigtable: tuple[str, str], prefix: str, config: Path, **options: Any) -> Store:
     """New tables with those of rollups, metadata and trees."""
     store = Store(Target(*bigtable), OpenTsdb(OpenTsdbOptions(table_prefix=prefix, **options)))
-    ran = timebeam("tables", "create", *store.flags, "--meta", "--trees", "--rollup_config", config)
+    ran = timebeam("tables", "create", *store.flags, "--meta", "--trees", "--rollup-config", config)
     assert ran.code == 0, ran.err
     return store
 
@@ -70,7 +70,7 @@ def fill(store: Store, folder: Path, lines: str, *flags: str) -> None:
         folder,
         *store.flags,
         "--format=opentsdb-text",
-        "--auto_create_metrics",
+        "--auto-create-metrics",
         "--meta=full",
         f"--input={path}",
         *flags,
@@ -82,9 +82,9 @@ def copy_command(source: Store, sink: Store, config: Path) -> list[str | Path]:
     to = [f.replace("--", "--to_", 1) for f in sink.flags if f.startswith(("--table", "--uid", "--salt"))]
     own = [f for f in source.flags if not f.startswith("--layout")]
     return [
-        *("copy", "--from=opentsdb", "--to=opentsdb", *own, *to, "--auto_create_metrics", *SPAN),
-        *("--also", "rollups", "meta", "trees", "--rollup_config", config),
-        *("--dead_letters", config.parent / "dead"),
+        *("copy", "--from=opentsdb", "--to=opentsdb", *own, *to, "--auto-create-metrics", *SPAN),
+        *("--also", "rollups", "--also", "meta", "--also", "trees", "--rollup-config", config),
+        *("--dead-letters", config.parent / "dead"),
     ]
 
 
@@ -96,12 +96,12 @@ def copied(source: Store, sink: Store, config: Path, *flags: str) -> Ran:
 def answers(store: Store, config: Path) -> list[str]:
     """What users see: points, answers from rollups and pre-aggregates, series, annotations, trees."""
     where = (*store.flags, *SPAN)
-    rolled = ("--rollup_config", config, "--downsample=1h-sum")
+    rolled = ("--rollup-config", config, "--downsample=1h-sum")
     texts = [
         timebeam("query", "sys.m0", *where, "--output=json").out,
         timebeam("query", "sys.m1", *where, *rolled, "--output=json").out,
         timebeam(
-            "query", "sys.m0", *where, *rolled, "--aggregator=sum", "--group_by=host", "--output=json"
+            "query", "sys.m0", *where, *rolled, "--aggregator=sum", "--group-by=host", "--output=json"
         ).out,
         timebeam("query", "sys.m0", *where, "--output=annotations").out,
     ]
@@ -120,7 +120,7 @@ def test_rollups_are_not_copied_where_queries_trust_marks(
     sink = created(bigtable, f"{prefix}new_", config, marked_since="2026-01-01")
     ran = copied(source, sink, config)
     assert (ran.code, "--also rollups" in ran.err) == (2, True), ran.err
-    assert copied(source, sink, config, "--verify_only").code == 0
+    assert copied(source, sink, config, "--verify-only").code == 0
 
 
 def rollup_cells(store: Store, config: Path) -> dict[str, set[tuple[bytes, bytes, bytes]]]:
@@ -158,11 +158,11 @@ def test_rollups_metadata_annotations_and_trees_come_along(
     (tmp_path / "note.json").write_text(json.dumps(note))
     ingest(tmp_path, *source.flags, "--format=opentsdb-annotations", "--input", tmp_path / "note.json")
     source.set_cell(source.layout.data_table, key, "t", b"\x06\x00\x10", b"\x00histogram")
-    rollup = ("--rollup_config", config, *SPAN, "--dead_letters", tmp_path / "letters")
+    rollup = ("--rollup-config", config, *SPAN, "--dead-letters", tmp_path / "letters")
     assert timebeam("rollup", *source.flags, *rollup).code == 0
     (tmp_path / "tree.json").write_text(json.dumps(TREE))
     assert timebeam("trees", "create", tmp_path / "tree.json", *source.flags).code == 0
-    synced = timebeam("trees", "sync", *source.flags, "--dead_letters", tmp_path / "letters")
+    synced = timebeam("trees", "sync", *source.flags, "--dead-letters", tmp_path / "letters")
     assert synced.code == 0, synced.err
     sink = created(bigtable, f"{prefix}wide-", config, **WIDER)
     ran = copied(source, sink, config)
@@ -178,24 +178,24 @@ def test_rollups_metadata_annotations_and_trees_come_along(
     assert all(cells.values())
     assert timebeam("rollup", *sink.flags, *rollup).code == 0
     assert rollup_cells(sink, config) == cells
-    meta = json.loads(timebeam("meta", "sync", *sink.flags, "--dry_run", "--summary=json").out)
+    meta = json.loads(timebeam("meta", "sync", *sink.flags, "--dry-run", "--summary=json").out)
     assert (meta["series_created"], meta["uids_created"]) == (0, 0)
     before = list(scan_table(sink.target, f"{prefix}wide-tsdb-tree"))
     assert any(cell.qualifier.startswith(LEAF) for row in before for cell in row.cells)
-    assert timebeam("trees", "sync", *sink.flags, "--dead_letters", tmp_path / "letters").code == 0
+    assert timebeam("trees", "sync", *sink.flags, "--dead-letters", tmp_path / "letters").code == 0
     assert list(scan_table(sink.target, f"{prefix}wide-tsdb-tree")) == before
     # The proof is by values.
     name = f"{prefix}wide-rollup-1h"
     row = next(scan_table(sink.target, name))
     sink.remove_row(name, row.key)
     sink.set_cell(name, row.key, "t", row.cells[0].qualifier, b"\x01")
-    ran = copied(source, sink, config, "--verify_only")
+    ran = copied(source, sink, config, "--verify-only")
     assert ran.code == 1
     assert f"{len(row.cells) - 1} cells are missing and 1 differ" in ran.err
     histogram = next(row for row in sink.rows() for cell in row.cells if cell.qualifier == b"\x06\x00\x10")
     sink.remove_row(sink.layout.data_table, histogram.key)
     sink.set_cell(sink.layout.data_table, histogram.key, "t", b"\x06\x00\x10", b"\x00other")
-    assert "2 annotations and histograms are missing" in copied(source, sink, config, "--verify_only").err
+    assert "2 annotations and histograms are missing" in copied(source, sink, config, "--verify-only").err
     assert copied(source, sink, config).code == 0
     assert rollup_cells(sink, config) == cells
 
@@ -206,11 +206,11 @@ def test_refused_points_do_not_hide_missing_rollups(
     """sys.m0 has no UID in the new tables, so all of it is refused; then a row of sys.m1 is lost."""
     source = created(bigtable, prefix, config)
     fill(source, tmp_path, put_lines(range(2), range(0, 200, 7)))
-    rollup = ("--rollup_config", config, *SPAN, "--dead_letters", tmp_path / "letters")
+    rollup = ("--rollup-config", config, *SPAN, "--dead-letters", tmp_path / "letters")
     assert timebeam("rollup", *source.flags, *rollup).code == 0
     sink = created(bigtable, f"{prefix}wide-", config, **WIDER)
     assigned(sink, [Name("metrics", "sys.m1")])
-    command = [flag for flag in copy_command(source, sink, config) if flag != "--auto_create_metrics"]
+    command = [flag for flag in copy_command(source, sink, config) if flag != "--auto-create-metrics"]
     ran = timebeam(*command)
     assert (ran.code, ran.err) == (0, "")
     assert re.search(r"; verified, but \d+ refused: see the dead letters$", ran.out, re.MULTILINE)
@@ -233,11 +233,11 @@ def test_a_copy_that_is_killed_ten_times_is_finished_by_the_next(
 ) -> None:
     source = created(bigtable, prefix, config)
     fill(source, tmp_path, put_lines(range(6), range(0, 200, 7)))
-    rollup = ("--rollup_config", config, *SPAN, "--dead_letters", tmp_path / "letters")
+    rollup = ("--rollup-config", config, *SPAN, "--dead-letters", tmp_path / "letters")
     assert timebeam("rollup", *source.flags, *rollup).code == 0
     (tmp_path / "tree.json").write_text(json.dumps(TREE))
     assert timebeam("trees", "create", tmp_path / "tree.json", *source.flags).code == 0
-    assert timebeam("trees", "sync", *source.flags, "--dead_letters", tmp_path / "letters").code == 0
+    assert timebeam("trees", "sync", *source.flags, "--dead-letters", tmp_path / "letters").code == 0
     sink = created(bigtable, f"{prefix}wide-", config, **WIDER)
     command = copy_command(source, sink, config)
     kills = [
@@ -263,8 +263,8 @@ def test_a_stream_runs_while_its_tables_move(
     sink = created(bigtable, f"{prefix}wide-", config, **WIDER)
     to = [f.replace("--", "--to_", 1) for f in sink.flags if f.startswith(("--table", "--uid", "--salt"))]
     copying = (
-        *("copy", "--from=opentsdb", "--to=opentsdb", *source.flags[1:], *to, "--auto_create_metrics"),
-        *("--start=0", f"--dead_letters={tmp_path / 'dead'}"),
+        *("copy", "--from=opentsdb", "--to=opentsdb", *source.flags[1:], *to, "--auto-create-metrics"),
+        *("--start=0", f"--dead-letters={tmp_path / 'dead'}"),
     )
     with PubSubServer(before, seed=1).running() as old, PubSubServer(seed=2).running() as mirror:
         streams = [start(source, tmp_path / "old", old)]
@@ -279,7 +279,7 @@ def test_a_stream_runs_while_its_tables_move(
             wait_for(server, count - 1, stream)
         ran = timebeam(*copying)
         assert ran.code == 0, ran.err
-        ran = timebeam(*copying, "--verify_only")
+        ran = timebeam(*copying, "--verify-only")
         assert (ran.code, ran.err) == (0, "")
         for stream in streams:
             stream.terminate()

@@ -186,7 +186,7 @@ def test_free_takes_two_runs_a_week_apart(store: Store, emulator: str, call: int
     """sys.load has no rows: its name loses the UID, and the UID goes after the wait, killed or not."""
     ran = names(store, "free")
     assert ran.out == "nothing to do\n"  # assigned a moment ago
-    assert "unused UIDs that changed within --wait_hours 168 and wait: 1\n" in ran.err
+    assert "unused UIDs that changed within --wait-hours 168 and wait: 1\n" in ran.err
     age(store)
     before = store.uid_cells()
     assert "would change: metrics: UID 0002 of 'sys.load' has no rows" in names(store, "free").out

@@ -81,7 +81,7 @@ def test_odd_letters_are_letters_again(bigtable: tuple[str, str], prefix: str, t
     write_letters(tmp_path / "in.jsonl", lines)
     ran = timebeam(
         *("replay", tmp_path / "in.jsonl", *store.flags, "--format=opentsdb-text", "--summary=json"),
-        f"--dead_letters={tmp_path / 'again'}",
+        f"--dead-letters={tmp_path / 'again'}",
     )
     assert ran.code == 1, ran.err
     again = read_letters(tmp_path, "again")
@@ -186,7 +186,7 @@ def holds_nothing(line: bytes) -> bool:
 
 @pytest.mark.parametrize(
     ("flags", "count"),
-    long_after(1, [([], 200), ([], 800), (["--packing=append"], 200), (["--bigtable_writer=beam"], 200)]),
+    long_after(1, [([], 200), ([], 800), (["--packing=append"], 200), (["--bigtable-writer=beam"], 200)]),
 )
 def test_every_letter_is_stored_or_refused_again(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, flags: list[str], count: int
@@ -194,7 +194,7 @@ def test_every_letter_is_stored_or_refused_again(
     """The whole command: letters in are points stored and letters out, and the summary says so."""
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     (tmp_path / "in.txt").write_text(f"put m {T} 1 host=a\n")
-    source = ("--format=opentsdb-text", "--auto_create_metrics", "--input", tmp_path / "in.txt")
+    source = ("--format=opentsdb-text", "--auto-create-metrics", "--input", tmp_path / "in.txt")
     ingest(tmp_path, *store.flags, *source)
     uids = {cell for cell in store.cells() if cell.table.endswith("-uid")}
     sent = [line for line in drawn(lines(store, rows_of(store)), count) if not holds_nothing(line)]
@@ -202,9 +202,9 @@ def test_every_letter_is_stored_or_refused_again(
     ran = timebeam(
         *("replay", tmp_path / "in.jsonl", *store.flags, "--format=opentsdb-text", "--summary=json"),
         *(
-            f"--dead_letters={tmp_path / 'again'}",
-            "--auto_create_tagks=false",
-            "--auto_create_tagvs=false",
+            f"--dead-letters={tmp_path / 'again'}",
+            "--auto-create-tagks=false",
+            "--auto-create-tagvs=false",
             *flags,
         ),
     )
@@ -305,7 +305,7 @@ def test_no_letter_has_arrived_in_the_future(
     before_ms = int(time.time() * 1000)
     ran = timebeam(
         *("replay", tmp_path / "in.jsonl", *store.flags, "--format=opentsdb-text", "--summary=json"),
-        f"--dead_letters={tmp_path / 'again'}",
+        f"--dead-letters={tmp_path / 'again'}",
     )
     assert (ran.code, read_letters(tmp_path, "again")) == (0, []), ran.err
     now_ms = int(time.time() * 1000)
@@ -323,12 +323,12 @@ def test_parts_of_a_payload_are_joined_in_any_order_from_any_files(
     rejected = Rejected(payload, Reason.UNKNOWN_NAME, "no", Stage.ASSIGN, "s", 0, 1, points=100)
     lines = [line.encode() for line in letters(rejected, 1, 900)]
     assert len(lines) > 3
-    flags = (*store.flags, "--format=opentsdb-text", "--auto_create_metrics", "--summary=json")
+    flags = (*store.flags, "--format=opentsdb-text", "--auto-create-metrics", "--summary=json")
 
     def replayed(pattern: str, sent: Sequence[bytes]) -> dict[str, Any]:
         for number in range(files):
             write_letters(tmp_path / f"{pattern}{number}.jsonl", sent[number::files])
-        again = f"--dead_letters={tmp_path / f'again-{pattern}'}"
+        again = f"--dead-letters={tmp_path / f'again-{pattern}'}"
         ran = timebeam("replay", tmp_path / f"{pattern}*.jsonl", *flags, again)
         assert ran.code == 0, ran.err
         summary: dict[str, Any] = json.loads(ran.out)

@@ -172,7 +172,7 @@ class UidMaps:
         for uid, names in sorted(names_by_uid.items()):
             reverse = self.names.get((kind, uid))
             if len(uid) != width:
-                text = f"UID {uid.hex()} of {_listed(names)} is not {width} bytes: --uid_width_*?"
+                text = f"UID {uid.hex()} of {_listed(names)} is not {width} bytes: --uid-width-*?"
                 yield Repair(kind, text)
                 continue
             if reverse is not None and names == [reverse.value]:
