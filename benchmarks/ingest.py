@@ -2,7 +2,7 @@
 
     python -m benchmarks.ingest
     python -m benchmarks.ingest --memory 20000000 200000000 --kills 3   # these sizes, without the baseline
-    python -m benchmarks.ingest --marks 1 1000   # --mark-touched, with so many metrics in each request
+    python -m benchmarks.ingest --marks 1 1000   # --mark-changed, with so many metrics in each request
     python -m benchmarks.ingest --baseline ../older-checkout         # the packed cases, in pairs with it
 
 Runs every command as a process of its own, in turns with the baseline. What is stored is read back, decoded
@@ -17,7 +17,7 @@ and counted outside of the times: a wrong count ends the program with exit code 
 | `bytes/point` | stored before compression: key, family, qualifier, timestamp, value of each cell |
 | `kills` | kill -9 at so many random times, then a run to the end: equal cells, or exit code 1 |
 | `times the baseline` | points per processor second, in pairs with the checkout that `--baseline` names |
-| `share of marks` | processor time that --mark-touched adds, as a share of that without it, in pairs |
+| `share of marks` | processor time that --mark-changed adds, as a share of that without it, in pairs |
 | `peak, MiB` | memory (RSS) of the largest process; none if it is not above that of the benchmark |
 """
 
@@ -230,7 +230,7 @@ def of_marks(folder: Path, metrics: int, points: int, repeats: int) -> bench.Fig
             *("--table-prefix", layout.options.table_prefix, "--format", _TEXT, "--input", str(path)),
         ]
         seconds = []
-        for flags in ((), ("--mark-touched",)):
+        for flags in ((), ("--mark-changed",)):
             for _ in create_tables(TARGET, tables, dry_run=False):
                 pass
             child = run_child(["-m", "timebeam", "ingest", *where, "--auto-create-metrics", *flags])

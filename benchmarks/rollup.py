@@ -18,7 +18,7 @@ two series and a point every five minutes of a day. Rows of 1m hold `--row_span`
 | `peak` | memory of the rollup's process |
 | `naive` | a pipeline with an element for each point, which makes 1h alone, of `--naive_points` points |
 | `CPU s/M points` | processor seconds of the rollup for a million points, without its imports |
-| `touched` | processor seconds of `timebeam rollup --touched`, with imports, of a late point in each day |
+| `changed` | processor seconds of `timebeam rollup --changed`, with imports, of a late point in each day |
 """
 
 from __future__ import annotations
@@ -320,13 +320,13 @@ def figures(seconds: int, prefix: str, folder: Path, naive_points: int) -> dict[
     return turn
 
 
-def touched(days: int, prefix: str, folder: Path) -> float:
-    """Processor seconds of `timebeam rollup --touched` after a late point in each of some days."""
+def changed(days: int, prefix: str, folder: Path) -> float:
+    """Processor seconds of `timebeam rollup --changed` after a late point in each of some days."""
     path = folder / f"{prefix}.txt"
     times = range(START, START + days * 86_400, 86_400)
     path.write_text("".join(f"put app.late {time_s} 1 cpu=0 dc=x host=a\n" for time_s in times))
-    ingest(path, "opentsdb-text", prefix, "--mark-touched")
-    command = ["-m", "timebeam", "rollup", "--layout=opentsdb", f"--table-prefix={prefix}", "--touched"]
+    ingest(path, "opentsdb-text", prefix, "--mark-changed")
+    command = ["-m", "timebeam", "rollup", "--layout=opentsdb", f"--table-prefix={prefix}", "--changed"]
     command += [f"--rollup-config={folder / 'rollups.json'}", f"--dead-letters={folder / 'dead'}"]
     return run_child(command).cpu
 
@@ -339,9 +339,9 @@ def measure(
     metrics: Sequence[int] = (0,),
     row_span: str = "1d",
     naive_points: int = 200_000,
-    touched_days: int = 20,
+    changed_days: int = 20,
 ) -> bench.Cases:
-    """A case for each number of points and of series, for each number of metrics, and for touched days."""
+    """A case for each number of points and of series, for each number of metrics, and for changed days."""
     configure(folder, row_span)
     cases = {}
     for of_points, of_series in itertools.product(points, series):
@@ -352,11 +352,11 @@ def measure(
     for of_metrics in filter(None, metrics):
         load_metrics(of_metrics, f"m{of_metrics}-", folder)
         cases[f"{of_metrics:,} metrics"] = figures(86_000, f"m{of_metrics}-", folder, 0)
-    if touched_days:
+    if changed_days:
         create("late-", folder)
-        day_s, days_s = (touched(days, "late-", folder) for days in (1, touched_days))
-        ratios = {"times one touched day": days_s / day_s, "touched, CPU s": days_s}
-        cases[f"{touched_days} touched days"] = ratios
+        day_s, days_s = (changed(days, "late-", folder) for days in (1, changed_days))
+        ratios = {"times one changed day": days_s / day_s, "changed, CPU s": days_s}
+        cases[f"{changed_days} changed days"] = ratios
     return {case: {name: [value] for name, value in turn.items()} for case, turn in cases.items()}
 
 

@@ -8,8 +8,8 @@ _WRITING = """
         Layout: packing |
         UIDs: auto_create_metrics auto_create_tagks auto_create_tagvs random_metrics
             uid_cache_size uid_snapshot_size uid_negative_seconds |
-        Bigtable: project instance app_profile bigtable_writer mark_touched meta |
-        Run: dry_run summary max_refused"""
+        Bigtable: project instance app_profile bigtable_writer mark_changed meta |
+        Run: dry_run summary max_rejected"""
 """How points are stored; the same for all inputs."""
 
 _STORING = f"""
@@ -22,7 +22,7 @@ _STORING = f"""
 
 SELECTION = """
         Query: start end timezone tag explicit_tags tsuid aggregator rate downsample group_by
-            rollup_config max_seconds no_rollup full_scan |
+            rollup_config max_seconds rollup full_scan |
         Layout: layout table_prefix *layout tables |
         Bigtable: project instance app_profile"""
 """The options that say which points a query reads, and how it aggregates them."""
@@ -98,7 +98,7 @@ EXPORT_COMMAND = Command(
         Export: output day start end by_metric tags rollup_config interval verify dead_letters |
         Layout: layout table_prefix *layout tables |
         Bigtable: project instance app_profile |
-        Run: dry_run summary max_refused
+        Run: dry_run summary max_rejected
     """,
     examples="""\
   timebeam export --layout opentsdb --output points --day 2026-11-20
@@ -124,7 +124,7 @@ QUERY_COMMAND = Command(
     ),
     takes_archive=True,
     options=f"""{SELECTION} |
-        Query: where output csv_guard no_annotations global_annotations histogram percentiles explain
+        Query: where output csv_guard annotations global_annotations histogram percentiles explain
     """,
     examples="""\
   timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group-by core

@@ -36,7 +36,7 @@ CARDINALITY_COMMAND = Command(
     "Shows which metrics, tag keys and tag values have the most series, and the most new ones.",
     runs="timebeam.pipelines.store.cardinality:run",
     options="""
-        Series: metric top by since source refused output |
+        Series: metric top by since source rejected output |
         Layout: layout table_prefix *layout tables |
         Bigtable: project instance app_profile
     """,
@@ -44,7 +44,7 @@ CARDINALITY_COMMAND = Command(
   timebeam cardinality --layout opentsdb
   timebeam cardinality --layout opentsdb --by growth --since 1h-ago --top 5
   timebeam cardinality --layout opentsdb --metric 'app.*' --output app.png
-  timebeam cardinality --layout opentsdb --refused 'dead-letters-*.jsonl' --output json""",
+  timebeam cardinality --layout opentsdb --rejected 'dead-letters-*.jsonl' --output json""",
 )
 
 META_COMMAND = Command(
@@ -91,7 +91,7 @@ TREES_COMMAND = Command(
         Layout: layout table_prefix salt_width salt_buckets uid_width_metric uid_width_tagk
             uid_width_tagv names max_tags |
         Bigtable: project instance app_profile |
-        Run: dry_run summary max_refused
+        Run: dry_run summary max_rejected
     """,
     examples="""\
   timebeam tables create --layout opentsdb --meta --trees
@@ -155,19 +155,19 @@ ROLLUP_COMMAND = Command(
     job="timebeam.pipelines.rollup.roll_up_points:job_of",
     takes_archive=True,
     options="""
-        Rollup: rollup_config day start end zone delay_hours allow_incomplete touched |
+        Rollup: rollup_config day start end zone delay_hours allow_incomplete changed |
         Follow: follow every_seconds rounds quiet_seconds lease_seconds most_hours |
         Rollup: lookback_days dead_letters |
         Layout: layout table_prefix *layout tables |
         Bigtable: project instance app_profile |
-        Run: dry_run preflight summary max_refused
+        Run: dry_run preflight summary max_rejected
     """,
     examples="""\
   timebeam tables create --layout opentsdb --rollup-config rollups.json
   timebeam rollup --layout opentsdb --rollup-config rollups.json
   timebeam rollup --layout opentsdb --rollup-config rollups.json --day 2026-11-20 --lookback-days 2
   timebeam rollup --layout opentsdb --rollup-config rollups.json --start 6h-ago --end 1h-ago
-  timebeam rollup --layout opentsdb --rollup-config rollups.json --touched
+  timebeam rollup --layout opentsdb --rollup-config rollups.json --changed
   timebeam rollup --layout opentsdb --rollup-config rollups.json --follow --quiet-seconds 120
 
 a repeated run gives the same result; Beam's own options can be given too""",

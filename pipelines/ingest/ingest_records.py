@@ -120,8 +120,8 @@ def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
     Raises:
       UsageError: options that cannot go together, or a declaration that is wrong.
     """
-    if options.mark_touched:
-        raise UsageError("--mark-touched is not for declared tables: leave it out")
+    if options.mark_changed:
+        raise UsageError("--mark-changed is not for declared tables: leave it out")
     if options.meta != "off":
         opentsdb_of(options, "metadata")
     if options.packing not in (None, Packing.POINTS.value):

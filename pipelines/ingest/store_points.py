@@ -50,7 +50,7 @@ def storing_graph(
             f"choose {' or '.join(choice.value for choice in layout.writing.packings)}"
         )
     check_writer(options, packing)
-    is_marked = options.mark_touched or layout.writing.marked_since_s is not None
+    is_marked = options.mark_changed or layout.writing.marked_since_s is not None
     policy = UidPolicy(
         options.auto_create_metrics,
         options.auto_create_tagks,

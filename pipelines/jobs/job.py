@@ -57,7 +57,7 @@ class Run:
     dry_run: bool = False
     preflight: bool = False
     as_json: bool = False
-    max_refused: Limit | None = None
+    max_rejected: Limit | None = None
 
     @classmethod
     def of(cls, options: argparse.Namespace, runner: Runner, run_ms: int, now_ms: int) -> Run:
@@ -77,7 +77,7 @@ class Run:
             options.dry_run,
             getattr(options, "preflight", False),
             options.summary == "json",
-            getattr(options, "max_refused", None),
+            getattr(options, "max_rejected", None),
         )
 
     @property

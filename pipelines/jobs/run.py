@@ -143,7 +143,7 @@ def show(summary: Summary, run: Run) -> int:
     print(summary.to_json() if run.as_json else summary.to_text())
     if summary.why_nothing:
         print(f"nothing found: {summary.why_nothing}", file=sys.stderr)
-    return summary.code(run.max_refused)
+    return summary.code(run.max_rejected)
 
 
 def _check_dataflow(job: AnyJob, run: Run) -> None:
@@ -152,9 +152,9 @@ def _check_dataflow(job: AnyJob, run: Run) -> None:
         return
     if job.local_only:
         raise UsageError(job.local_only)
-    if run.max_refused is not None:
+    if run.max_rejected is not None:
         raise UsageError(
-            "--max-refused is for runs on this machine: on Dataflow set an alert on the refused_ counters "
+            "--max-rejected is for runs on this machine: on Dataflow set an alert on the refused_ counters "
             "(docs/reference/reasons.md)"
         )
     if run.dead_letters is not None and not _SHARED.match(run.dead_letters):

@@ -20,7 +20,7 @@ OPTIONS: Mapping[str, Parameter] = dict(writing_options.OPTIONS + reading_option
 SETTINGS = """
     layout table_prefix *layout tables project instance app_profile rollup_config dead_letters packing
     auto_create_metrics auto_create_tagks auto_create_tagvs random_metrics uid_cache_size uid_snapshot_size
-    uid_negative_seconds bigtable_writer mark_touched keep_days log format flush_seconds *format
+    uid_negative_seconds bigtable_writer mark_changed keep_days log format flush_seconds *format
     records_encoding overflow_tag drop_tags keep_tags max_new_series max_series max_tag_values max_all_series
     formats timezone zone delay_hours every_seconds quiet_seconds lease_seconds most_hours lookback_days topic
 """
@@ -34,11 +34,11 @@ _LOCAL = {
     "its temporary subscription ends with the job, and messages between two jobs are lost": "input_topic",
     "local runners only": "stop_when_idle",
     "a job on Dataflow prints none": "summary",
-    "a job on Dataflow outlives the program": "max_refused",
+    "a job on Dataflow outlives the program": "max_rejected",
     "it starts no job": "preflight rollup.dry_run",
     "the program compares by itself and starts no job": "verify_only verify",
     "the program deletes by itself what refers to the series": "delete.series",
-    "the program clears the marks when it has seen the job end": "touched",
+    "the program clears the marks when it has seen the job end": "changed",
     "a process follows, not a job on Dataflow": "follow rounds every_seconds quiet_seconds lease_seconds "
     "most_hours",
 }

@@ -24,10 +24,34 @@ def one_line(text: str) -> str:
     return _CONTROL.sub(lambda match: _ENDS.get(match[0], ascii(match[0])[1:-1]), text)
 
 
+RENAMED = {
+    "mark_touched": "mark_changed",
+    "max_refused": "max_rejected",
+    "refuse": "reject",
+    "refused": "rejected",
+    "seal": "archive",
+    "touched": "changed",
+}
+"""Commands, options, keys of timebeam.toml and values of options: as they were before 0.1.0, and are now."""
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`: did you mean CHOICE?` for the choice that is most like a word; empty if none is."""
-    close = difflib.get_close_matches(word, sorted(choices), 1)
+    """`: did you mean CHOICE?` for the choice that is most like a word; empty if none is.
+
+    A word that was renamed has its new name: `: it is now CHOICE`.
+    """
+    names = sorted(choices)
+    new = RENAMED.get(_plain(word))
+    for choice in names:
+        if _plain(choice) == new:
+            return f": it is now {choice}"
+    close = difflib.get_close_matches(word, names, 1)
     return f": did you mean {close[0]}?" if close else ""
+
+
+def _plain(word: str) -> str:
+    """A name without what an option's has before it and between its words."""
+    return word.lstrip("-").replace("-", "_")
 
 
 class Verbosity(enum.Enum):

@@ -255,7 +255,7 @@ def _beside(values: Mapping[str, Any]) -> list[str]:
     words = []
     if values.get("rollup_config"):
         words.append(f"--rollup-config {shlex.quote(values['rollup_config'])}")
-    elif values.get("mark_touched"):
+    elif values.get("mark_changed"):
         words.append("--rollup-config FILE")
     if values.get("meta", "off") not in ("off", False):
         words.append("--meta")

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from timebeam.pipelines.options.parameters import Parameter, UsageError, read_text, reason_of
-from timebeam.pipelines.options.parsing import did_you_mean
+from timebeam.pipelines.options.parsing import RENAMED, did_you_mean
 from timebeam.schema.series.retention_rules import rule_texts
 
 FILE = "timebeam.toml"
@@ -162,9 +162,17 @@ def read_profiles(path: str | None, names: Collection[str]) -> Profiles:
 
 
 def variables(environment: Mapping[str, str], parameters: Iterable[Parameter]) -> dict[str, Setting]:
-    """The settings that environment variables give, by name; an empty variable gives none."""
+    """The settings that environment variables give, by name; an empty variable gives none.
+
+    Raises:
+      UsageError: a variable was renamed.
+    """
     settings = {}
-    for parameter in parameters:
+    by_name = {parameter.name: parameter for parameter in parameters}
+    for old, new in RENAMED.items():
+        if new in by_name and environment.get(VARIABLES + old.upper()):
+            raise UsageError(f"{VARIABLES}{old.upper()} is now {VARIABLES}{new.upper()}")
+    for parameter in by_name.values():
         variable = VARIABLES + parameter.name.upper()
         text = environment.get(variable, "")
         if text:

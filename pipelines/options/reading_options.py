@@ -12,6 +12,7 @@ from timebeam.pipelines.options.parameters import (
     SEVERAL,
     TIME,
     TOPIC,
+    TRUE,
     choice,
     file,
     not_negative,
@@ -63,9 +64,9 @@ OPTIONS = (
     option(
         "max_seconds", "stop with an error after this time; by default never", positive_number(most=86_400)
     ),
-    option("no_rollup", "ignore rollup tables; read points", FLAG),
+    option("rollup", "answer from rollup tables where they give the same answer", TRUE),
     option("where", "table: FIELD=V or FIELD=V|W: only records that have this value", SEVERAL),
-    option("no_annotations", "opentsdb: leave annotations out", FLAG),
+    option("query.annotations", "opentsdb: include annotations", TRUE),
     option("global_annotations", "opentsdb: include global annotations", FLAG),
     option("histogram", "opentsdb: counts of histograms, one result per bucket", FLAG),
     option(
@@ -150,7 +151,7 @@ OPTIONS = (
         "since", "series first seen from this time on are new: 7d-ago, 2026-11-21", text("1d-ago"), regex=TIME
     ),
     option(
-        "refused",
+        "rejected",
         "files of dead letters: also show which producers sent new series beyond limits, by the attributes "
         "of their messages",
         SEVERAL,
@@ -268,7 +269,7 @@ OPTIONS = (
     ),
     option("annotations", "opentsdb: delete annotations of series instead of points", FLAG),
     option(
-        "keep_rollups", "do not mark the hours for `rollup --touched`, so that rollups stay as they are", FLAG
+        "keep_rollups", "do not mark the hours for `rollup --changed`, so that rollups stay as they are", FLAG
     ),
     # reindex
     option("reindex.dry_run", "read and count; write nothing", FLAG),
@@ -303,8 +304,8 @@ OPTIONS = (
     ),
     option("allow_incomplete", "accept a day or range that is not over yet; run it again when it is", FLAG),
     option(
-        "touched",
-        "only hours and metrics that are marked since their last rollup (ingest --mark-touched)",
+        "changed",
+        "only hours and metrics that are marked since their last rollup (ingest --mark-changed)",
         FLAG,
     ),
     option(

@@ -101,10 +101,10 @@ OPTIONS = (
         "Beam's WriteToBigTable",
         choice("direct|beam", "direct"),
     ),
-    option("mark_touched", "mark hours that receive points, for rollup --touched", FLAG),
+    option("mark_changed", "mark hours that receive points, for rollup --changed", FLAG),
     option("summary", "form of the summary", choice("text|json", "text")),
     option(
-        "max_refused",
+        "max_rejected",
         "exit code 1 if more is refused: a number (100), or a share of what was read (0.5%)",
         {"kind": Limit.parse},
         example="0.5%",

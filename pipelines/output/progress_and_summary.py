@@ -126,7 +126,7 @@ class Summary(abc.ABC):
     Attributes:
       dead_letters: the files of dead letters.
       why_nothing: why nothing was read; empty if something was, or if the tables say nothing about it.
-      failed: whether the exit code is 1, whatever `--max-refused` allows.
+      failed: whether the exit code is 1, whatever `--max-rejected` allows.
     """
 
     seconds: float
@@ -162,20 +162,20 @@ class Summary(abc.ABC):
         """Whether nothing of what was read is stored, or would be; false if the summary cannot tell."""
         return False
 
-    def code(self, max_refused: Limit | None) -> int:
+    def code(self, max_rejected: Limit | None) -> int:
         """The exit code: 1, with a line on standard error, if more is refused than is allowed.
 
-        Without `--max-refused` all but everything may be refused.
+        Without `--max-rejected` all but everything may be refused.
         """
         refused, total = self.share_refused()
         total = max(refused, total)
-        if max_refused is None and refused and self.stored_nothing():
+        if max_rejected is None and refused and self.stored_nothing():
             print(f"nothing was stored: all is refused{_likely_format(self.dead_letters)}", file=sys.stderr)
             return 1
-        if max_refused is None or not max_refused.is_exceeded(refused, total):
+        if max_rejected is None or not max_rejected.is_exceeded(refused, total):
             return 1 if self.failed else 0
         print(
-            f"refused {refused:,} of {total:,}, more than --max-refused {max_refused.text}: "
+            f"refused {refused:,} of {total:,}, more than --max-rejected {max_rejected.text}: "
             "see the dead letters",
             file=sys.stderr,
         )

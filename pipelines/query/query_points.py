@@ -104,7 +104,7 @@ class PointQuery:
             question = _question(options, now_ms)
             rollups = (
                 rollups_of(place_of(options), options.rollup_config)
-                if options.rollup_config and not options.no_rollup
+                if options.rollup_config and options.rollup
                 else None
             )
             check_tables(target, layout.tables(), create_command(options))
@@ -150,7 +150,7 @@ def answer_points(options: argparse.Namespace, layout: ReadableStore) -> int:
     if options.histogram or options.percentiles:
         evaluated = _histograms(options, query)
     else:
-        evaluated = query.evaluate(full_scan=options.full_scan, with_annotations=not options.no_annotations)
+        evaluated = query.evaluate(full_scan=options.full_scan, with_annotations=options.annotations)
     for line in evaluated.explained if options.explain else ():
         print(line, file=sys.stderr)
     results = [result for result in evaluated.results if len(result.times_ms) or result.annotations]
@@ -185,14 +185,14 @@ def _histograms(options: argparse.Namespace, query: PointQuery) -> Evaluated:
             query.question,
             options.percentiles,
             has_buckets=options.histogram,
-            with_annotations=not options.no_annotations,
+            with_annotations=options.annotations,
         )
 
 
 def _list_annotations(options: argparse.Namespace, query: PointQuery) -> int:
     """Prints the annotations that start in the range, also of series without points there."""
     notes, damage = list[Annotation](), list[str]()
-    if not options.no_annotations:
+    if options.annotations:
         layout = opentsdb_of(options, "annotations")
         of_series, damage = series_annotations(query.target, layout, query.question)
         notes = [note for series_notes in of_series.values() for note in series_notes]

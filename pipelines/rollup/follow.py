@@ -143,9 +143,9 @@ class Rounds:
                 break
             chosen[day.day.leases.key] = day
         starts_s = collections.defaultdict[bytes, set[int]](set)
-        for touched in self._ranges(chosen.values(), now_ms):
-            for metric in touched.metrics:
-                for start_s in hours_between(touched.start_s * 1000, touched.end_s * 1000):
+        for changed in self._ranges(chosen.values(), now_ms):
+            for metric in changed.metrics:
+                for start_s in hours_between(changed.start_s * 1000, changed.end_s * 1000):
                     starts_s[day_key(metric, start_s)].add(start_s)
         notes = {key: hours_note(starts) for key, starts in starts_s.items()}
         rows = [day.day.leases for day in chosen.values()]
@@ -350,7 +350,7 @@ def followed_rollup(
     """
     layout = rollup.work.layout
     if find_opentsdb(layout) is None:
-        raise UsageError(f"--follow is not for layout {layout.name}: run --touched now and then")
+        raise UsageError(f"--follow is not for layout {layout.name}: run --changed now and then")
     if options.delay_hours:
         raise UsageError("--follow waits for --quiet-seconds: leave --delay-hours out")
     if since_s is None:

@@ -129,8 +129,8 @@ def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollup
     Raises:
       UsageError: the options or the declaration ask for nothing that can be done.
     """
-    if options.touched:
-        raise UsageError("--touched is not for declared tables: use --lookback-days")
+    if options.changed:
+        raise UsageError("--changed is not for declared tables: use --lookback-days")
     if options.rollup_config:
         raise UsageError("--rollup-config is not for declared tables: rollups are declared in --tables")
     declaration = declaration_of(options)

@@ -1,6 +1,6 @@
 """Rollups of the points of a layout: into OpenTSDB's tables, or as ordinary series into tables of their own.
 
-`--touched` rolls up the hours that are marked as changed.
+`--changed` rolls up the hours that are marked as changed.
 """
 
 from __future__ import annotations
@@ -91,23 +91,23 @@ class LayoutRollup(DescribedRollup):
     Attributes:
       work: the layout of the points, the rollup configuration, and what is written of each interval.
       complete_ms: all points before this time are there.
-      touched: roll up only marked hours.
+      changed: roll up only marked hours.
       ending: ends a round of `--follow`, which has leased the hours: anything in, and the metrics with
         unwritten rows as a list. None if the job clears the marks that it covers.
     """
 
     work: RollupJob | SeriesRollupJob
     complete_ms: int = 0
-    touched: bool = False
+    changed: bool = False
     ending: beam.DoFn | None = None
 
     @property
     def local_only(self) -> str:
-        return "--touched runs on this machine: leave --runner out" if self.touched else ""
+        return "--changed runs on this machine: leave --runner out" if self.changed else ""
 
     def planned(self) -> LayoutRollup | None:
-        """With `--touched`, the same job for all marked hours; see `AnyJob.planned`."""
-        if not self.touched:
+        """With `--changed`, the same job for all marked hours; see `AnyJob.planned`."""
+        if not self.changed:
             return self
         layout = self.work.layout
         lengths = [interval.seconds for interval in self.work.config.intervals]
@@ -120,13 +120,13 @@ class LayoutRollup(DescribedRollup):
     def of_ranges(self, ranges: Sequence[ChangedRange]) -> LayoutRollup:
         """The same job for these ranges."""
         parts = []
-        for touched in ranges:
-            start, end = utc_text(touched.start_s), utc_text(touched.end_s)
-            metrics, hours = len(touched.metrics), len(touched.hours)
+        for changed in ranges:
+            start, end = utc_text(changed.start_s), utc_text(changed.end_s)
+            metrics, hours = len(changed.metrics), len(changed.hours)
             note(f"{start} to {end}: changes in {hours:,} hours of {metrics:,} metrics")
-            period_ms = touched.start_s * 1000, touched.end_s * 1000
+            period_ms = changed.start_s * 1000, changed.end_s * 1000
             planned = plan(self.work.config, *period_ms, complete_ms=self.complete_ms)
-            parts.append(RollupPart(planned, touched.metrics))
+            parts.append(RollupPart(planned, changed.metrics))
         return dataclasses.replace(self, work=dataclasses.replace(self.work, parts=parts))
 
     def needs(self) -> Needs:
@@ -314,10 +314,10 @@ def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
       UsageError: they make no sense together.
     """
     has_range = bool(options.day or options.start or options.end or options.lookback_days)
-    if options.touched and has_range:
-        raise UsageError("--touched finds its own days: leave --day, --start, --end and --lookback-days out")
-    if options.follow and options.touched:
-        raise UsageError("--follow and --touched: give one of them")
+    if options.changed and has_range:
+        raise UsageError("--changed finds its own days: leave --day, --start, --end and --lookback-days out")
+    if options.follow and options.changed:
+        raise UsageError("--follow and --changed: give one of them")
     if options.rounds and not options.follow:
         raise UsageError("--rounds is for --follow: give both, or leave it out")
     if options.layout == DECLARED:
@@ -336,13 +336,13 @@ def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
         rollup = opentsdb_rollup(options, period)
     else:
         rollup = series_rollup(options, read_config(options.rollup_config), period)
-    rollup = dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), touched=options.touched)
+    rollup = dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), changed=options.changed)
     since_s = rollup.work.layout.writing.marked_since_s
     if options.follow:
         from timebeam.pipelines.rollup.follow import followed_rollup  # it imports this module
 
         return followed_rollup(options, rollup, since_s, period if has_range else None)
-    if since_s is not None and (options.touched or period.end_ms > since_s * 1000):
+    if since_s is not None and (options.changed or period.end_ms > since_s * 1000):
         raise UsageError(
             f"--marked-since {options.marked_since}: from then on only `timebeam rollup --follow` writes "
             "rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"

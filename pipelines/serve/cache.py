@@ -1,6 +1,6 @@
 """What the server keeps between requests; no answer of a query is older than the tables.
 
-No mark or timestamp in a table proves that its points are unchanged: only some writers mark touched hours, a
+No mark or timestamp in a table proves that its points are unchanged: only some writers mark changed hours, a
 TSD may give a correction the timestamp of the cell that it replaces, and a deletion leaves nothing to see. So
 an answer depends on the rows themselves. It is kept with the reads that it was made of, each with a digest of
 its rows; the next request repeats these reads, and takes the answer if all digests are the same. That saves

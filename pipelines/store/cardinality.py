@@ -43,7 +43,7 @@ class CardinalityOptions:
     by: str
     since: str
     source: str
-    refused: Sequence[str]
+    rejected: Sequence[str]
     output: str
 
 
@@ -74,8 +74,8 @@ def run(place: Place, options: CardinalityOptions, now_ms: int) -> int:
         "tag_keys": counts.tag_keys(options.top, by_new=options.by == "growth"),
         "tag_values": counts.tag_values(options.top, by_new=options.by == "growth"),
     }
-    if options.refused:
-        ranks["producers"] = producers(_letters(options.refused), options.top)
+    if options.rejected:
+        ranks["producers"] = producers(_letters(options.rejected), options.top)
     if options.output == "json":
         print(json.dumps(_json(counts, since_ms, ranks), indent=2, ensure_ascii=False))
     elif picture is not None:
@@ -107,14 +107,16 @@ def _letters(patterns: Sequence[str]) -> Iterator[Rejected]:
     try:
         files = match(patterns)
     except OSError as error:
-        raise UsageError(f"--refused: {error}") from error
+        raise UsageError(f"--rejected: {error}") from error
     for file in files:
         with FileSystems.open(file.path) as lines:
             for line in lines:
                 try:
                     yield from_json(line).rejected
                 except ValueError as error:
-                    raise UsageError(f"--refused: {file.path} does not hold dead letters: {error}") from error
+                    raise UsageError(
+                        f"--rejected: {file.path} does not hold dead letters: {error}"
+                    ) from error
 
 
 def _json(counts: Cardinality, since_ms: int, ranks: Ranks) -> dict[str, Any]:

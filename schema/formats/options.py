@@ -42,21 +42,21 @@ class Precision(enum.StrEnum):
 class Booleans(enum.StrEnum):
     """What to do with boolean fields."""
 
-    REFUSE = "refuse"
+    REJECT = "reject"
     NUMBER = "number"
 
 
 class NoTime(enum.StrEnum):
     """What to do with lines without a time."""
 
-    REFUSE = "refuse"
+    REJECT = "reject"
     PUBLISH = "publish"
 
 
 class Ttl(enum.StrEnum):
     """What to do with points that have their own lifetime, which Bigtable cannot keep for single points."""
 
-    REFUSE = "refuse"
+    REJECT = "reject"
     IGNORE = "ignore"
 
 
@@ -110,13 +110,13 @@ class FormatOptions(DeclaredOptions):
         shown_for=_of("influx"),
     )
     influx_no_time: NoTime = option(
-        "influx: refuse lines without a time, or store them with the publish time of their message; "
-        "lines of files are refused",
-        NoTime.REFUSE,
+        "influx: reject lines without a time, or store them with the publish time of their message; "
+        "lines of files are rejected",
+        NoTime.REJECT,
         shown_for=_of("influx"),
     )
     influx_booleans: Booleans = option(
-        "influx, telegraf-json: take true and false as the numbers 1 and 0, or refuse boolean fields",
+        "influx, telegraf-json: take true and false as the numbers 1 and 0, or reject boolean fields",
         Booleans.NUMBER,
         shown_for=_of("influx", "telegraf-json"),
     )
@@ -147,14 +147,14 @@ class FormatOptions(DeclaredOptions):
     )
     nan: Nan | None = option(
         "avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or "
-        "infinite, or refuse them; without it remote write skips them, the others refuse them",
+        "infinite, or reject them; without it remote write skips them, the others reject them",
         None,
         members=Nan,
         shown_for=_of("avro", "heroic-proto", "otlp", "prometheus-remote-write", "parquet"),
     )
     kairosdb_ttl: Ttl = option(
-        "kairosdb: refuse points with a ttl of their own, or ignore it and store them as others",
-        Ttl.REFUSE,
+        "kairosdb: reject points with a ttl of their own, or ignore it and store them as others",
+        Ttl.REJECT,
         shown_for=_of("kairosdb-json", "kairosdb-text"),
     )
     otlp_resource: str = option(
@@ -167,9 +167,9 @@ class FormatOptions(DeclaredOptions):
         "otlp: store the name of the scope as tag otel.scope.name", False, shown_for=_of("otlp")
     )
     otlp_delta: str = option(
-        "otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them",
+        "otlp: tag delta sums and delta histograms with otel.temporality=delta, or reject them",
         "tag",
-        choices=("tag", "refuse"),
+        choices=("tag", "reject"),
         shown_for=_of("otlp"),
     )
     otlp_histogram: str = option(

@@ -27,7 +27,7 @@ class RetentionRule:
     Attributes:
       days: of points; None: forever.
       rollup_days: of rollups; None: forever.
-      separate: whether rollups have days of their own; else those without points go with `rollup --touched`.
+      separate: whether rollups have days of their own; else those without points go with `rollup --changed`.
     """
 
     pattern: str

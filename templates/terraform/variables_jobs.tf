@@ -138,16 +138,16 @@ variable "ingest" {
     histogram_id: opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config
     influx_metric: influx, telegraf-json: the metric of a field; must hold {field}
     influx_precision: influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped
-    influx_no_time: influx: refuse lines without a time, or store them with the publish time of their message; lines of files are refused
-    influx_booleans: influx, telegraf-json: take true and false as the numbers 1 and 0, or refuse boolean fields
+    influx_no_time: influx: reject lines without a time, or store them with the publish time of their message; lines of files are rejected
+    influx_booleans: influx, telegraf-json: take true and false as the numbers 1 and 0, or reject boolean fields
     avro_encoding: avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, which is for messages and not for files
     avro_schema: avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given
     avro_fields: avro: which field holds what, for schemas of your own: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all records
-    nan: avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or infinite, or refuse them; without it remote write skips them, the others refuse them
-    kairosdb_ttl: kairosdb: refuse points with a ttl of their own, or ignore it and store them as others
+    nan: avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or infinite, or reject them; without it remote write skips them, the others reject them
+    kairosdb_ttl: kairosdb: reject points with a ttl of their own, or ignore it and store them as others
     otlp_resource: otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none
     otlp_scope: otlp: store the name of the scope as tag otel.scope.name
-    otlp_delta: otlp: tag delta sums and delta histograms with otel.temporality=delta, or refuse them
+    otlp_delta: otlp: tag delta sums and delta histograms with otel.temporality=delta, or reject them
     otlp_histogram: otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as histogram columns of layout opentsdb
     telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude
     parquet_fields: parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
@@ -164,7 +164,7 @@ variable "ingest" {
     uid_cache_size: names and series cached by each worker process
     uid_snapshot_size: names read from the UID table at the start
     uid_negative_seconds: seconds before a name that has no UID is looked up again
-    mark_touched: mark hours that receive points, for rollup touched
+    mark_changed: mark hours that receive points, for rollup changed
     meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/use/names.md
     dry_run: parse, pack and count; write nothing but dead letters
     max_new_series: new series of a metric in a minute, of each worker process; more become dead letters: N, or PATTERN=N of metrics; the first that matches applies
@@ -205,7 +205,7 @@ variable "ingest" {
     uid_cache_size       = optional(number)
     uid_snapshot_size    = optional(number)
     uid_negative_seconds = optional(number)
-    mark_touched         = optional(bool)
+    mark_changed         = optional(bool)
     meta                 = optional(string)
     dry_run              = optional(bool)
     max_new_series       = optional(string)
@@ -241,13 +241,13 @@ variable "ingest" {
   }
 
   validation {
-    condition     = contains(["refuse", "publish"], coalesce(var.ingest.influx_no_time, "refuse"))
-    error_message = "influx_no_time must be one of refuse, publish."
+    condition     = contains(["reject", "publish"], coalesce(var.ingest.influx_no_time, "reject"))
+    error_message = "influx_no_time must be one of reject, publish."
   }
 
   validation {
-    condition     = contains(["refuse", "number"], coalesce(var.ingest.influx_booleans, "refuse"))
-    error_message = "influx_booleans must be one of refuse, number."
+    condition     = contains(["reject", "number"], coalesce(var.ingest.influx_booleans, "reject"))
+    error_message = "influx_booleans must be one of reject, number."
   }
 
   validation {
@@ -271,8 +271,8 @@ variable "ingest" {
   }
 
   validation {
-    condition     = contains(["refuse", "ignore"], coalesce(var.ingest.kairosdb_ttl, "refuse"))
-    error_message = "kairosdb_ttl must be one of refuse, ignore."
+    condition     = contains(["reject", "ignore"], coalesce(var.ingest.kairosdb_ttl, "reject"))
+    error_message = "kairosdb_ttl must be one of reject, ignore."
   }
 
   validation {
@@ -281,8 +281,8 @@ variable "ingest" {
   }
 
   validation {
-    condition     = contains(["tag", "refuse"], coalesce(var.ingest.otlp_delta, "tag"))
-    error_message = "otlp_delta must be one of tag, refuse."
+    condition     = contains(["tag", "reject"], coalesce(var.ingest.otlp_delta, "tag"))
+    error_message = "otlp_delta must be one of tag, reject."
   }
 
   validation {
@@ -432,7 +432,7 @@ variable "delete" {
 
     keep_days: instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS, or DAYS/DAYS of points and rollups; the first that matches applies; table [retention] of the settings file; required here or in the file of config
     annotations: opentsdb: delete annotations of series instead of points
-    keep_rollups: do not mark the hours for `rollup touched`, so that rollups stay as they are
+    keep_rollups: do not mark the hours for `rollup changed`, so that rollups stay as they are
     dry_run: count what would be deleted, also with token
   EOT
 

@@ -170,14 +170,14 @@ def test_more_refusals_than_allowed(store: Store, tmp_path: Path, limit: str, co
     lines = [b"put bad\n", b"put worse\n"]
     lines += [b"put m %d 1 h=a\n" % (1795250200 + second) for second in range(8)]
     file = write_file(tmp_path / "a.txt", lines)
-    ran = ingest(store, "--input", file, "--dead-letters", tmp_path / "d", "--max-refused", limit)
+    ran = ingest(store, "--input", file, "--dead-letters", tmp_path / "d", "--max-rejected", limit)
     assert ran.code == code
     assert "points stored              8" in ran.out
-    said = f"refused 2 of 10, more than --max-refused {limit}: see the dead letters\n"
+    said = f"refused 2 of 10, more than --max-rejected {limit}: see the dead letters\n"
     assert ran.err == (said if code else "")
 
 
 @pytest.mark.parametrize("limit", ["-1", "1.5", "101%", "%", "nan%", ""])
 def test_limits_that_are_none(store: Store, limit: str) -> None:
-    line = refused_usage("ingest", *store.flags, *TEXT, "--input=x", f"--max-refused={limit}")
-    assert "--max-refused" in line
+    line = refused_usage("ingest", *store.flags, *TEXT, "--input=x", f"--max-rejected={limit}")
+    assert "--max-rejected" in line

@@ -32,7 +32,7 @@ def timebeam(*arguments: str | Path) -> Ran:
 
 
 def code_of(summary: Mapping[str, Any]) -> int:
-    """The exit code of an ingest or replay without `--max-refused`: 1 if it refused all that it read."""
+    """The exit code of an ingest or replay without `--max-rejected`: 1 if it refused all that it read."""
     figures = ("rows", "points_stored", "points_duplicate", "annotations_written", "annotations_deleted")
     return int(bool(summary["refused"]) and not any(summary[name] for name in figures))
 

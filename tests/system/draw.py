@@ -105,7 +105,7 @@ class _Draw:
         draws |= {self._remove: 3, self._expire: 2}
         draws |= {self._rollup: 3, self._copy: 2, self._export: 2}
         if self._marks:
-            draws[self._touched] = 2
+            draws[self._changed] = 2
         if self._compacts:
             draws[self._compact] = 3
         if self._archives:
@@ -239,7 +239,7 @@ class _Draw:
     def _rollup(self, _: list[Step]) -> Step:
         return Rollup(*self._span(0.6), self._trouble(["pass", "abort", "kill"]))
 
-    def _touched(self, _: list[Step]) -> Step:
+    def _changed(self, _: list[Step]) -> Step:
         return ChangedRange()
 
     def _compact(self, _: list[Step]) -> Step:

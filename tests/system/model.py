@@ -137,7 +137,7 @@ class Model:
         """Deletes the points of a metric before a time, and its rollups of intervals that end before another.
 
         Args:
-          rollups_end_s: None if rollups go with `rollup --touched`; their hours are marked.
+          rollups_end_s: None if rollups go with `rollup --changed`; their hours are marked.
         """
         for number, series in enumerate(SERIES):
             marks = set(self.marks)

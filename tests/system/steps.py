@@ -111,7 +111,7 @@ class Remove(_Data, frozen=True, tag=True):
 class Expire(_Data, frozen=True, tag=True):
     """`timebeam delete --keep-days` of the points and rollups in the first days of one metric.
 
-    `rollup_days`: with -1 rollups stay forever; with None they go with `rollup --touched`.
+    `rollup_days`: with -1 rollups stay forever; with None they go with `rollup --changed`.
     """
 
     metric: str
@@ -129,7 +129,7 @@ class Rollup(_Data, frozen=True, tag=True):
 
 
 class ChangedRange(_Data, frozen=True, tag=True):
-    """`timebeam rollup --touched`."""
+    """`timebeam rollup --changed`."""
 
 
 class Compact(_Data, frozen=True, tag=True):

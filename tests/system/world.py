@@ -105,7 +105,7 @@ class World:
         elif isinstance(step, Rollup):
             self._roll_up(step)
         elif isinstance(step, ChangedRange):
-            self._redo_touched()
+            self._redo_changed()
         elif isinstance(step, Compact):
             span = f"--start={START_S + step.start * HOUR_S}", f"--end={START_S + step.end * HOUR_S}"
             self._finish(["compact", *self._tables.flags, *span, f"--form={step.form}"], step.trouble)
@@ -218,7 +218,7 @@ class World:
     def _ingest_flags(self, step: Ingest) -> list[str]:
         flags = [f"--format={step.files[0].format}", f"--bigtable-writer={step.writer}", "--summary=json"]
         flags += [f"--packing={step.packing}"] if step.packing else []
-        return flags + (["--mark-touched"] if step.mark else [])
+        return flags + (["--mark-changed"] if step.mark else [])
 
     def _replay(self, step: Ingest, letters: Path, refused: list[File]) -> None:
         self._run_replay(step, letters)
@@ -262,9 +262,9 @@ class World:
         self._model.roll_up(start_s, end_s)
         self._check_rollups(self._model.rollups)
 
-    def _redo_touched(self) -> None:
+    def _redo_changed(self) -> None:
         """The intervals of marked hours are done again; what lies between them may be, or stay."""
-        self._finish([*self._rollup_command(), "--touched"], None)
+        self._finish([*self._rollup_command(), "--changed"], None)
         before, computed, stored = self._model.rollups, self._model.computed(), self._tables.rollups()
         expected: dict[RollupKey, Number] = {}
         for key in {*before, *computed, *stored}:

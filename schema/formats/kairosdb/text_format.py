@@ -41,7 +41,7 @@ _LONGEST = 400  # characters of a number; a long has 20
 
 def check_ttl(seconds: int, ttl: Ttl) -> None:
     """Rejects a lifetime other than 0 (forever), unless lifetimes are ignored."""
-    if seconds and ttl is Ttl.REFUSE:
+    if seconds and ttl is Ttl.REJECT:
         raise RejectedError(
             Reason.VALUE_NOT_STORABLE,
             f"ttl of {seconds} seconds: points have no lifetime of their own; "

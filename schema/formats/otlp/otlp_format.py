@@ -245,7 +245,7 @@ class Otlp(WholeFormat):
         self, levels: Levels, resource: int, scope: bytes, name: bytes, attributes: bytes, *, is_delta: bool
     ) -> Outcome:
         """The series of a resource, by its number, a scope, a metric and encoded attributes."""
-        if is_delta and self._options.otlp_delta == "refuse":
+        if is_delta and self._options.otlp_delta == "reject":
             why = f"metric {name[:99]!r} has deltas: let the sender make them cumulative, or --otlp-delta tag"
             return RejectedError(Reason.VALUE_NOT_STORABLE, why)
         resources = levels.kept.get(resource)

@@ -156,7 +156,7 @@ def test_a_refusal_over_the_limit_is_the_exit_code_on_flink(
 ):
     store = Store.create(bigtable, prefix)
     options = ["--format=opentsdb-text", "--auto-create-metrics", f"--input={files}/*.txt"]
-    limit = [f"--dead-letters={tmp_path / 'dead'}", f"--max-refused={FILES - 1}"]
+    limit = [f"--dead-letters={tmp_path / 'dead'}", f"--max-rejected={FILES - 1}"]
     ran = timebeam("ingest", *store.flags, *options, *limit, *on_flink)
     assert ran.code == 1
     assert f"refused {FILES} of {FILES * (HOSTS * SCRAPES + 1)}" in ran.err

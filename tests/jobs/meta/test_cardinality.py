@@ -136,12 +136,12 @@ def test_producers_of_refused_series(bigtable: tuple[str, str], prefix: str, tmp
         for reason, envelope, source in letters
     ]
     path.write_text("".join(line + "\n" for line in lines))
-    ran = timebeam("cardinality", *store.flags, "--refused", path, "--output=json")
+    ran = timebeam("cardinality", *store.flags, "--rejected", path, "--output=json")
     assert [(rank["name"], rank["series"]) for rank in json.loads(ran.out)["producers"]] == [
         ("app=shop", 2),
         ("source=file.json", 1),
     ]
-    lines = timebeam("cardinality", *store.flags, "--refused", path).out.splitlines()
+    lines = timebeam("cardinality", *store.flags, "--rejected", path).out.splitlines()
     assert [line.split() for line in lines[-3:]] == [
         ["refused", "producer"],
         ["2", "app=shop"],
@@ -149,6 +149,6 @@ def test_producers_of_refused_series(bigtable: tuple[str, str], prefix: str, tmp
     ]
     for line in ("not JSON", '{"reason": "series-limit", "attributes": 5}'):
         path.write_text(line + "\n")
-        ran = timebeam("cardinality", *store.flags, "--refused", path)
+        ran = timebeam("cardinality", *store.flags, "--rejected", path)
         assert (ran.code, "does not hold dead letters" in ran.err) == (2, True)
-    assert timebeam("cardinality", *store.flags, "--refused", tmp_path / "none").code == 2
+    assert timebeam("cardinality", *store.flags, "--rejected", tmp_path / "none").code == 2

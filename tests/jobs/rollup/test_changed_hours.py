@@ -1,4 +1,4 @@
-"""Writers mark the hours of their points, and `rollup --touched` does exactly the marked hours again."""
+"""Writers mark the hours of their points, and `rollup --changed` does exactly the marked hours again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def send_late(store: Store, folder: Path, points: Points, age: int, *more: str) 
         )
     )
     os.utime(path, (1_700_000_000 + age,) * 2)
-    flags = ("--format=opentsdb-text", "--mark-touched", "--decimals=double", *more)
+    flags = ("--format=opentsdb-text", "--mark-changed", "--decimals=double", *more)
     ingest(folder, *store.flags, *flags, "--input", path)
 
 
@@ -89,7 +89,7 @@ def hours_of(points: Points) -> set[int]:
 
 
 def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path) -> None:
-    """After `--touched` the tables are those of a computation from scratch; only the touched were read."""
+    """After `--changed` the tables are those of a computation from scratch; only the changed were read."""
     rng = random.Random(11)
     points = points_of(rng, DAY, 6) | points_of(rng, DAY - 24 * HOUR, 6)
     send(store, tmp_path, points, 1)
@@ -106,13 +106,13 @@ def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path)
     points |= corrected
     assert {(mark.start_s // 86_400 * 86_400, len(mark.metric)) for mark in marks(store)} == {(DAY, 3)}
     assert len(marks(store)) == len({at // 1000 // HOUR for _, at in corrected})
-    ran = rollup(store, config, "--touched")
+    ran = rollup(store, config, "--changed")
     assert ran.code == 0, ran.err
     read = json.loads(ran.out)["points_read"]
     assert read == sum(key[0].metric == "sys.m1" and key[1] >= DAY * 1000 for key in points)
     assert marks(store) == []
     same(stored(store, SECONDS), expected(points))
-    again = rollup(store, config, "--touched")
+    again = rollup(store, config, "--changed")
     assert (again.code, "no late points" in again.err) == (0, True)
 
 
@@ -133,10 +133,10 @@ def test_marks_of_a_metric_stay_if_bigtable_refuses_a_row(
         lambda key: len(key) > MARK_BYTES and key.startswith(metric) and not next(bad),
     )
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
-        ran = rollup(store, config, "--touched")
+        ran = rollup(store, config, "--changed")
     assert json.loads(ran.out)["refused"] == {"write-refused": 1}
     assert marks(store) == kept
-    assert rollup(store, config, "--touched").code == 0
+    assert rollup(store, config, "--changed").code == 0
     assert marks(store) == []
     same(stored(store, SECONDS), expected(points | late))
 
@@ -145,10 +145,10 @@ def test_hours_that_are_not_over_stay_marked(store: Store, config: Path, tmp_pat
     now = int(time.time())
     path = tmp_path / "now.txt"
     path.write_text(f"put sys.m {now} 1 host=a\nput sys.m {now - 3 * 86_400} 1 host=a\n")
-    flags = ("--format=opentsdb-text", "--auto-create-metrics", "--bigtable-writer=direct", "--mark-touched")
+    flags = ("--format=opentsdb-text", "--auto-create-metrics", "--bigtable-writer=direct", "--mark-changed")
     ingest(tmp_path, *store.flags, *flags, "--input", path)
     assert len(marks(store)) == 2
-    assert rollup(store, config, "--touched").code == 0
+    assert rollup(store, config, "--changed").code == 0
     assert [mark.start_s for mark in marks(store)] == [now // HOUR * HOUR]
 
 
@@ -197,7 +197,7 @@ def test_every_writer_marks_before_and_after(
         send_late(store, tmp_path, late, 2, *flags)
     assert {mark.start_s for marked in cleared for mark in marked} == hours_of(late)
     assert {mark.start_s for mark in marks(store)} == hours_of(late)
-    assert rollup(store, config, "--touched").code == 0
+    assert rollup(store, config, "--changed").code == 0
     assert marks(store) == []
 
 
@@ -246,7 +246,7 @@ def test_rows_from_before_the_first_release_are_refused(store: Store, config: Pa
     """Such a row was named by an hour: read as the row of a day, it would mark other hours."""
     table = changed_hours_table(store.layout).name
     write_all(store.target, table, [row._replace(table=table)])
-    ran = rollup(store, config, "--touched")
+    ran = rollup(store, config, "--changed")
     assert (ran.code, ran.out) == (1, "")
     assert f"row {row.key.hex()} has column (empty), which is not a mark: delete the table" in ran.err
     assert list(scan_table(store.target, table)) == [row._replace(table=table)]
@@ -266,18 +266,18 @@ def test_a_rollup_of_a_range_clears_the_marks_that_it_covers(
     assert {mark.start_s for mark in marks(store)} == hours
     assert rollup(store, config, "--day=2026-02-28").code == 0
     assert {mark.start_s for mark in marks(store)} == {DAY - HOUR}
-    assert rollup(store, config, "--touched").code == 0
+    assert rollup(store, config, "--changed").code == 0
     assert marks(store) == []
     same(stored(store, SECONDS), expected(points))
 
 
 def test_wrong_usage(store: Store, config: Path) -> None:
-    ran = timebeam("rollup", *store.flags, "--rollup-config", config, "--touched", "--day=2026-02-28")
-    assert (ran.code, "--touched finds its own days" in ran.err) == (2, True), ran.err
+    ran = timebeam("rollup", *store.flags, "--rollup-config", config, "--changed", "--day=2026-02-28")
+    assert (ran.code, "--changed finds its own days" in ran.err) == (2, True), ran.err
 
 
 def test_all_days_share_one_run_and_its_dead_letters(store: Store, config: Path, tmp_path: Path) -> None:
-    """Two touched days with a damaged cell each: one summary, and both cells are in the dead letters."""
+    """Two changed days with a damaged cell each: one summary, and both cells are in the dead letters."""
     points = points_of(random.Random(13), DAY, 1) | points_of(random.Random(14), DAY - 24 * HOUR, 1)
     send(store, tmp_path, points, 1)
     late = {key: 1 for key in sorted(points) if not key[1] % 1000}
@@ -287,14 +287,14 @@ def test_all_days_share_one_run_and_its_dead_letters(store: Store, config: Path,
         row = next(row for row in store.rows() if start_s.to_bytes(4, "big") in row.key)
         store.set_cell(store.layout.data_table, row.key, "t", b"\x12", b"odd")
         damaged.add(row.key.hex())
-    ran = rollup(store, config, "--touched")
+    ran = rollup(store, config, "--changed")
     assert (ran.code, len(ran.out.splitlines())) == (0, 1)
     files = sorted(tmp_path.glob("rollup-letters*"))
     letters = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert {base64.b64decode(json.loads(one["payload"])["key"]).hex() for one in letters} == damaged
 
 
-def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
+def test_without_intervals_of_a_day_only_the_changed_hours_are_read(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "hours.json"
@@ -313,7 +313,7 @@ def test_without_intervals_of_a_day_only_the_touched_hours_are_read(
     }
     send_late(store, tmp_path, late, 2)
     points |= late
-    ran = rollup(store, config, "--touched")
+    ran = rollup(store, config, "--changed")
     assert ran.code == 0, ran.err
     hours = [
         int(line.split("changes in ")[1].split()[0]) for line in ran.err.splitlines() if " metrics" in line

@@ -42,7 +42,7 @@ from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb import merge_uids as merge_module
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.read.table_reader import TableReader, scan_table
-from timebeam.transforms.rollup import changed_hours as touched_module
+from timebeam.transforms.rollup import changed_hours as changed_module
 from timebeam.transforms.rollup import row_leases as lease_module
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter, read_days
 from timebeam.transforms.rollup.rollup_job import RollupJob, rollup_tables
@@ -174,7 +174,7 @@ def test_marks_of_a_metric_stay_if_bigtable_refuses_its_rows(
 
 
 def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) -> None:
-    for flags in (["--day=2024-02-28"], ["--touched"]):
+    for flags in (["--day=2024-02-28"], ["--changed"]):
         ran = timebeam("rollup", *store.flags, "--rollup-config", config, *flags)
         assert (ran.code, "only `timebeam rollup --follow` writes" in ran.err) == (2, True), ran.err
     flags = [flag for flag in store.flags if "marked_since" not in flag]
@@ -185,7 +185,7 @@ def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--follow", "--touched", "--rounds=1"], "--follow and --touched: give one of them"),
+        (["--follow", "--changed", "--rounds=1"], "--follow and --changed: give one of them"),
         (["--rounds=1"], "--rounds is for --follow"),
         (["--follow", "--delay-hours=1", "--rounds=1"], "leave --delay-hours out"),
     ],
@@ -227,10 +227,10 @@ def test_a_merge_of_names_that_takes_hours_keeps_its_marks(
     with hours_written(store.target, ChangedHoursWriter(store.layout), [row]):
         write_all(store.target, row.table, [row._replace(cells=[], deleted=deletions(row.cells))])
     ago_s, read_rows, tables = 7200, merge_module.read_rows, set[str]()
-    for module in (touched_module, merge_module):
+    for module in (changed_module, merge_module):
         clock = types.SimpleNamespace(time=lambda: time.time() - ago_s, monotonic=lambda: time.time() - ago_s)
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(touched_module, "_WRITER", touched_module._HourWriter())
+    monkeypatch.setattr(changed_module, "_WRITER", changed_module._HourWriter())
 
     def slow(target: Any, table: str, keys: Any) -> Any:
         nonlocal ago_s
@@ -274,9 +274,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (lease_module, touched_module):
+    for module in (lease_module, changed_module):
         monkeypatch.setattr(module, "time", types.SimpleNamespace(time=clock.time))
-    monkeypatch.setattr(touched_module, "_WRITER", touched_module._HourWriter())
+    monkeypatch.setattr(changed_module, "_WRITER", changed_module._HourWriter())
     return clock
 
 
@@ -289,7 +289,7 @@ class Model:
 
     def __init__(self, store: Store, config: Path, clock: Clock, seed: int) -> None:
         self.store, self.clock, self.rng = store, clock, random.Random(seed)
-        self.writers = [touched_module._HourWriter() for _ in range(2)]
+        self.writers = [changed_module._HourWriter() for _ in range(2)]
         self.points: dict[tuple[bytes, int], int] = {}
         self.hours: dict[tuple[bytes, int], int] = {}
         self.days: dict[bytes, dict[int, int]] = {}
@@ -306,15 +306,15 @@ class Model:
             if step == 1:
                 self.points.update(dict.fromkeys(changed, self.rng.randrange(10**9)))
             else:
-                touched_module._WRITER, before = column, touched_module._WRITER
+                changed_module._WRITER, before = column, changed_module._WRITER
                 hours_writer.mark(self.store.target, changed, stored=step == 2)
-                touched_module._WRITER = before
+                changed_module._WRITER = before
             yield
 
     def follower(self) -> Iterator[None]:
         """One round."""
         rounds = Rounds(self.rollup, QUIET_S * 1000, LEASE_S, 1000)
-        column = touched_module._HourWriter()
+        column = changed_module._HourWriter()
         now_ms = int(self.clock.time() * 1000)
         due = rounds.due(now_ms)
         yield
@@ -337,9 +337,9 @@ class Model:
                         self.hours.update({(metric, hour): value for hour, value in inside.items()})
                     yield
         if leased:
-            touched_module._WRITER, before = column, touched_module._WRITER
+            changed_module._WRITER, before = column, changed_module._WRITER
             rounds.end(leased, now_ms)
-            touched_module._WRITER = before
+            changed_module._WRITER = before
         yield
 
     def check(self) -> int:
@@ -394,7 +394,7 @@ def run_model(store: Store, config: Path, clock: Clock, seed: int) -> int:
         clock.now_s += 2 * HOUR
         for _ in model.follower():
             model.check()
-    assert list(scan_table(store.target, touched_module.changed_hours_table(store.layout).name)) == []
+    assert list(scan_table(store.target, changed_module.changed_hours_table(store.layout).name)) == []
     model.check()
     return used
 

@@ -135,15 +135,15 @@ def test_wrong_configurations(place: Place) -> None:
 def test_all_marks_stay_if_bigtable_refuses_a_row(place: Place, emulator: str) -> None:
     """The key of a rollup does not tell the metric of its points."""
     places = [(Series.of(metric, {"host": "a"}), DAY * 1000) for metric in ("sys.a", "sys.b")]
-    place.send(dict.fromkeys(places, 1.0), 1, "--mark-touched")
+    place.send(dict.fromkeys(places, 1.0), 1, "--mark-changed")
     layout = place.layout("")
     marks = list(read_changed_hours(place.target, layout))
     fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: b"sys.a.1h.sum\0" in key)
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
-        ran = place.rollup("--touched")
+        ran = place.rollup("--changed")
     assert json.loads(ran.out)["refused"].keys() == {"write-refused"}
     assert (len(marks), list(read_changed_hours(place.target, layout))) == (2, marks)
-    assert place.rollup("--touched").code == 0
+    assert place.rollup("--changed").code == 0
     assert not list(read_changed_hours(place.target, layout))
 
 
@@ -155,15 +155,15 @@ def test_these_tables_have_no_leases(place: Place) -> None:
 
 
 @kairosdb
-def test_touched_hours(place: Place) -> None:
-    """After `--touched` the tables are those of a computation from scratch; only the touched were read."""
+def test_changed_hours(place: Place) -> None:
+    """After `--changed` the tables are those of a computation from scratch; only the changed were read."""
     rng = random.Random(9)
     points = storable(points_of(rng, DAY, 4) | points_of(rng, DAY - 24 * HOUR, 4), place.name)
-    place.send(points, 1, "--mark-touched")
+    place.send(points, 1, "--mark-changed")
     target, layout = place.target, place.layout("")
     marked = {(mark.metric.decode(), mark.start_s) for mark in read_changed_hours(target, layout)}
     assert marked == {(series.metric, at // 1000 // HOUR * HOUR) for series, at in points}
-    assert place.rollup("--touched").code == 0
+    assert place.rollup("--changed").code == 0
     place.check(points)
     assert list(read_changed_hours(target, layout)) == []
     first = place.dump()
@@ -171,12 +171,12 @@ def test_touched_hours(place: Place) -> None:
         {key: 3 for key in sorted(points) if key[0].metric == "sys.m1" and key[1] % 7 == 0}, place.name
     )
     late = {key: value for key, value in late.items() if key[1] >= DAY * 1000}
-    place.send(late, 2, "--mark-touched")
+    place.send(late, 2, "--mark-changed")
     points |= late
-    ran = place.rollup("--touched", "--dry-run")
+    ran = place.rollup("--changed", "--dry-run")
     assert (ran.code, place.dump() == first) == (0, True), ran.err
     assert "would read metrics sys.m1 of" in ran.out
-    ran = place.rollup("--touched")
+    ran = place.rollup("--changed")
     assert ran.code == 0, ran.err
     of_metric = [key for key in points if key[0].metric == "sys.m1" and key[1] >= DAY * 1000]
     read = json.loads(ran.out)["points_read"]
@@ -184,13 +184,13 @@ def test_touched_hours(place: Place) -> None:
     assert len(of_metric) <= read <= len(of_metric) + len(late)
     place.check(points)
     assert list(read_changed_hours(target, layout)) == []
-    assert "no late points" in place.rollup("--touched").err
+    assert "no late points" in place.rollup("--changed").err
 
 
 @kairosdb
-def test_rollups_of_a_touched_metric_that_have_no_points_go(place: Place) -> None:
+def test_rollups_of_a_changed_metric_that_have_no_points_go(place: Place) -> None:
     points = storable(points_of(random.Random(10), DAY, 2), place.name)
-    place.send(points, 1, "--mark-touched")
+    place.send(points, 1, "--mark-changed")
     at, metrics = DAY + 20 * HOUR, ("sys.m0", "sys.gone")
     for interval in ("1h", "5m"):
         path = place.folder / f"stray-{interval}.txt"
@@ -204,7 +204,7 @@ def test_rollups_of_a_touched_metric_that_have_no_points_go(place: Place) -> Non
         )
         flags = [*place.flags[:-1], f"--table-prefix={place.prefix}{interval}-", "--format=opentsdb-text"]
         ingest(place.folder, *flags, "--bigtable-writer=direct", "--input", path)
-    assert place.rollup("--touched").code == 0
+    assert place.rollup("--changed").code == 0
     left = {series.metric for series, _ in place.stored() if dict(series.tags).get("host") == "gone"}
     assert all("sys.gone" in metric for metric in left), left
     assert len(left) == (2 if place.name == "kairosdb" else 1)

@@ -138,7 +138,7 @@ def test_nothing_to_do_is_wrong_usage(place: Place) -> None:
     place.file.write_text(DECLARATION[: DECLARATION.index("[layout.sensor_day]")])
     ran = place.rollup()
     assert (ran.code, "declares neither tables per day nor rollups" in ran.err) == (2, True)
-    ran = place.rollup("--touched")
+    ran = place.rollup("--changed")
     assert (ran.code, "--lookback-days" in ran.err) == (2, True)
 
 

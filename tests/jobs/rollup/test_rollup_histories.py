@@ -272,13 +272,13 @@ class History:
             ]
             assert (uids[series.metric], at // HOUR * HOUR) in marks or not over, (at, over)
 
-    def touched(self, now_s: int) -> None:
+    def changed(self, now_s: int) -> None:
         """A run of what was marked: of the marked hours all that is over is made of the points there are."""
         layout, target = self.store.layout, self.store.target
         metrics = {uid: name.text for name, uid in self.uids.items() if name.kind == "metrics"}
         marks = [mark for mark in read_changed_hours(target, layout) if mark.start_s + HOUR <= now_s]
         fresh = set(self._over(((metrics[mark.metric], mark.start_s) for mark in marks), now_s))
-        self.run(now_s, "--touched")
+        self.run(now_s, "--changed")
         assert all(mark.start_s + HOUR > now_s for mark in read_changed_hours(target, layout))
         stored = self.stored()
         assert self.foreign.items() <= stored.items()
@@ -331,7 +331,7 @@ def test_history(seed: int, bigtable: tuple[str, str], prefix: str, tmp_path: Pa
             if step == "late":
                 history.late(begin_s, now_s)
                 now_s += rng.randrange(2 * HOUR)
-                history.touched(now_s)
+                history.changed(now_s)
             elif step == "range":
                 history.write(history.change(begin_s, now_s))
                 start_s = rng.randrange(begin_s, now_s - 1)

@@ -275,5 +275,5 @@ def test_a_file_of_another_format_fails_and_is_named(store: Store, tmp_path: Pat
         ran.err
         == "nothing was stored: all is refused; the first dead letter looks like --format opentsdb-json\n"
     )
-    assert timebeam("ingest", *flags, "--format=opentsdb-text", "--max-refused=100%").code == 0
+    assert timebeam("ingest", *flags, "--format=opentsdb-text", "--max-rejected=100%").code == 0
     assert timebeam("ingest", *flags, "--format=opentsdb-json").code == 0

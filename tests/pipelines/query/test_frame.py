@@ -222,4 +222,4 @@ def test_rollups_are_read_as_by_a_query(bigtable: tuple[str, str], prefix: str, 
     with pytest.warns(UserWarning, match="nothing found"):
         assert timebeam.read_frame("sys.load", **hourly).num_rows == 0
     with pytest.warns(UserWarning, match="nothing found"):
-        assert timebeam.read_frame("sys.load", rollup_config=config, no_rollup=True, **hourly).num_rows == 0
+        assert timebeam.read_frame("sys.load", rollup_config=config, rollup=False, **hourly).num_rows == 0

@@ -84,7 +84,7 @@ def test_numbers(text: str, value: float) -> None:
 @pytest.mark.parametrize("text", ["t", "T", "true", "True", "TRUE", "f", "F", "false", "False", "FALSE"])
 def test_booleans(text: str) -> None:
     line = f"m,t=v f={text} {NS}"
-    (refused,) = parse(line, booleans="refuse").rejected
+    (refused,) = parse(line, booleans="reject").rejected
     assert (refused.reason, refused.payload) == (Reason.BAD_NUMBER, line.encode())
     assert "--influx-booleans number" in refused.message
     (point,) = points(line)
@@ -284,7 +284,7 @@ def test_a_line_that_is_not_utf8() -> None:
 
 def test_refused_fields_leave_the_others_and_are_one_dead_letter_for_each_reason() -> None:
     line = f'm,t=v a=1,s="x y",b=t,i=2i,big=9223372036854775808u,n=NaN,z=3 {NS}'
-    parsed = parse(line, booleans="refuse")
+    parsed = parse(line, booleans="reject")
     assert [(str(series), value) for series, _, value in parsed.batch.points()] == [
         ("m.a{t=v}", 1.0),
         ("m.i{t=v}", 2),
@@ -324,7 +324,7 @@ def test_names_with_braces_are_not_templates() -> None:
         ({"metric": "{field}}"}, "influx_metric"),
         ({"metric": "{}{field}"}, "influx_metric"),
         ({"precision": "m"}, "influx_precision must be one of ns, us, ms, s, auto, not 'm'"),
-        ({"booleans": "yes"}, "influx_booleans must be one of refuse, number, not 'yes'"),
+        ({"booleans": "yes"}, "influx_booleans must be one of reject, number, not 'yes'"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, str], why: str) -> None:

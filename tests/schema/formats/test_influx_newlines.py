@@ -224,5 +224,5 @@ def test_they_are_refused_by_default_and_in_files() -> None:
         (refused,) = form.parse(message).rejected
         assert refused.reason is Reason.BAD_TIMESTAMP
         assert "--influx-no-time publish" in refused.message
-    with pytest.raises(ValueError, match="influx_no_time must be one of refuse, publish, not 'now'"):
+    with pytest.raises(ValueError, match="influx_no_time must be one of reject, publish, not 'now'"):
         message_format("influx", {"influx_no_time": "now"})

@@ -43,7 +43,7 @@ REASONS = {
 """The reasons of what KairosDB refuses too."""
 
 
-def parse(text: bytes, ttl: Ttl = Ttl.REFUSE) -> Parsed:
+def parse(text: bytes, ttl: Ttl = Ttl.REJECT) -> Parsed:
     return KairosDbJson(FormatOptions(kairosdb_ttl=ttl)).parse(Message(text, 5, "gs://b/f", 100))
 
 
@@ -276,7 +276,7 @@ def check(form: KairosDbJson, text: bytes) -> Parsed:
         try:
             if isinstance(element.value, RejectedError):
                 raise element.value
-            found = read_metric(element.value, number, Ttl.REFUSE)
+            found = read_metric(element.value, number, Ttl.REJECT)
         except RejectedError as error:
             refused.append((payload, error.reason, error.message, offset))
             continue

@@ -36,7 +36,7 @@ UTF_8 = "telnet-228"
 """Names that KairosDB stores doubled, reading ISO-8859-1: here they are stored as they were sent."""
 
 
-def parse(text: bytes, ttl: Ttl = Ttl.REFUSE) -> Parsed:
+def parse(text: bytes, ttl: Ttl = Ttl.REJECT) -> Parsed:
     return KairosDbText(FormatOptions(kairosdb_ttl=ttl)).parse(Message(text, 5, "gs://b/f", 100))
 
 

@@ -277,7 +277,7 @@ def test_absent_values_are_skipped_and_counted() -> None:
 
 
 def test_deltas_are_refused_by_option() -> None:
-    parsed = parse(every_kind(), otlp_delta="refuse")
+    parsed = parse(every_kind(), otlp_delta="reject")
     assert content(parsed) == {
         key: value for key, value in expected(every_kind()).items() if "otel.temporality" not in dict(key[1])
     }

@@ -88,7 +88,7 @@ def test_units_by_magnitude(per_second: int) -> None:
 )
 def test_refused_metrics(change: dict[str, Any], reason: Reason) -> None:
     line = json.dumps({"metrics": [{**CPU, **change}, MEM]}).encode()
-    parsed = parse(line, influx_booleans="refuse")
+    parsed = parse(line, influx_booleans="reject")
     assert list(parsed.batch.points()) == POINTS[3:]
     assert [(each.reason, each.payload) for each in parsed.rejected] == [(reason, line)]
 

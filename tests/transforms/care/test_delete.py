@@ -298,7 +298,7 @@ def test_rollups_are_made_again_from_what_is_left(
     log = f"--log={tmp_path / 'log'}"
     token = json.loads(timebeam("delete", *flags, log).out)["token"]
     assert timebeam("delete", *flags, log, "--token", token).code == 0
-    ran = rollup_day.rollup(store, config, "--touched")
+    ran = rollup_day.rollup(store, config, "--changed")
     assert ran.code == 0, ran.err
     left = {
         (series, time_ms): value
@@ -353,7 +353,7 @@ def test_rollups_outlive_points_by_rule(
         for series, time_ms in points
         if series.metric != "sys.m0" or time_ms >= march_s * 1000
     }
-    assert rollup_day.rollup(store, config, "--touched").code == 0  # nothing is marked
+    assert rollup_day.rollup(store, config, "--changed").code == 0  # nothing is marked
     assert {name: rollup_day.cells(store, name) for name in names} == expected
     config_free = timebeam("delete", *store.flags, "--keep-days=*=1/7", f"--log={tmp_path / 'log'}")
     assert "the days of rollups need --rollup-config" in config_free.err

@@ -133,7 +133,7 @@ def test_lines_are_no_container(tmp_path: Path) -> None:
         ("avro", {"avro_fields": FIELDS}, avro("deflate")),
         (
             "influx",
-            {"influx_precision": "s", "influx_metric": "{field}", "influx_booleans": "refuse"},
+            {"influx_precision": "s", "influx_metric": "{field}", "influx_booleans": "reject"},
             b"".join(
                 b"x,sensor=%b temperature=%r,other=t %d\n" % (r["sensor"].encode(), r["reading"], r["at"])
                 for r in RECORDS

@@ -30,7 +30,7 @@ module "timebeam" {
     format              = "opentsdb-json"
     packing             = "points"
     auto_create_metrics = true
-    mark_touched        = true
+    mark_changed        = true
   }
 
   rollup = {
