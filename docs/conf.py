@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 DOCS = Path(__file__).resolve().parent
 
 project = "timebeam"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = "timebeam"
 myst_heading_anchors = 4
