@@ -260,19 +260,23 @@ class CellStore(Store):
     [(Series(metric='load', tags=(('host', 'web01'),), resources=()), 1356998400005, 42)]
 
     Attributes:
-      options: an instance of `options_class`.
+      options: an instance of `options_class`; a subclass with options of its own declares both.
       table: without prefix.
       family: of the cells.
       row_ms: at most 2**32.
     """
 
-    options: StoreOptions = dataclasses.field(default_factory=StoreOptions)
+    options: StoreOptions = None  # type: ignore[assignment]  # of `options_class`
 
     options_class: ClassVar[type[StoreOptions]] = StoreOptions
     table: ClassVar[str]
     family: ClassVar[str] = "p"
     row_ms: ClassVar[int] = 3_600_000
     value_bytes: ClassVar[int] = 9
+
+    def __post_init__(self) -> None:
+        if self.options is None:
+            object.__setattr__(self, "options", self.options_class())
 
     @abc.abstractmethod
     def head(self, metric: str) -> bytes:

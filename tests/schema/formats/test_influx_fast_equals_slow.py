@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from tests.schema.formats.odd_lines import damaged, value_text
 from tests.support.budget import long_after
-from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
+from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, expected, line_spans
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.points import Series
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.influx.influx_format import Influx, joined_lines
 from timebeam.schema.formats.linewise import LineRecord
 from timebeam.schema.formats.options import Booleans, FormatOptions, Precision
+from timebeam.testing import points_of
 
 NOW = {
     Precision.NANOSECONDS: 10**9,
@@ -40,7 +41,7 @@ def check(form: Influx, text: bytes) -> Parsed:
     starts, ends = np.array([*line_spans(text)], np.int64).reshape(-1, 2).T
     starts, ends = joined_lines(text, starts, ends, np.zeros(1, np.int64))
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
-    assert (bits_of(parsed.batch), list(parsed.rejected)) == expected(form, text, spans)
+    assert (points_of(parsed.batch), list(parsed.rejected)) == expected(form, text, spans)
     assert len(set(parsed.batch.series)) == len(parsed.batch.series)
     assert set(parsed.batch.index.tolist()) == set(range(len(parsed.batch.series)))
     origins = parsed.batch.origins

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from tests.schema.formats.odd_lines import block, document, json_shape, text_shape
 from tests.support.budget import examples, long_after
-from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, bits_of, expected, line_spans
+from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, expected, line_spans
 from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.formats import Message, Parsed
 from timebeam.schema.formats.linewise import LineFormat, LineRecord
 from timebeam.schema.formats.opentsdb.put_points import OpenTsdbJson, OpenTsdbText
 from timebeam.schema.formats.options import FormatOptions
+from timebeam.testing import points_of
 
 SHAPES = {OpenTsdbJson: json_shape, OpenTsdbText: text_shape}
 
@@ -36,7 +37,7 @@ def parse(form: LineFormat, text: bytes) -> Parsed:
 def check(form: LineFormat, text: bytes) -> Parsed:
     """Asserts that both paths agree about a block of lines."""
     parsed = parse(form, text)
-    assert (bits_of(parsed.batch), list(parsed.rejected)) == expected(form, text, line_spans(text))
+    assert (points_of(parsed.batch), list(parsed.rejected)) == expected(form, text, line_spans(text))
     assert len(set(parsed.batch.series)) == len(parsed.batch.series)
     assert set(parsed.batch.index.tolist()) == set(range(len(parsed.batch.series)))
     return parsed
@@ -85,7 +86,9 @@ def test_documents_over_several_lines(seed: int) -> None:
             check(form, text)  # no document, so lines
             continue
         parsed = parse(form, text)
-        assert (bits_of(parsed.batch), list(parsed.rejected)) == expected(form, text, iter([(0, len(text))]))
+        assert (points_of(parsed.batch), list(parsed.rejected)) == expected(
+            form, text, iter([(0, len(text))])
+        )
         check_origins(form, parsed)
 
 

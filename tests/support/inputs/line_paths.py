@@ -8,17 +8,9 @@ from timebeam.schema.bits.reasons import RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.formats.linewise import LineFormat
+from timebeam.testing import points_of
 
 ARRIVAL, SOURCE, OFFSET = 1_700_000_000_000, "gs://b/file", 1_000_000
-
-
-def bits_of(batch: PointBatch) -> list[tuple[object, ...]]:
-    """The points of a batch, with the values' kinds and bits."""
-    columns = (batch.index, batch.times_ms, batch.in_ms, batch.kinds, batch.bits, batch.arrivals_ms)
-    return [
-        (batch.series[number], *rest)
-        for number, *rest in zip(*(column.tolist() for column in columns), strict=True)
-    ]
 
 
 def line_spans(text: bytes) -> Iterator[tuple[int, int]]:
@@ -49,4 +41,4 @@ def expected(form: LineFormat, text: bytes, spans: Iterator[tuple[int, int]]) ->
                 )
             else:
                 points.append(record.outcome)
-    return bits_of(PointBatch.of(points, ARRIVAL)), rejected
+    return points_of(PointBatch.of(points, ARRIVAL)), rejected
