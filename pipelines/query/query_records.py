@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from timebeam.pipelines.options.parameters import UsageError, flag, usage_errors
 from timebeam.pipelines.options.period import time_of
-from timebeam.pipelines.options.values import create_command, target_of
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.write_results import Readable, csv_cell, csv_line, json_array
 from timebeam.schema.bits.times import ends_before
@@ -25,6 +24,9 @@ from timebeam.transforms.bigtable.existing_tables import check_tables, table_nam
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import ParallelReader
+
+if TYPE_CHECKING:
+    from timebeam.pipelines.query.query_points import QueryOptions
 
 OUTPUTS = ("table", "json", "csv")
 
@@ -78,14 +80,14 @@ def record_table(declaration: Declaration, prefix: str, name: str) -> RecordTabl
     return None
 
 
-def query_records(options: argparse.Namespace, declaration: Declaration, table: RecordTable) -> int:
+def query_records(place: Place, options: QueryOptions, declaration: Declaration, table: RecordTable) -> int:
     """Prints the records that the options select; returns the exit code.
 
     Raises:
       UsageError: the options cannot go together, or the read is a full scan without `--full-scan`.
       UnknownNameError: `--where` names no field of the table.
     """
-    target, layout = target_of(options), table.layout
+    target, layout = place.target, table.layout
     selection = _selection(options)
     with usage_errors():
         plan = selection.plan(layout)
@@ -96,7 +98,7 @@ def query_records(options: argparse.Namespace, declaration: Declaration, table: 
         reason = scan_reason(layout, [*selection.where])
         raise UsageError(f"{reason}: give --where for it, or --full-scan")
     if table.days is None:
-        check_tables(target, declaration.specs, create_command(options))
+        check_tables(target, declaration.specs, place.create_command())
         names = [layout.table]
     else:
         days = tables_within(table.days, layout, table_names(target), selection.start_ms, selection.end_ms)
@@ -139,7 +141,7 @@ def _records(
                 yield Finding(Severity.CORRUPT, table, row.key, str(error))
 
 
-def _selection(options: argparse.Namespace) -> RecordSelection:
+def _selection(options: QueryOptions) -> RecordSelection:
     """What the options select.
 
     Raises:
@@ -154,13 +156,9 @@ def _selection(options: argparse.Namespace) -> RecordSelection:
     if options.output not in OUTPUTS:
         raise UsageError(f"--output {options.output}: records are shown as {', '.join(OUTPUTS)}")
     now_ms = int(time.time() * 1000)
-    start_ms, end_ms = (
-        None if is_open else time_of(text, now_ms, options.timezone)
-        for text, is_open in (
-            (options.start, options.start is None),
-            (options.end, options.start is None and options.end == "now"),
-        )
-    )
+    start_ms = None if options.start is None else time_of(options.start, now_ms, options.timezone)
+    is_open = options.start is None and options.end == "now"
+    end_ms = None if is_open else time_of(options.end, now_ms, options.timezone)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise UsageError(ends_before(start_ms, end_ms))
     return RecordSelection(field_filters(options.where), start_ms, end_ms)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.api_core.exceptions import NotFound
 
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.schema.core.annotations import NotAnAnnotationError, parse_stored
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.rows import Row
@@ -45,7 +45,7 @@ _KINDS = {"metric": "metrics", "metrics": "metrics", "tagk": "tagk", "tagv": "ta
 
 def annotation(api: Api, request: Request) -> Any:
     """The answer to /api/annotation: the annotation of a series, or the global one, of a start."""
-    layout = find_opentsdb(api.layout)
+    layout = find_opentsdb(api.store)
     if layout is None:
         raise not_found()
     tsuid = _hex(request.parameter("tsuid") or "", "TSUID")
@@ -71,7 +71,7 @@ def annotation(api: Api, request: Request) -> Any:
 
 def uid_meta(api: Api, request: Request) -> Any:
     """The answer to /api/uid/uidmeta: what is stored of a name; what is not stored is empty."""
-    layout = find_opentsdb(api.layout)
+    layout = find_opentsdb(api.store)
     if layout is None:
         raise not_found()
     uid, kind = _hex(request.required("uid"), "UID"), _KINDS.get(request.required("type").lower())
@@ -85,7 +85,7 @@ def uid_meta(api: Api, request: Request) -> Any:
 
 def ts_meta(api: Api, request: Request) -> Any:
     """The answer to /api/uid/tsmeta: of a TSUID, or a list of those of a metric and tags, `m`."""
-    layout = find_opentsdb(api.layout)
+    layout = find_opentsdb(api.store)
     if layout is None:
         raise not_found()
     try:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.searches import metric_names
 from timebeam.schema.core.annotations import Annotation
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.selection import UnknownNameError
 from timebeam.schema.query.aggregate import AGGREGATORS
-from timebeam.schema.query.choose_rollups import choose
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question
 from timebeam.schema.stores import find_opentsdb
@@ -38,12 +36,10 @@ from timebeam.schema.stores.opentsdb.http.uri_query import metric_sub_query, uri
 from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
 from timebeam.transforms.opentsdb.read_annotations import global_annotations
 from timebeam.transforms.opentsdb.stored_series import question_of_tsuids
-from timebeam.transforms.query.answer_question import Evaluated, evaluate, evaluate_histograms
-from timebeam.transforms.query.budget import MeteredReader, metered
-from timebeam.transforms.read.table_reader import ParallelReader
+from timebeam.transforms.query.answer_question import Evaluated
 
 if TYPE_CHECKING:
-    from timebeam.schema.stores import OpenTsdb
+    pass
 
 ROLLUP_RAW = "ROLLUP_RAW"
 """What `rollupUsage` says to read points alone."""
@@ -118,27 +114,20 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
     raw = asked.queries[index]
     annotates = not asked.no_annotations
     try:
-        question, pre_aggregate = _question(api, asked, asked.queries[index])
+        question, pre_aggregate = _question(api, asked, raw)
         if raw.percentiles or raw.has_buckets:
-            compute = functools.partial(
-                evaluate_histograms,
-                api.target,
-                _with_histograms(api),
-                question,
-                raw.percentiles or (),
-                has_buckets=raw.has_buckets,
-                with_annotations=annotates,
+            evaluated = api.histograms(
+                question, raw.percentiles or (), has_buckets=raw.has_buckets, with_annotations=annotates
             )
         else:
-            compute = functools.partial(_evaluated, api, asked, asked.queries[index], question, now_ms)
-        evaluated = api.with_names(compute)
+            evaluated = _evaluated(api, asked, raw, question, now_ms)
     except UnknownNameError as error:
         raise ApiError(error.args[0], details=error.args[0]) from error
     except ValueError as error:
         raise ApiError(str(error)) from error
     api.skipped.extend(evaluated.damage)
     results = evaluated.results
-    if find_opentsdb(api.layout) is not None:
+    if find_opentsdb(api.store) is not None:
         check_finite(results)
     if pre_aggregate:
         results = [
@@ -150,30 +139,20 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
 
 
 def _evaluated(api: Api, asked: TsQuery, sub_query: SubQuery, question: Question, now_ms: int) -> Evaluated:
-    """The answer to the question of a sub query: from the cache if its range is over.
-
-    An answer with points still to come would be kept for nothing; one with statistics says what it took.
-
-    Raises:
-      UnknownNameError, ValueError: see `evaluate`.
-    """
-    rollups = None if (sub_query.rollup_usage or "").upper() == ROLLUP_RAW else api.rollups
-    annotates, reader = not asked.no_annotations, metered(api.target, ParallelReader)
-    compute = functools.partial(
-        evaluate, api.target, api.layout, question, rollups, now_ms, with_annotations=annotates
+    """The answer to the question of a sub query; with statistics of what it took, it is not cached."""
+    has_stats = asked.show_stats or asked.show_summary
+    return api.answer(
+        question,
+        now_ms,
+        with_annotations=not asked.no_annotations,
+        with_rollups=(sub_query.rollup_usage or "").upper() != ROLLUP_RAW,
+        cache_key=None if has_stats else (sub_query, sub_query.downsampling, asked.start_ms, asked.end_ms),
     )
-    has_stats, is_over = asked.show_stats or asked.show_summary, question.range.until_ms <= now_ms
-    if api.caches is None or not isinstance(reader, MeteredReader) or has_stats or not is_over:
-        return compute()
-    plan = None if rollups is None else choose(rollups[1], question, now_ms)
-    times = sub_query.downsampling, asked.start_ms, asked.end_ms
-    key = (sub_query, *times, question.series, plan, annotates)
-    return api.caches.answers.evaluated(key, compute, reader)
 
 
 def shown_globally(api: Api, asked: TsQuery) -> list[Annotation] | None:
     """The global annotations that a query asks for; None where a TSD shows no list."""
-    layout = find_opentsdb(api.layout)
+    layout = find_opentsdb(api.store)
     if layout is None or asked.no_annotations or not asked.global_annotations:
         return None
     notes, damage = global_annotations(api.target, layout, asked.start_ms, asked.end_ms)
@@ -204,25 +183,13 @@ def _question(api: Api, asked: TsQuery, sub_query: SubQuery) -> tuple[Question, 
         raw = dataclasses.replace(raw, filters=tuple(item for item in raw.filters if item.key != key))
     question = asked.question(raw)
     if raw.tsuids:
-        question = question_of_tsuids(question, api.layout, raw.tsuids, api.reader)
+        question = question_of_tsuids(question, api.store, raw.tsuids, api.reader)
     return question, tag
-
-
-def _with_histograms(api: Api) -> OpenTsdb:
-    """The layout, which stores histograms.
-
-    Raises:
-      ValueError: it does not.
-    """
-    layout = find_opentsdb(api.layout)
-    if layout is None:
-        raise ValueError(f"Layout {api.layout.name} has no histograms")
-    return layout
 
 
 def _key_uids(api: Api, question: Question) -> dict[str, bytes]:
     """The UIDs of the tag keys that are filtered."""
-    layout = find_opentsdb(api.layout)
+    layout = find_opentsdb(api.store)
     if layout is None:
         return {}
     names = [Name("tagk", key) for key in question.tags]
@@ -262,16 +229,13 @@ def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]
         downsampling = None if query.rollup is None else Downsampling.parse(query.rollup)
     except ValueError as error:
         raise ApiError(f"Label __rollup__: {error}") from error
-    rollups = None if downsampling is None else api.rollups
     seen: set[tuple[tuple[str, str], ...]] = set()
     for metric in query.metrics or filter(query.passes_name, metric_names(api)):
         question = Question(
             metric, query.tags, (), NONE, downsampling, query.start_ms, query.end_ms, matches=query.passes
         )
         try:
-            evaluated = api.with_names(
-                functools.partial(evaluate, api.target, api.layout, question, rollups, now_ms)
-            )
+            evaluated = api.answer(question, now_ms, with_rollups=downsampling is not None)
         except UnknownNameError:
             continue
         except ValueError as error:

@@ -23,7 +23,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive
 
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.metadata import annotation, ts_meta, uid_meta
 from timebeam.pipelines.serve.queries import expressions, query, remote_read
 from timebeam.pipelines.serve.searches import last_points, lookup, suggest

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.api_core.exceptions import NotFound
 
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.query.listings import names_of, readable
+from timebeam.pipelines.serve.api import Api
 from timebeam.schema.bits.times import HOUR_MS, floor_to
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series
@@ -27,7 +28,7 @@ from timebeam.schema.stores.opentsdb.http.last_suggest_lookup import (
     suggest_query,
 )
 from timebeam.schema.stores.opentsdb.meta_documents import COUNTER, FAMILY, meta_table
-from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown, names_from
+from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
 from timebeam.schema.stores.opentsdb.uids.uid_table import look_up
 from timebeam.transforms.opentsdb.stored_series import (
     from_data,
@@ -52,7 +53,7 @@ def last_points(api: Api, request: Request) -> Any:
       ApiError: the request is wrong, or names what is not there.
     """
     query = last_query(request)
-    layout = find_opentsdb(api.layout)
+    layout = find_opentsdb(api.store)
     if layout is None:
         raise not_found()
     try:
@@ -130,7 +131,7 @@ def _last_point(api: Api, series: Series, end_ms: int, hours: int) -> Iterator[t
     last_ms = floor_to(end_ms, HOUR_MS) + HOUR_MS - 1
     tags = {key: frozenset({value}) for key, value in series.tags}
     selection = Selection(series.metric, tags, first_ms, last_ms, explicit_tags=True)
-    found, damage, _ = find_series(api.target, api.layout, selection, lambda other: other == series)
+    found, damage, _ = find_series(api.target, api.store, selection, lambda other: other == series)
     api.skipped.extend(damage)
     for points in found:
         yield int(points.times_ms[-1]), points.values[-1:].tolist()[0]
@@ -147,7 +148,9 @@ def suggest(api: Api, request: Request) -> Any:
     query = suggest_query(request)
     try:
         return _listed(
-            api, query, lambda: list(itertools.islice(_names(api, query.kind, query.start), query.limit))
+            api,
+            query,
+            lambda: list(itertools.islice(names_of(api, query.kind, query.start, api.skipped), query.limit)),
         )
     except UnicodeEncodeError:
         return []
@@ -159,7 +162,7 @@ def lookup(api: Api, request: Request) -> Any:
     query = lookup_query(request)
 
     def read() -> list[Listed]:
-        listed = (one for one in _readable(api, _find(api, query)) if query.takes(one.series))
+        listed = (one for one in readable(_find(api, query), api.skipped) if query.takes(one.series))
         return list(itertools.islice(listed, query.limit) if query.limit > 0 else listed)
 
     return lookup_body(query, _listed(api, query, read), int((time.perf_counter() - begun) * 1000))
@@ -183,24 +186,10 @@ def _listed(api: Api, query: SuggestQuery | LookupQuery, read: Callable[[], list
 
 def metric_names(api: Api) -> Iterator[str]:
     """The names of all metrics."""
-    if find_opentsdb(api.layout) or api.layout.index:
-        return _names(api, "metrics", "")
-    listed = _readable(api, from_rows(api.target, api.layout, SeriesQuery("*", {})))
+    if find_opentsdb(api.store) or api.store.index:
+        return names_of(api, "metrics", "", api.skipped)
+    listed = readable(from_rows(api.target, api.store, SeriesQuery("*", {})), api.skipped)
     return iter(sorted({one.series.metric for one in listed}))
-
-
-def _names(api: Api, kind: str, start: str) -> Iterator[str]:
-    """The names of a kind that begin with `start`, ascending by their bytes.
-
-    Raises:
-      UnicodeEncodeError: none can begin so.
-    """
-    layout = find_opentsdb(api.layout)
-    if layout is None:
-        yield from _names_of_series(api, kind, start)
-    else:
-        found = names_from(layout.options, kind, start, api.reader)
-        yield from (name for name, _ in found)
 
 
 def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
@@ -210,13 +199,13 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
       ApiError: a name is unknown, or the layout cannot tell which series there are.
     """
     patterns = SeriesQuery("*" if query.metric is None else query.metric, {})
-    layout = find_opentsdb(api.layout)
+    layout = find_opentsdb(api.store)
     if layout is None:
-        if api.layout.index is None:
+        if api.store.index is None:
             raise not_found()
         return iter(
             sorted(
-                _readable(api, from_keys(api.target, api.layout, patterns)),
+                readable(from_keys(api.target, api.store, patterns), api.skipped),
                 key=lambda one: one.series,
             )
         )
@@ -230,31 +219,5 @@ def _find(api: Api, query: LookupQuery) -> Iterator[Found]:
         return from_meta(api.target, layout, patterns)
     if not query.use_meta:
         return from_data(api.target, layout, patterns, once=False)
-    found = _readable(api, from_data(api.target, layout, patterns))
+    found = readable(from_data(api.target, layout, patterns), api.skipped)
     return iter(sorted(found, key=lambda one: one.tsuid or b""))
-
-
-def _readable(api: Api, found: Iterable[Found]) -> Iterator[Listed]:
-    """The series; rows that cannot be read go to `api.skipped`."""
-    for one in found:
-        if isinstance(one, Listed):
-            yield one
-        else:
-            api.skipped.append(f"row {one[0].hex()}: {one[1]}")
-
-
-def _names_of_series(api: Api, kind: str, start: str) -> list[str]:
-    """Names of a kind in a layout whose row keys hold them, ascending by their bytes.
-
-    None for declared tables, whose names are found by reading all rows: Grafana asks to see whether the
-    server works.
-    """
-    if api.layout.index is None:
-        return []
-    names: set[str] = set()
-    for one in _readable(api, from_keys(api.target, api.layout, SeriesQuery("*", {}))):
-        if kind == "metrics":
-            names.add(one.series.metric)
-        else:
-            names.update(tag[kind == "tagv"] for tag in one.series.tags)
-    return sorted((name for name in names if name.startswith(start)), key=str.encode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import errno
 import gc
 import json
@@ -10,17 +10,16 @@ import logging
 import os
 import re
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.local.pubsub import check_topic
-from timebeam.pipelines.options.catalogue import format_parameters
 from timebeam.pipelines.options.parameters import TOPIC, UsageError, flag, parsed_file, usage_errors
-from timebeam.pipelines.options.values import create_command, place_of, readable_of, rollups_of, target_of
-from timebeam.pipelines.serve.cache import Api, Caches
+from timebeam.pipelines.options.place import Place
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.writes import FORMATS
 from timebeam.schema.archive.archive_cell import codec
 from timebeam.schema.archive.view import find_archive
-from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.query.budget import Budget
 
 if TYPE_CHECKING:
@@ -29,16 +28,59 @@ if TYPE_CHECKING:
     from timebeam.pipelines.serve.writes.front_door import FrontDoor
 
 OPTIONS_VARIABLE = "TIMEBEAM_SERVE_OPTIONS"
-"""Passes the options to worker processes, as JSON."""
+"""Passes place and options to worker processes, as JSON."""
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormatChoices:
+    """The options of the formats whose bodies the server takes; None for the default of the format."""
+
+    histogram_id: int | None
+    influx_metric: str | None
+    influx_precision: str | None
+    influx_no_time: str | None
+    influx_booleans: str | None
+    nan: str | None
+    kairosdb_ttl: str | None
+    otlp_resource: str | None
+    otlp_scope: str | None
+    otlp_delta: str | None
+    otlp_histogram: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServeOptions(FormatChoices):
+    """What `timebeam serve` serves, where, and within which limits."""
+
+    bind: str
+    allowed_host: Sequence[str]
+    port: int
+    workers: int
+    rollup_config: str | None
+    ignored_labels: Sequence[str]
+    cache_bytes: int
+    max_rows: int
+    max_points: int
+    max_shown: int
+    max_bytes: int
+    max_seconds: int
+    max_queries: int
+    max_waiting: int
+    max_body: int
+    topic: str | None
+    write_only: bool
+    telnet_port: int | None
+    token_file: str | None
+    max_held: int
+
+
+def run(place: Place, options: ServeOptions) -> int:
     """Serves until it is stopped."""
     try:
         import uvicorn
     except ImportError as error:
         raise UsageError(f"the server needs more packages: pip install -e '.[serve]' ({error})") from error
-    app = _application(options)
+    app = _application(place, options)
     logging.getLogger("timebeam.serve").setLevel(logging.INFO)
     listening: dict[str, Any] = {
         "host": options.bind,
@@ -56,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     if options.workers == 1:
         uvicorn.run(app, **listening, log_level="warning")
         return 0
-    os.environ[OPTIONS_VARIABLE] = json.dumps(vars(options))
+    os.environ[OPTIONS_VARIABLE] = json.dumps([dataclasses.asdict(place), dataclasses.asdict(options)])
     factory, loop = f"{__name__}:worker", "timebeam.pipelines.serve.connections:SharingLoop"
     uvicorn.run(factory, factory=True, workers=options.workers, loop=loop, **listening, log_level="warning")
     return 0
@@ -90,10 +132,11 @@ def worker() -> Starlette:
     """The application of one of several processes."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     logging.getLogger("timebeam.serve").setLevel(logging.INFO)
-    return _application(argparse.Namespace(**json.loads(os.environ[OPTIONS_VARIABLE])))
+    place, options = json.loads(os.environ[OPTIONS_VARIABLE])
+    return _application(Place(**place), ServeOptions(**options))
 
 
-def _application(options: argparse.Namespace) -> Starlette:
+def _application(place: Place, options: ServeOptions) -> Starlette:
     """The application that the options describe."""
     from timebeam.pipelines.serve.web_application import ServerLimits, application
 
@@ -105,7 +148,7 @@ def _application(options: argparse.Namespace) -> Starlette:
         float(options.max_seconds),
     )
     limits = ServerLimits(budget, options.max_queries, options.max_waiting, options.max_body)
-    app = application(_api(options), limits, _front_door(options), options.bind, options.allowed_host)
+    app = application(_api(place, options), limits, _front_door(options), options.bind, options.allowed_host)
     # Rows are many small objects, which would trigger a search for cycles through all that is imported.
     gc.collect()
     gc.freeze()
@@ -113,7 +156,7 @@ def _application(options: argparse.Namespace) -> Starlette:
     return app
 
 
-def _api(options: argparse.Namespace) -> Api | None:
+def _api(place: Place, options: ServeOptions) -> Api | None:
     """What is read; None if the options say that nothing is.
 
     Raises:
@@ -122,16 +165,15 @@ def _api(options: argparse.Namespace) -> Api | None:
     """
     if options.write_only:
         return None
-    layout, target = readable_of(options), target_of(options)
-    if find_archive(layout) is not None:
+    store = place.readable()
+    if find_archive(store) is not None:
         codec()
-    rollups = rollups_of(place_of(options), options.rollup_config) if options.rollup_config else None
-    check_tables(target, layout.tables(), create_command(options))
-    caches = Caches(layout, options.cache_bytes) if options.cache_bytes else None
-    return Api(target, layout, rollups, options.ignored_labels, caches=caches)
+    api = Api.of(place, store=store, rollup_config=options.rollup_config, cache_bytes=options.cache_bytes)
+    api.check_tables()
+    return dataclasses.replace(api, ignored_labels=options.ignored_labels)
 
 
-def _front_door(options: argparse.Namespace) -> FrontDoor | None:
+def _front_door(options: ServeOptions) -> FrontDoor | None:
     """What takes points; None if the options name no topic for them.
 
     Raises:
@@ -160,11 +202,8 @@ def _front_door(options: argparse.Namespace) -> FrontDoor | None:
     telnet = None
     if options.telnet_port:
         telnet = TelnetAddress(options.bind, options.telnet_port, shared=options.workers > 1)
-    format_options = {
-        parameter.name: value
-        for parameter in format_parameters()
-        if (value := getattr(options, parameter.name, None)) is not None
-    }
+    choices = ((field.name, getattr(options, field.name)) for field in dataclasses.fields(FormatChoices))
+    format_options = {name: value for name, value in choices if value is not None}
     with usage_errors():
         for name in FORMATS:
             message_format(name, format_options)

@@ -26,7 +26,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import (
     ENDPOINTS,
     GRAFANA,
@@ -239,7 +239,7 @@ class _Server:
 
     async def _reading(self, api: Api) -> HttpResponse:
         """Whether the data table can be read, within a few seconds: then its thread ends too."""
-        table = next(spec.name for spec in api.layout.tables() if spec.holds_points)
+        table = next(spec.name for spec in api.store.tables() if spec.holds_points)
         target = dataclasses.replace(api.target, stop=Stop(_READY_SECONDS))
         try:
             await asyncio.to_thread(lambda: list(scan_keys(target, table, limit=1)))

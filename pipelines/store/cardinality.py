@@ -13,18 +13,18 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.chart import need_plots, plain
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.query.series import find_series
+from timebeam.pipelines.query.database import Database
+from timebeam.pipelines.query.listings import find_series
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import parse_time
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.series.series_limits import Cardinality, Rank
 from timebeam.schema.series.series_patterns import Listed, SeriesQuery
-from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.dead_letters.letter import from_json
 from timebeam.transforms.input.files import match
 
@@ -60,10 +60,11 @@ def run(place: Place, options: CardinalityOptions, now_ms: int) -> int:
         since_ms = parse_time(options.since, now_ms)
     except ValueError as error:
         raise UsageError(f"--since: {error}") from error
-    layout = place.readable()
-    check_tables(place.target, layout.tables(), place.create_command())
+    database = Database.of(place)
+    database.check_tables()
     counts, bad = Cardinality(since_ms), 0
-    results, where = find_series(place, layout, options.source, SeriesQuery(options.metric, {}))
+    with usage_errors():
+        results, where = find_series(database, SeriesQuery(options.metric, {}), options.source)
     for result in results:
         if isinstance(result, Listed):
             counts.add(result.series, result.seen_ms)

@@ -27,7 +27,7 @@ from timebeam.pipelines.options.use_settings import settings_table
 from timebeam.pipelines.options.values import create_command, opentsdb_of, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.progress_and_summary import Summary
-from timebeam.pipelines.query.query_points import tag_filters
+from timebeam.pipelines.query.selection_options import tag_filters
 from timebeam.pipelines.store.retention import old_points
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.times import utc_text

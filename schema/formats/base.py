@@ -69,8 +69,7 @@ class Parsed:
 
     Attributes:
       skipped: how many records of each kind are left out on purpose, as `stale_markers`.
-      histograms: the number of native histograms of Prometheus, and of the points that they became, also of
-        those that are skipped.
+      histograms: the number of native histograms of Prometheus, and of all points that they became.
     """
 
     batch: PointBatch
@@ -78,6 +77,11 @@ class Parsed:
     annotations: Sequence[AnnotationEdit] = ()
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     histograms: tuple[int, int] = (0, 0)
+
+    @property
+    def points(self) -> PointBatch:
+        """The points: `batch`, by its name in the library."""
+        return self.batch
 
 
 class Framing(enum.Enum):
@@ -125,11 +129,7 @@ class MessageFormat(abc.ABC):
     skips_nan: bool = False
 
     def __init__(self, options: FormatOptions = DEFAULTS) -> None:
-        """A new instance with those of the options that the format has.
-
-        Raises:
-          ValueError: a value is wrong; the message names the option.
-        """
+        """A new instance with its own options among these; raises ValueError if one is wrong."""
         self._options = options
         if options.nan is not None:
             self.skips_nan = options.nan is Nan.SKIP

@@ -25,6 +25,21 @@ class SeriesQuery:
     metric: str
     tags: Mapping[str, Sequence[str]]
 
+    @classmethod
+    def parse(cls, text: str) -> SeriesQuery:
+        """The query of `METRIC` or `METRIC{KEY=V|W,...}`, with patterns.
+
+        >>> SeriesQuery.parse("sys.*{host=web*,dc=lga|sjc}")
+        SeriesQuery(metric='sys.*', tags={'host': ('web*',), 'dc': ('lga', 'sjc')})
+
+        Raises:
+          ValueError: it is none.
+        """
+        metric, brace, rest = text.partition("{")
+        if not metric or (brace and not rest.endswith("}")):
+            raise ValueError(f"{text!r}: give METRIC or METRIC{{KEY=VALUE,...}}, as in sys.*{{host=web*}}")
+        return cls(metric, tag_patterns(pair for pair in rest.removesuffix("}").split(",") if pair))
+
     def takes(self, series: Series) -> bool:
         """Whether a series is to be listed."""
         tags = dict(series.tags)
@@ -50,6 +65,17 @@ class Listed:
     created_s: int | None = None
     points: int | None = None
     seen_ms: int | None = None
+
+
+def tag_patterns(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The patterns of tag values, by key; raises ValueError if a text is not `k=v`, `k=v|w` or `k=*`."""
+    tags: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not key or not equals or not values or key in tags:
+            raise ValueError(f"--tag {text}: give each key once, as k=v, k=v|w or k=*")
+        tags[key] = tuple(sorted(set(values.split("|"))))
+    return tags
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

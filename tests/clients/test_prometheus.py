@@ -16,7 +16,7 @@ from tests.support.commands import ingest
 from tests.support.servers.programs import free_port, program, running_program
 from tests.support.servers.running_server import running
 from tests.support.stored import Store
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.transforms.query.budget import Budget
 

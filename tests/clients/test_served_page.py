@@ -17,7 +17,7 @@ from tests.support.servers.browser import Browser, running_browser
 from tests.support.servers.programs import program
 from tests.support.servers.running_server import running
 from tests.support.stored import Store
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.transforms.query.budget import Budget
 

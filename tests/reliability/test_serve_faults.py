@@ -34,7 +34,7 @@ from tests.support.servers.golden_api import differences, normal
 from tests.support.servers.running_server import running
 from tests.support.servers.tcp_cable import plugged
 from tests.support.stored import Store
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.transforms.query.budget import Budget
 

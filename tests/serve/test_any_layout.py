@@ -26,7 +26,7 @@ from tests.support.servers.remote_read import EQ, NEQ, NRE, RE
 from tests.support.stored import Store
 from timebeam.pipelines.commands import find_command
 from timebeam.pipelines.options.values import read_config, readable_of, target_of
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.points import Series as TimeSeries

@@ -20,7 +20,7 @@ from tests.support.commands import ingest, timebeam
 from tests.support.servers.golden_api import load
 from tests.support.servers.running_server import running
 from tests.support.stored import Store
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.pipelines.serve.web_application import Gate, ServerLimits
 from timebeam.schema.core.rows import Row
@@ -386,7 +386,7 @@ def test_the_budget_is_checked_while_series_are_downsampled_and_added_up(api: Ap
     (sub_query,) = asked.queries
     meter = WatchedMeter(BUDGET)
     target = dataclasses.replace(api.target, stop=meter)
-    results = evaluate(target, api.layout, asked.question(sub_query), None, 0).results
+    results = evaluate(target, api.store, asked.question(sub_query), None, 0).results
     series = sum(len(result.members) for result in results)
     assert series > len(results)
     assert meter.checks >= 2 * series

@@ -28,8 +28,9 @@ from tests.support.plain.rolled import (
 )
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
-from timebeam.pipelines.serve import queries
-from timebeam.pipelines.serve.cache import KEPT_SECONDS, AnswerCache, Api, Caches
+from timebeam.pipelines.query import database
+from timebeam.pipelines.query.answer_cache import KEPT_SECONDS, AnswerCache, Caches
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.bits.lru_cache import TimedCache
 from timebeam.schema.core.points import Series
@@ -57,7 +58,7 @@ def computed() -> Iterator[list[Any]]:
         questions.append(arguments[2])
         return evaluate(*arguments, **options)
 
-    with mock.patch.object(queries, "evaluate", noted):
+    with mock.patch.object(database, "evaluate", noted):
         yield questions
 
 
@@ -78,7 +79,7 @@ def check(cached: Api, url: str) -> None:
 
 
 def with_caches(api: Api) -> Api:
-    return dataclasses.replace(api, caches=Caches(api.layout, 1 << 20))
+    return dataclasses.replace(api, caches=Caches(api.store, 1 << 20))
 
 
 class History:

@@ -15,7 +15,7 @@ from tests.support.points import BASE_S
 from tests.support.servers import remote_read
 from tests.support.servers.remote_read import EQ, RE
 from tests.support.stored import Store
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.stores.opentsdb.options import Names
 

@@ -20,7 +20,7 @@ from tests.support.servers.tsd_questions import (
 )
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 
 RECORDED: dict[str, Any] = json.loads((HERE / "api_seeded.json").read_text("utf-8"))

@@ -10,7 +10,7 @@ import pytest
 from tests.support.plain.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from tests.support.servers.golden_api import FILE, differences, load, normal
 from tests.support.stored import Store
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 
 RANGE = {"start": 1356998400, "end": 1357009200}

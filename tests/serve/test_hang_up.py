@@ -16,7 +16,7 @@ import pytest
 from tests.support.servers.rows_server import RowsServer, serving
 from tests.support.servers.running_server import running
 from timebeam.pipelines.serve import web_application
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions

@@ -11,7 +11,7 @@ import pytest
 from tests.support.commands import ingest, timebeam
 from tests.support.points import BASE_S, FIRST_MS
 from tests.support.stored import Store
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 
 A, B = "000001000001000001", "000001000001000002"

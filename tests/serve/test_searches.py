@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.transforms.query.budget import Budget, Meter
 

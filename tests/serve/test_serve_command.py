@@ -9,11 +9,10 @@ import pytest
 from starlette.applications import Starlette
 
 from tests.support.commands import timebeam
+from tests.support.parsed import options_of, place_of
 from tests.support.stored import Store
-from timebeam.pipelines.commands import find_command
-from timebeam.pipelines.options.values import readable_of, target_of
 from timebeam.pipelines.serve import server
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 
 MARKET = Path(__file__).parents[2] / "examples" / "tables" / "market.toml"
@@ -29,12 +28,12 @@ def test_a_port_that_is_taken(bigtable: tuple[str, str], prefix: str) -> None:
 
 
 def test_declared_tables_are_served(bigtable: tuple[str, str], prefix: str) -> None:
-    place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
-    flags = ["--layout=table", f"--tables={MARKET}", *place]
+    where = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
+    flags = ["--layout=table", f"--tables={MARKET}", *where]
     assert timebeam("tables", "create", *flags).code == 0
-    options = find_command("serve").parser().parse_args(flags)
-    assert isinstance(server._application(options), Starlette)
-    api = Api(target_of(options), readable_of(options))
+    place, options = place_of("serve", *flags), options_of(server.ServeOptions, "serve", *flags)
+    assert isinstance(server._application(place, options), Starlette)
+    api = Api.of(place)
     health = request_of("GET", "/api/suggest?type=metrics&q=cpu", b"")
     assert (respond(api, health).status, respond(api, health).body) == (200, [])
 

@@ -17,7 +17,7 @@ from tests.support.servers import remote_read
 from tests.support.servers.remote_read import EQ, RE
 from tests.support.stored import Store
 from timebeam.pipelines.options.values import read_config
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import Response, request_of, respond
 from timebeam.schema.core.point_fragments import Name
 from timebeam.schema.core.points import Series as TimeSeries

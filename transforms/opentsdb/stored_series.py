@@ -62,7 +62,7 @@ def check_storable(layout: OpenTsdb, texts: Iterable[str]) -> None:
 
 def shown_names(target: Target, layout: OpenTsdb, kind: str, start: str) -> Iterator[str]:
     """The names of a kind that begin with a text, ascending by their stored bytes."""
-    return (name for name, _ in names_from(layout.options, kind, start, TableReader(target)))
+    return (name for name, _ in names_from(layout.options, kind, start, metered(target)))
 
 
 def from_meta(target: Target, layout: OpenTsdb, query: SeriesQuery) -> Iterator[Found]:

@@ -52,7 +52,7 @@ _MOST_LINES = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class QueryResult:
+class SeriesRead:
     """The series of a query.
 
     Attributes:
@@ -90,7 +90,7 @@ class _TableRollups:
 
 def find_points(
     target: Target, layout: ReadableStore, question: Question, notes: Sequence[str] = ()
-) -> QueryResult:
+) -> SeriesRead:
     """The series of a query, from points alone.
 
     Raises:
@@ -100,12 +100,12 @@ def find_points(
     series, corruption, skipped = find_series(
         target, layout, question.selection(*span), question.passing, question.downsampling
     )
-    return QueryResult(series, corruption, [*notes, _line(span, layout.tables()[0].name)], skipped > 0)
+    return SeriesRead(series, corruption, [*notes, _line(span, layout.tables()[0].name)], skipped > 0)
 
 
 def find_rolled_up(
     target: Target, layout: OpenTsdb, config: RollupConfig, question: Question, now_ms: int
-) -> QueryResult:
+) -> SeriesRead:
     """The series of a query, from rollups where they exist, else from points.
 
     The rollup table serves an interval for all series, or for none: if no series has the interval, or one
@@ -262,7 +262,7 @@ class _RollupQuery:
 
     def completed(
         self, plan: QueryPlan, source: RollupSource, rolled: _TableRollups, notes: Sequence[str]
-    ) -> QueryResult:
+    ) -> SeriesRead:
         """The rollups, completed by points for the periods that they do not cover.
 
         Raises:
@@ -292,7 +292,7 @@ class _RollupQuery:
             for series, partials in rolled.partials.items()
         ]
         explained = [*notes, *_explained(self.layout, plan, source, rolled, missing)]
-        return QueryResult(
+        return SeriesRead(
             complete, corruption, explained, group=source.group, interval=source.interval.interval
         )
 

@@ -14,7 +14,7 @@ from tests.support.inputs.annotations import A, load, notes, query, send
 from tests.support.points import BASE_S
 from tests.support.servers.golden_api import normal
 from tests.support.stored import Store
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rows import Cell, Row

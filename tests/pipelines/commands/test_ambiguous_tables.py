@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.commands import timebeam
 from tests.support.inputs.example_tables import Tables
-from timebeam import read_frame
+from timebeam import open as open_database
 
 DECLARED = """
 [layout.m]
@@ -68,8 +68,8 @@ def test_they_are_read_with_a_warning_and_not_written(
         assert "rows are read as they are" in ran.err, command
     place = {"project": bigtable[0], "instance": bigtable[1], "table_prefix": prefix}
     days = {"start": "2023-11-14", "end": "2023-11-16"}
-    frame = read_frame("load", tags={"HOST": "a"}, layout="table", tables=str(path), **days, **place)
-    assert (len(frame), KEY in capsys.readouterr().err) == (1, True)
+    table = open_database(store="table", tables=path, **place).query("load", tags={"HOST": "a"}, **days)
+    assert (table.to_arrow().num_rows, KEY in capsys.readouterr().err) == (1, True)
     writes: list[list[str | Path]] = [
         ["tables", "create"],
         ["tables", "adopt"],

@@ -18,7 +18,7 @@ from tests.support.commands import ingest, timebeam
 from tests.support.data_client import open_table
 from tests.support.servers.running_server import running
 from timebeam.pipelines.options.values import declaration_of, declared_points
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Budget
@@ -156,17 +156,14 @@ def test_the_server_reads_days(meters: Meters) -> None:
 
 
 def test_a_frame_of_days(meters: Meters) -> None:
-    table = library.read_frame(
-        "meter.reading",
-        layout="table",
+    database = library.open(
+        meters.target.project,
+        meters.target.instance,
+        store="table",
         tables=DECLARATION,
         table_prefix=meters.prefix,
-        start=0,
-        full_scan=True,
-        arrow=True,
-        project=meters.target.project,
-        instance=meters.target.instance,
     )
+    table = database.query("meter.reading", start=0, full_scan=True).to_arrow()
     found = {
         (row["METER"].lstrip("0"), round(row["time"].timestamp() * 1000)): row["value"]
         for row in table.to_pylist()

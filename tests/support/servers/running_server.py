@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx
 import uvicorn
 
-from timebeam.pipelines.serve.cache import Api
+from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.connections import TimedProtocol
 from timebeam.pipelines.serve.web_application import ServerLimits, application
 from timebeam.pipelines.serve.writes.front_door import FrontDoor

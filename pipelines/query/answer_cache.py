@@ -1,4 +1,4 @@
-"""What the server keeps between requests; no answer of a query is older than the tables.
+"""What a database keeps between queries; no answer is older than the tables.
 
 No mark or timestamp in a table proves that its points are unchanged: only some writers mark changed hours, a
 TSD may give a correction the timestamp of the cell that it replaces, and a deletion leaves nothing to see. So
@@ -12,25 +12,21 @@ Rows of the UID table, and lists of names and series, are kept by time.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timebeam.schema.bits.lru_cache import TimedCache
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import Row
-from timebeam.schema.core.selection import AmbiguousNameError, Reader
-from timebeam.schema.rollup.rollup_config import RollupConfig
 from timebeam.schema.stores import find_opentsdb
-from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.answer_question import Evaluated
-from timebeam.transforms.query.budget import Meter, MeteredReader, Transcript, metered
+from timebeam.transforms.query.budget import MeteredReader, Transcript
 from timebeam.transforms.read.table_reader import RememberingReader
 
 if TYPE_CHECKING:
-    from timebeam.schema.stores import OpenTsdb
+    pass
 
 MOST_UIDS, MOST_LISTS = 200_000, 1_000
 
@@ -138,57 +134,3 @@ class Caches:
         self.remembers = (
             None if table is None else functools.partial(RememberingReader, table=table, cache=cache)
         )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Api:
-    """The API over the tables of one layout.
-
-    Attributes:
-      rollups: the rollup tables that may serve queries; None for points alone.
-      ignored_labels: labels that a Prometheus adds to what it asks for, and that no series has.
-      skipped: takes a line for each row that a request could not read.
-      caches: None where nothing is kept between requests.
-    """
-
-    target: Target
-    layout: ReadableStore
-    rollups: tuple[OpenTsdb, RollupConfig] | None = None
-    ignored_labels: Sequence[str] = ()
-    skipped: list[str] = dataclasses.field(default_factory=list)
-    caches: Caches | None = None
-
-    @property
-    def reader(self) -> Reader:
-        """Reads the tables, as far as the budget goes."""
-        return metered(self.target)
-
-    @property
-    def meter(self) -> Meter:
-        """Counts what a request reads."""
-        return Meter.of(self.target)
-
-    def with_names(self, evaluate: Callable[[], Evaluated]) -> Evaluated:
-        """An answer; if two UIDs seem to have one name, names are read again, and it is computed once more.
-
-        Names are cached: if a UID was renamed and a new UID has its old name, both seem to have it.
-
-        Raises:
-          AmbiguousNameError: two UIDs have one name.
-        """
-        meter = self.meter
-        read = meter.read
-        try:
-            return evaluate()
-        except AmbiguousNameError:
-            if self.caches is None:
-                raise
-            meter.read = read  # the same rows are about to be read again
-            self.caches.forget_names()
-            meter.remembers = self.caches.remembers
-            return evaluate()
-
-    def for_request(self, meter: Meter) -> Api:
-        """The same for one request."""
-        meter.remembers = None if self.caches is None else self.caches.remembers
-        return dataclasses.replace(self, target=dataclasses.replace(self.target, stop=meter), skipped=[])
