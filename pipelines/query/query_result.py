@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from timebeam.schema.bits.arrays import to_floats
 from timebeam.schema.core.points import Series
@@ -16,6 +15,7 @@ from timebeam.schema.query.answer import Result
 if TYPE_CHECKING:
     import pandas
     import polars
+    import pyarrow as pa
 
 _COLUMNS = ("metric", "time", "value")
 
@@ -77,6 +77,8 @@ class QueryResult:
 
 def _table(results: Sequence[Result], zone: str) -> pa.Table:
     """The points of all results in columns; times are shown in a time zone."""
+    import pyarrow as pa
+
     lengths = [len(result.times_ms) for result in results]
     owners = pa.array(np.repeat(np.arange(len(results), dtype=np.int32), lengths))
     keys = sorted({key for result in results for key in result.tags})
