@@ -37,7 +37,8 @@ OPTIONS = (
     option("query.output", f"one of {OUTPUTS}", text("table")),
     option(
         "query.rollup_config",
-        "opentsdb: rollup configuration, to answer from rollup tables (docs/use/rollups.md)",
+        "opentsdb: rollup configuration; read rollup tables where they give the same answer "
+        "(docs/use/rollups.md)",
     ),
     option(
         "query.start",
@@ -45,7 +46,7 @@ OPTIONS = (
     ),
     option(
         "query.rate",
-        "change per second: rate, rate{counter[,MAX[,RESET]]}, or rate{dropcounter}, which leaves resets out",
+        "change per second: rate, rate{counter[,MAX[,RESET]]}, or rate{dropcounter}, which leaves out resets",
     ),
     option("end", "last time, in the forms of --start", text("now")),
     option(
@@ -61,10 +62,8 @@ OPTIONS = (
     ),
     option("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum"),
     option("group_by", "tag keys: one result per combination of their values", SEVERAL),
-    option(
-        "max_seconds", "stop with an error after this time; by default never", positive_number(most=86_400)
-    ),
-    option("rollup", "answer from rollup tables where they give the same answer", TRUE),
+    option("max_seconds", "stop with an error after this many seconds", positive_number(most=86_400)),
+    option("rollup", "read rollup tables where they give the same answer", TRUE),
     option("where", "table: FIELD=V or FIELD=V|W: only records that have this value", SEVERAL),
     option("query.annotations", "opentsdb: include annotations", TRUE),
     option("global_annotations", "opentsdb: include global annotations", FLAG),
@@ -79,27 +78,27 @@ OPTIONS = (
     option("serve.port", "port to listen on", positive_number(4242, most=MAX_PORT)),
     option(
         "serve.rollup_config",
-        "opentsdb: the rollup configuration; what is rolled up is not read point by point "
+        "opentsdb: rollup configuration; read rollup tables where they give the same answer "
         "(docs/use/rollups.md)",
     ),
     option(
         "topic",
-        "take points from producers too, and publish them to this topic: projects/P/topics/T",
+        "also accept points from producers, and publish them to this topic: projects/P/topics/T",
         regex=TOPIC,
         example="projects/my-project/topics/points",
     ),
-    option("serve.max_seconds", "seconds that a request may take", positive_number(60, most=3600)),
+    option("serve.max_seconds", "maximum seconds of a request", positive_number(60, most=3600)),
     option("bind", "address to listen on; 0.0.0.0 for all", text("127.0.0.1")),
     option(
         "allowed_host",
-        "more names by which clients, tunnels and proxies may call a server on a loopback address, or, if "
-        "given, on any",
+        "further host names that requests may have, on a loopback address; on other "
+        "addresses, if given, the only names",
         SEVERAL,
     ),
     option("workers", "worker processes", positive_number(1, most=64)),
     option(
         "ignored_labels",
-        "external labels of the Prometheus that reads from this server; no series has them",
+        "external labels of the Prometheus that reads from this server, which are ignored",
         SEVERAL,
     ),
     option(
@@ -107,19 +106,20 @@ OPTIONS = (
         "bytes per process for answers about past ranges; 0 turns off all caches, also of names and UIDs",
         whole_number(1 << 26),
     ),
-    option("max_rows", "rows that a request may read", positive_number(1_000_000)),
-    option("max_points", "points that a request may read, or fill in", positive_number(20_000_000)),
-    option("max_shown", "points of an answer", positive_number(1_000_000)),
-    option("max_bytes", "bytes that a request may read", positive_number(1 << 30)),
-    option("max_queries", "requests that a process works on at once", positive_number(4, most=256)),
-    option("max_waiting", "requests that wait for their turn; others get a 503", whole_number(64)),
-    option("max_body", "bytes of the body of a request", positive_number(1 << 20)),
-    option("write_only", "take points only, and open no tables", FLAG),
-    option("telnet_port", "take telnet `put` lines on this port", positive_number(most=MAX_PORT)),
+    option("max_rows", "maximum rows that a request reads", positive_number(1_000_000)),
+    option("max_points", "maximum points that a request reads or fills in", positive_number(20_000_000)),
+    option("max_shown", "maximum points of an answer", positive_number(1_000_000)),
+    option("max_bytes", "maximum bytes that a request reads", positive_number(1 << 30)),
+    option("max_queries", "maximum requests that a process answers at once", positive_number(4, most=256)),
+    option("max_waiting", "maximum requests that wait; others return 503", whole_number(64)),
+    option("max_body", "maximum bytes of the body of a request", positive_number(1 << 20)),
+    option("write_only", "accept points only, and open no tables", FLAG),
+    option("telnet_port", "accept telnet `put` lines on this port", positive_number(most=MAX_PORT)),
     option("token_file", "file with the tokens of writers, one per line; without it everyone may write"),
     option(
         "max_held",
-        "bytes of bodies that a process holds until Pub/Sub has confirmed them; more requests get a 503",
+        "maximum bytes of bodies that a process holds until Pub/Sub has confirmed them; "
+        "further requests return 503",
         positive_number(256 << 20),
     ),
     # series
@@ -134,11 +134,11 @@ OPTIONS = (
         "merge: also the rows of the tables that this rollup configuration names",
         file("gs://my-bucket/rollups.json"),
     ),
-    option("use", "list: count the series and rows of each name; reads all row keys", FLAG),
+    option("use", "list: also count the series and rows of each name; reads all row keys", FLAG),
     option(
         "wait_hours",
-        "free: hours that a UID waits between losing its name and being deleted; all writers must be "
-        "restarted within this time",
+        "free: hours between the removal of a UID from its name and its deletion; restart "
+        "all writers within this time",
         positive_number(168),
     ),
     option("yes", "rename, merge, free, fix: write; by default they print what would change", FLAG),
@@ -152,14 +152,14 @@ OPTIONS = (
     ),
     option(
         "rejected",
-        "files of dead letters: also show which producers sent new series beyond limits, by the attributes "
-        "of their messages",
+        "files of dead letters: also show which producers sent series beyond limits, by the "
+        "attributes of their messages",
         SEVERAL,
     ),
     # export
     option(
         "export.output",
-        "folder of the files, local or on any file system that Beam knows; each day has a folder in it",
+        "folder of the files, local or on any file system of Beam; each day is a folder in it",
         required=True,
         regex=BUCKET_PATH,
         example="gs://my-bucket/points",
@@ -174,7 +174,7 @@ OPTIONS = (
     ),
     option(
         "export.end",
-        "end of the range, exclusive; every day that the range touches is exported whole",
+        "end of the range, exclusive; every day that overlaps the range is exported completely",
         regex=TIME,
         example="1d-ago",
     ),
@@ -187,7 +187,7 @@ OPTIONS = (
     option("by_metric", "a folder for each metric in the folder of a day", FLAG),
     option(
         "tags",
-        "columns: a column tag_KEY for each tag key; map: one column tags, a map",
+        "columns: a column tag_KEY per tag key; map: one column `tags` with a map",
         choice("columns|map", "columns"),
     ),
     option(
@@ -196,7 +196,7 @@ OPTIONS = (
         regex="[0-9]+[smhdwny]",
         example="1h",
     ),
-    option("verify", "export nothing; compare every column of the files with the manifests", FLAG),
+    option("verify", "compare every column of the files with the manifests, and export nothing", FLAG),
     # meta
     option("meta.dry_run", "count what would be written; write nothing", FLAG),
     option("meta.yes", "with --purge: delete the listed metadata", FLAG),
@@ -214,17 +214,17 @@ OPTIONS = (
     ),
     option(
         "trees.series",
-        "sync: read series from the meta table or from the keys of the data table; by default from the meta "
-        "table unless it is missing or empty",
+        "sync: read series from the meta table or from the keys of the data table; by "
+        "default from the meta table, if it has rows",
         choice("meta|data"),
     ),
-    option("trees.yes", "purge: delete what it counts", FLAG),
+    option("trees.yes", "purge: delete what the dry run counts", FLAG),
     option(
         "tree", "show, test, sync, purge: id or name of one tree; by default all, for sync all enabled ones"
     ),
     option("exact", "create: also delete stored rules that are not in the file", FLAG),
     option("depth", "show as text: number of branch levels", positive_number()),
-    option("definition", "test: use the trees in this file, not the stored ones"),
+    option("definition", "test: use the trees in this file instead of the stored ones"),
     # delete
     option(
         "delete.rollup_config",
@@ -247,8 +247,9 @@ OPTIONS = (
     option("delete.end", "last time, in the forms of --start", text("now"), regex=TIME),
     option(
         "keep_days",
-        "instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS, or DAYS/DAYS "
-        "of points and rollups; the first that matches applies; table [retention] of the settings file",
+        "instead of METRIC: delete points older than this many UTC days, DAYS or "
+        "PATTERN=DAYS, or DAYS/DAYS of points and rollups; the first match applies; table "
+        "[retention] of the settings file",
         several(rules_text),
         regex=RULES,
         example="debug.*=7,sys.*=30/400,400",
@@ -302,10 +303,10 @@ OPTIONS = (
         "hours after the end of a day until it is complete",
         number(0.0, most=24 * CENTURY_DAYS),
     ),
-    option("allow_incomplete", "accept a day or range that is not over yet; run it again when it is", FLAG),
+    option("allow_incomplete", "accept a day or range that has not ended; run it again when it has", FLAG),
     option(
         "changed",
-        "only hours and metrics that are marked since their last rollup (ingest --mark-changed)",
+        "only hours that were marked since their last rollup (ingest --mark-changed)",
         FLAG,
     ),
     option(
@@ -313,10 +314,10 @@ OPTIONS = (
     ),
     option(
         "every_seconds",
-        "follow: seconds from the end of a round to the next one, unless hours wait",
+        "follow: seconds between rounds, unless hours wait",
         number(60.0, most=86_400),
     ),
-    option("rounds", "follow: end after so many rounds; by default never", positive_number()),
+    option("rounds", "follow: end after this many rounds; by default run until stopped", positive_number()),
     option(
         "quiet_seconds",
         "follow: seconds that an hour waits after its end and after its last mark",
@@ -324,17 +325,18 @@ OPTIONS = (
     ),
     option(
         "lease_seconds",
-        "follow: seconds until another process may take over a round's hours; more than a round takes",
+        "follow: seconds until another process may take over the hours of a round; choose "
+        "more than a round takes",
         number(600.0, most=86_400),
     ),
     option(
         "most_hours",
-        "follow: hours in a round at most, of all metrics together; the others wait for the next one",
+        "follow: maximum hours in a round, over all metrics; others wait for the next round",
         positive_number(10_000),
     ),
     option(
         "lookback_days",
-        "also redo this many days before it, for late points",
+        "also roll up this many days before it, for late points",
         whole_number(0, most=CENTURY_DAYS),
     ),
     # compact
@@ -365,7 +367,7 @@ OPTIONS = (
     option("archive.dry_run", "read and count; write nothing", FLAG),
     option(
         "archive.start",
-        "archive from this time on, as in queries; by default from the first point",
+        "archive from this time on; by default from the first point",
         regex=TIME,
         example="2026-11-20",
     ),
@@ -382,13 +384,13 @@ OPTIONS = (
     ),
     option(
         "delete_source",
-        "delete archived points from the data table, after they were compared with the archive",
+        "delete archived points from the data table after comparing them with the archive",
         FLAG,
     ),
     option(
         "reader_hours",
-        "with --delete-source: delete only hours archived at least this many hours ago, longer than any "
-        "query or rollup runs; 0 deletes at once: use it only while nothing reads",
+        "with --delete-source: delete only hours archived at least this many hours ago; "
+        "choose longer than any query or rollup runs; use 0 only while nothing reads",
         number(1.0, most=24 * CENTURY_DAYS),
     ),
     # check

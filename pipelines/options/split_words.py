@@ -62,7 +62,8 @@ def unknown_option(word: str, names: Iterable[str]) -> UsageError:
     """
     if not word.startswith("-"):
         return UsageError(f"unexpected argument {word!r}")
-    name, by_spelling = word.partition("=")[0], {each.replace("_", "-"): each for each in names}
+    name = word.partition("=")[0]
+    by_spelling = {each.replace("_", "-"): each for each in sorted(names, reverse=True)}  # --a-b before --a_b
     near = did_you_mean(name.replace("_", "-"), by_spelling)
     for spelling, each in by_spelling.items():
         if near.endswith(f" {spelling}?"):

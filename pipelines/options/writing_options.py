@@ -76,16 +76,16 @@ OPTIONS = (
     option("dry_run", "parse, pack and count; write nothing but dead letters", FLAG),
     option(
         "dead_letters",
-        "destination of refused input: files PREFIX-TIME-*.jsonl, or a topic projects/P/topics/T",
+        "destination of rejected input: files PREFIX-TIME-*.jsonl, or a topic projects/P/topics/T",
         text("dead-letters"),
         regex=LETTERS,
         example="gs://my-bucket/dead-letters/points",
     ),
     option(
         "packing",
-        "compacted: one column per row and arrival; points: one cell per point; append: appended to the "
-        "append column, as a TSD with enable_appends does. By default the layout's first packing for files, "
-        "points for messages",
+        "compacted: one column per row and arrival; points: one cell per point; append: "
+        "points are appended to one column, as by a TSD with enable_appends. By default "
+        "compacted for files in layout opentsdb, otherwise points",
         choice("points|compacted|append"),
     ),
     option("auto_create_metrics", "assign UIDs to unknown metrics", FLAG),
@@ -97,22 +97,22 @@ OPTIONS = (
     option("uid_negative_seconds", "seconds before a name that has no UID is looked up again", number(60.0)),
     option(
         "bigtable_writer",
-        "direct: refused rows become dead letters, more errors are retried, --app-profile works; beam: "
-        "Beam's WriteToBigTable",
+        "direct: rows that Bigtable rejects become dead letters, more errors are retried, "
+        "--app-profile works; beam: Beam's WriteToBigTable",
         choice("direct|beam", "direct"),
     ),
     option("mark_changed", "mark hours that receive points, for rollup --changed", FLAG),
     option("summary", "form of the summary", choice("text|json", "text")),
     option(
         "max_rejected",
-        "exit code 1 if more is refused: a number (100), or a share of what was read (0.5%)",
+        "exit code 1 if more is rejected: a number (100), or a share of what was read (0.5%)",
         {"kind": Limit.parse},
         example="0.5%",
     ),
     option("preflight", "check prerequisites, print how to fix what is missing, and exit", FLAG),
     option(
         "start",
-        "start of a range, instead of a day: 2026-11-20T08:00:00Z, 2d-ago",
+        "start of a range instead of a day: 2026-11-20T08:00:00Z, 2d-ago",
         regex=TIME,
         example="2026-11-20T08:00:00Z",
     ),
@@ -123,13 +123,12 @@ OPTIONS = (
         "for a value with * or (",
         SEVERAL,
     ),
-    option("explicit_tags", "only series without other tag keys than those of --tag", FLAG),
-    option("tsuid", "opentsdb: only these series, by TSUIDs in hex; in place of METRIC", SEVERAL),
+    option("explicit_tags", "only series without tag keys other than those of --tag", FLAG),
+    option("tsuid", "opentsdb: only these series, by TSUIDs in hex; instead of METRIC", SEVERAL),
     option("full_scan", "table: read all rows of a table if no key range serves the query", FLAG),
     option(
         "csv_guard",
-        "csv: put ' before cells that a spreadsheet would take for formulas: those that begin with =, +, - "
-        "or @",
+        "csv: put ' before cells that a spreadsheet would compute: those that begin with =, +, - or @",
         FLAG,
     ),
     option(
@@ -156,7 +155,7 @@ OPTIONS = (
     option("tables.output", "form of the messages", choice("text|json", "text")),
     option(
         "zone",
-        "of rollups: time zone in which days are counted, such as Europe/Berlin",
+        "rollups: time zone of days, such as Europe/Berlin",
         text("UTC"),
         regex="[A-Za-z][-+_/A-Za-z0-9]*",
         example="Europe/Berlin",
@@ -168,8 +167,8 @@ OPTIONS = (
     option("series_limits", "also the table of counts, for limits such as --max-series", FLAG),
     option(
         "max_age_days",
-        "retention: maximum age in days of the cells of data tables; 0 removes it; "
-        "docs/operate/maintenance.md explains age",
+        "retention: maximum age in days of cells of the data tables; 0 removes it "
+        "(docs/operate/maintenance.md)",
         number(most=CENTURY_DAYS),
     ),
     option("table", "retention, forget: only this table (forget: a declared one), with its prefix"),
@@ -179,12 +178,12 @@ OPTIONS = (
         "adopt: check about this many rows of points, from the first; 0 for all",
         whole_number(100_000),
     ),
-    option("tables.dry_run", "print what would be done; do nothing", FLAG),
+    option("tables.dry_run", "print what would be done, and change nothing", FLAG),
     # ingest
     option(
         "input",
-        "files or patterns, local or on any file system that Beam knows (gs://bucket/*.json.gz); plain, "
-        ".gz, .bz2 or .zst",
+        "files or patterns, local or on any file system of Beam (gs://bucket/*.json.gz); "
+        "plain, .gz, .bz2 or .zst",
         file("gs://my-bucket/metrics/*.json.gz", many=True),
         label="Input files",
     ),
@@ -210,7 +209,7 @@ OPTIONS = (
     ),
     option(
         "flush_seconds",
-        "messages: seconds to gather points that are packed together; `points` packing does not wait",
+        "messages: seconds to gather points that are packed together; packing `points` does not wait",
         number(30.0, most=86_400),
     ),
     option(
@@ -227,57 +226,59 @@ OPTIONS = (
     ),
     option(
         "overflow_tag",
-        "opentsdb: series of more than --max-tags lose tags, and get this tag with a hash of them",
+        "opentsdb: series with more than --max-tags tags lose some, and get this tag with a hash of them",
         regex=r"[^,\n]+",
         example="overflow",
         shown_for=("layout", ("opentsdb",)),
     ),
     option(
         "drop_tags",
-        "opentsdb, with --overflow-tag: the tags that they lose, as a,b",
+        "opentsdb, with --overflow-tag: tags that such series lose, as a,b",
         regex=r"[^,\n]+(,[^,\n]+)*",
         example="pod_uid,image_id",
         shown_for=("layout", ("opentsdb",)),
     ),
     option(
         "keep_tags",
-        "opentsdb, with --overflow-tag: the tags that they do not lose, as a,b",
+        "opentsdb, with --overflow-tag: tags that such series keep, as a,b",
         regex=r"[^,\n]+(,[^,\n]+)*",
         example="job,instance",
         shown_for=("layout", ("opentsdb",)),
     ),
     option(
         "max_new_series",
-        "new series of a metric in a minute, of each worker process; more become dead letters: N, or "
-        "PATTERN=N of metrics; the first that matches applies",
+        "maximum new series per metric and minute in each worker process, N or PATTERN=N "
+        "(the first match applies); points of further series are rejected",
         several(limit_text),
         regex=_LIMITS,
         example="app.*=1000,50000",
     ),
     option(
         "max_series",
-        "series of a metric; new ones beyond it become dead letters: N, or PATTERN=N",
+        "maximum series per metric, N or PATTERN=N; points of further series are rejected",
         several(limit_text),
         regex=_LIMITS,
         example="app.*=1000,50000",
     ),
     option(
         "max_tag_values",
-        "values of a tag key in a metric; new ones beyond it become dead letters: N, or PATTERN=N",
+        "maximum values per tag key of a metric, N or PATTERN=N; points of series with "
+        "further values are rejected",
         several(values_limit_text),
         regex=_LIMITS,
         example="app.*=1000,50000",
     ),
     option(
         "max_all_series",
-        "series of all metrics; new ones beyond it become dead letters",
+        "maximum series of all metrics; points of further series are rejected",
         whole_number(),
         example="10000000",
     ),
     option(
         "formats",
-        "messages: more formats that a message may name in its `format` attribute, also as a,b, or that "
-        "--format auto chooses from; messages with other names become dead letters",
+        "messages: further formats that the attribute `format` of a message may name, or "
+        "that --format auto chooses from, also as a,b; messages with other formats are "
+        "rejected",
         SEVERAL,
         regex="[-a-z]+(,[-a-z]+)*",
         example="influx,opentsdb-text",
@@ -297,7 +298,7 @@ OPTIONS = (
         "time of the first points; with `now` each run generates different bytes",
         text("2026-01-01"),
     ),
-    option("jitter_ms", "points are up to this many ms after their step", whole_number(0, most=86_400_000)),
+    option("jitter_ms", "maximum delay of points after their step, in ms", whole_number(0, most=86_400_000)),
     option("late", "share of points that are sent late", number(0.0, most=1.0)),
     option("late_steps", "maximum delay of late points, in steps", positive_number(60, most=1_000_000)),
     option("duplicates", "share of points that are sent twice", number(0.0, most=1.0)),
@@ -321,13 +322,13 @@ OPTIONS = (
     option("to", "layout to write", choice(_STORES), required=True),
     option(
         "also",
-        "copy these too, from opentsdb to opentsdb: rollups (and pre-aggregates; --rollup-config names "
+        "opentsdb to opentsdb: also copy rollups (and pre-aggregates; --rollup-config names "
         "their tables), meta, trees",
         SEVERAL,
         regex="(rollups|meta|trees)(,(rollups|meta|trees))*",
         example="rollups",
     ),
-    option("verify_only", "copy nothing; only compare both layouts", FLAG),
+    option("verify_only", "compare both layouts, and copy nothing", FLAG),
     # layout
     option("layout.layout", "heat: layout to plot; by default all layouts of the file"),
     option("layout.output", "heat: file of the plot, .png", text("heat.png")),
@@ -345,18 +346,18 @@ OPTIONS = (
         "time between points of a series: 10s, 1m, 500ms",
         {"kind": duration, "default": "10s"},
     ),
-    option("plan.retention", "how long points are kept: 30d, 1y", {"kind": duration, "default": "30d"}),
+    option("plan.retention", "time for which points are kept: 30d, 1y", {"kind": duration, "default": "30d"}),
     option(
         "metrics", "number of metrics, each with the same number of series", positive_number(100, most=10**12)
     ),
     option(
         "tag_values",
-        "number of tag values, all keys together; by default one per series of a metric",
+        "number of tag values of all keys; by default one per series of a metric",
         positive_number(most=10**12),
     ),
     option(
         "name_length",
-        "characters per name; layouts without UIDs have names in keys",
+        "characters per name; layouts without UIDs store names in keys",
         positive_number(12, most=4096),
     ),
     option("values", "kind of values", choice("integers|decimals|mixed", "mixed")),

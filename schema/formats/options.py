@@ -99,13 +99,13 @@ class FormatOptions(DeclaredOptions):
         shown_for=_of("opentsdb-histogram", "otlp"),
     )
     influx_metric: str = option(
-        "influx, telegraf-json: the metric of a field; must hold {field}",
+        "influx, telegraf-json: name of the metric of a field; must contain {field}",
         "{measurement}.{field}",
         regex=r".*\{field\}.*",
         shown_for=_of("influx", "telegraf-json"),
     )
     influx_precision: Precision = option(
-        "influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped",
+        "influx: unit of timestamps; auto recognizes it by the magnitude; finer times are truncated to ms",
         Precision.NANOSECONDS,
         shown_for=_of("influx"),
     )
@@ -116,18 +116,18 @@ class FormatOptions(DeclaredOptions):
         shown_for=_of("influx"),
     )
     influx_booleans: Booleans = option(
-        "influx, telegraf-json: take true and false as the numbers 1 and 0, or reject boolean fields",
+        "influx, telegraf-json: store true and false as 1 and 0, or reject boolean fields",
         Booleans.NUMBER,
         shown_for=_of("influx", "telegraf-json"),
     )
     avro_encoding: AvroEncoding = option(
-        "avro: object containers, or records of a schema that you name: as JSON, one per line, or "
-        "binary, which is for messages and not for files",
+        "avro: object containers, or records of --avro-schema: as JSON, one per line, or "
+        "binary (messages only)",
         AvroEncoding.CONTAINER,
         shown_for=_of("avro"),
     )
     avro_schema: str = option(
-        "avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given",
+        "avro: schema of JSON and binary records: point (default), point_batch, or a file",
         "",
         unset=None,
         kind=OptionKind.FILE,
@@ -136,9 +136,9 @@ class FormatOptions(DeclaredOptions):
         shown_for=_of("avro"),
     )
     avro_fields: str = option(
-        "avro: which field holds what, for schemas of your own: "
-        "metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, "
-        "and metric:=TEXT, tag:KEY:=TEXT for the same text in all records",
+        "avro: fields of other schemas: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; "
+        "also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text "
+        "in all records",
         "",
         unset=None,
         regex=r"[^=,]+=[^,]+(,[^=,]+=[^,]+)*",
@@ -146,14 +146,15 @@ class FormatOptions(DeclaredOptions):
         shown_for=_of("avro"),
     )
     nan: Nan | None = option(
-        "avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or "
-        "infinite, or reject them; without it remote write skips them, the others reject them",
+        "avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points "
+        "that are NaN or infinite, or reject them; by default prometheus-remote-write skips "
+        "them, and the others reject them",
         None,
         members=Nan,
         shown_for=_of("avro", "heroic-proto", "otlp", "prometheus-remote-write", "parquet"),
     )
     kairosdb_ttl: Ttl = option(
-        "kairosdb: reject points with a ttl of their own, or ignore it and store them as others",
+        "kairosdb: reject points that have a ttl, or ignore the ttl",
         Ttl.REJECT,
         shown_for=_of("kairosdb-json", "kairosdb-text"),
     )
@@ -173,14 +174,14 @@ class FormatOptions(DeclaredOptions):
         shown_for=_of("otlp"),
     )
     otlp_histogram: str = option(
-        "otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as "
-        "histogram columns of layout opentsdb",
+        "otlp: parts of a histogram to store, each as a series; opentsdb: also store "
+        "explicit histograms as histogram columns of layout opentsdb",
         ",".join(PARTS),
         regex=rf"({_PART})(,({_PART}))*",
         shown_for=_of("otlp"),
     )
     telegraf_precision: Precision = option(
-        "telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude",
+        "telegraf-json: unit of timestamps (json_timestamp_units); auto recognizes it by the magnitude",
         Precision.SECONDS,
         shown_for=_of("telegraf-json"),
     )

@@ -11,15 +11,15 @@ variable "layout" {
     uid_width_metric: bytes of a metric UID (tsd.storage.uid.width.metric)
     uid_width_tagk: bytes of a tag key UID (tsd.storage.uid.width.tagk)
     uid_width_tagv: bytes of a tag value UID (tsd.storage.uid.width.tagv)
-    names: opentsdb: names with characters that OpenTSDB does not allow: refuse, escape (queries undo it), or replace each such character by _; by default escape for formats of other systems, else refuse
+    names: opentsdb: what to do with names that contain characters OpenTSDB does not allow: refuse, escape (queries undo it), or replace each such character by _; by default escape for formats of other systems, otherwise refuse
     max_tags: tags that a written series may have (tsd.storage.max_tags); 30 by default, 8 with overflow_tag
-    decimals: bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)
-    cell_time: opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, and the greatest value wins (tsd.storage.use_otsdb_timestamp)
-    use_max_value: opentsdb, with cell_time event: the greatest value of an instant wins, or with false the smallest (tsd.storage.use_max_value)
+    decimals: bytes of decimal values: exact (4 if they hold the value, otherwise 8: telnet put), double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)
+    cell_time: opentsdb: timestamp of cells; arrival: of two values of one time the later arrival is read; event: the time of the point, and the greatest value is read (tsd.storage.use_otsdb_timestamp)
+    use_max_value: opentsdb, with cell_time event: read the greatest value of a time, or with false the smallest (tsd.storage.use_max_value)
     archive: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam archive` writes and queries read
-    marked_since: opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and queries use no rollup of a marked hour (docs/use/rollups.md)
+    marked_since: opentsdb: UTC day from which all writers mark the hours of their points; from then on commands mark, and queries do not use rollups of marked hours (docs/use/rollups.md)
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
-    row_spec: kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
+    row_spec: kairosdb: how times are stored in columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
     retention: kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d
     retention_class: kairosdb: the class that points are written to, in days; 0: kept forever
     tables: table: file that declares the tables
@@ -134,29 +134,29 @@ variable "ingest" {
     The streaming job.
 
     format: format of files, and of messages without a `format` attribute; required here or in the file of config
-    flush_seconds: messages: seconds to gather points that are packed together; `points` packing does not wait
+    flush_seconds: messages: seconds to gather points that are packed together; packing `points` does not wait
     histogram_id: opentsdb-histogram, otlp: the id of SimpleHistogramDecoder in tsd.core.histograms.config
-    influx_metric: influx, telegraf-json: the metric of a field; must hold {field}
-    influx_precision: influx: unit of the timestamps; auto: by their magnitude; digits finer than ms are dropped
+    influx_metric: influx, telegraf-json: name of the metric of a field; must contain {field}
+    influx_precision: influx: unit of timestamps; auto recognizes it by the magnitude; finer times are truncated to ms
     influx_no_time: influx: reject lines without a time, or store them with the publish time of their message; lines of files are rejected
-    influx_booleans: influx, telegraf-json: take true and false as the numbers 1 and 0, or reject boolean fields
-    avro_encoding: avro: object containers, or records of a schema that you name: as JSON, one per line, or binary, which is for messages and not for files
-    avro_schema: avro: schema of JSON and binary records: point, point_batch, or a file; point if none is given
-    avro_fields: avro: which field holds what, for schemas of your own: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all records
-    nan: avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or infinite, or reject them; without it remote write skips them, the others reject them
-    kairosdb_ttl: kairosdb: reject points with a ttl of their own, or ignore it and store them as others
+    influx_booleans: influx, telegraf-json: store true and false as 1 and 0, or reject boolean fields
+    avro_encoding: avro: object containers, or records of avro_schema: as JSON, one per line, or binary (messages only)
+    avro_schema: avro: schema of JSON and binary records: point (default), point_batch, or a file
+    avro_fields: avro: fields of other schemas: metric=FIELD,timestamp=FIELD,value=FIELD,tags=FIELD; also tag:KEY=FIELD for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all records
+    nan: avro, heroic-proto, otlp, parquet, prometheus-remote-write: skip and count points that are NaN or infinite, or reject them; by default prometheus-remote-write skips them, and the others reject them
+    kairosdb_ttl: kairosdb: reject points that have a ttl, or ignore the ttl
     otlp_resource: otlp: resource attributes that become tags (resources in Heroic's layouts): names, all or none
     otlp_scope: otlp: store the name of the scope as tag otel.scope.name
     otlp_delta: otlp: tag delta sums and delta histograms with otel.temporality=delta, or reject them
-    otlp_histogram: otlp: the parts of a histogram to store, a series each; opentsdb: also explicit histograms as histogram columns of layout opentsdb
-    telegraf_precision: telegraf-json: unit of the timestamps (json_timestamp_units); auto: by their magnitude
+    otlp_histogram: otlp: parts of a histogram to store, each as a series; opentsdb: also store explicit histograms as histogram columns of layout opentsdb
+    telegraf_precision: telegraf-json: unit of timestamps (json_timestamp_units); auto recognizes it by the magnitude
     parquet_fields: parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
-    formats: messages: more formats that a message may name in its `format` attribute, also as a,b, or that format auto chooses from; messages with other names become dead letters
-    overflow_tag: opentsdb: series of more than max_tags lose tags, and get this tag with a hash of them
-    drop_tags: opentsdb, with overflow_tag: the tags that they lose, as a,b
-    keep_tags: opentsdb, with overflow_tag: the tags that they do not lose, as a,b
-    packing: compacted: one column per row and arrival; points: one cell per point; append: appended to the append column, as a TSD with enable_appends does. By default the layout's first packing for files, points for messages
+    formats: messages: further formats that the attribute `format` of a message may name, or that format auto chooses from, also as a,b; messages with other formats are rejected
+    overflow_tag: opentsdb: series with more than max_tags tags lose some, and get this tag with a hash of them
+    drop_tags: opentsdb, with overflow_tag: tags that such series lose, as a,b
+    keep_tags: opentsdb, with overflow_tag: tags that such series keep, as a,b
+    packing: compacted: one column per row and arrival; points: one cell per point; append: points are appended to one column, as by a TSD with enable_appends. By default compacted for files in layout opentsdb, otherwise points
     auto_create_metrics: assign UIDs to unknown metrics
     auto_create_tagks: assign UIDs to unknown tag keys
     auto_create_tagvs: assign UIDs to unknown tag values
@@ -167,10 +167,10 @@ variable "ingest" {
     mark_changed: mark hours that receive points, for rollup changed
     meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/use/names.md
     dry_run: parse, pack and count; write nothing but dead letters
-    max_new_series: new series of a metric in a minute, of each worker process; more become dead letters: N, or PATTERN=N of metrics; the first that matches applies
-    max_series: series of a metric; new ones beyond it become dead letters: N, or PATTERN=N
-    max_tag_values: values of a tag key in a metric; new ones beyond it become dead letters: N, or PATTERN=N
-    max_all_series: series of all metrics; new ones beyond it become dead letters
+    max_new_series: maximum new series per metric and minute in each worker process, N or PATTERN=N (the first match applies); points of further series are rejected
+    max_series: maximum series per metric, N or PATTERN=N; points of further series are rejected
+    max_tag_values: maximum values per tag key of a metric, N or PATTERN=N; points of series with further values are rejected
+    max_all_series: maximum series of all metrics; points of further series are rejected
   EOT
 
   type = object({
@@ -376,12 +376,12 @@ variable "rollup" {
     The nightly job.
 
     day: day to roll up, such as 2026-11-20; by default the last complete day
-    start: start of a range, instead of a day: 2026-11-20T08:00:00Z, 2d-ago
+    start: start of a range instead of a day: 2026-11-20T08:00:00Z, 2d-ago
     end: end of the range, exclusive
     zone: time zone in which days are counted, such as Europe/Berlin
     delay_hours: hours after the end of a day until it is complete
-    allow_incomplete: accept a day or range that is not over yet; run it again when it is
-    lookback_days: also redo this many days before it, for late points
+    allow_incomplete: accept a day or range that has not ended; run it again when it has
+    lookback_days: also roll up this many days before it, for late points
   EOT
 
   type = object({
@@ -430,7 +430,7 @@ variable "delete" {
   description = <<-EOT
     The nightly deletion of old points and rollups; see delete_schedule.
 
-    keep_days: instead of METRIC: delete points older than so many UTC days, DAYS or PATTERN=DAYS, or DAYS/DAYS of points and rollups; the first that matches applies; table [retention] of the settings file; required here or in the file of config
+    keep_days: instead of METRIC: delete points older than this many UTC days, DAYS or PATTERN=DAYS, or DAYS/DAYS of points and rollups; the first match applies; table [retention] of the settings file; required here or in the file of config
     annotations: opentsdb: delete annotations of series instead of points
     keep_rollups: do not mark the hours for `rollup changed`, so that rollups stay as they are
     dry_run: count what would be deleted, also with token
@@ -455,10 +455,10 @@ variable "archive" {
     The nightly move of closed hours into the archive; see archive_schedule.
 
     older_than: archive hours whose end is older than this, such as 30d or 12h
-    start: archive from this time on, as in queries; by default from the first point
+    start: archive from this time on; by default from the first point
     quiet_hours: skip hours that were written less than this many hours ago
-    delete_source: delete archived points from the data table, after they were compared with the archive
-    reader_hours: with delete_source: delete only hours archived at least this many hours ago, longer than any query or rollup runs; 0 deletes at once: use it only while nothing reads
+    delete_source: delete archived points from the data table after comparing them with the archive
+    reader_hours: with delete_source: delete only hours archived at least this many hours ago; choose longer than any query or rollup runs; use 0 only while nothing reads
     dry_run: read and count; write nothing
   EOT
 

@@ -86,8 +86,8 @@ class KairosDbOptions(DeclaredOptions):
 
     table_prefix: str = ""
     row_spec: RowSpec = option(
-        "kairosdb: how times become columns: legacy (stores with data from before KairosDB 1.3.0), "
-        "milliseconds (created by 1.3.0 or later), seconds (reading only)",
+        "kairosdb: how times are stored in columns: legacy (stores with data from before "
+        "KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)",
         RowSpec.LEGACY,
         stored=True,
     )

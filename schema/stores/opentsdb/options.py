@@ -184,8 +184,9 @@ class OpenTsdbOptions(DeclaredOptions):
     uid_width_tagk: int = option("bytes of a tag key UID (tsd.storage.uid.width.tagk)", 3, stored=True)
     uid_width_tagv: int = option("bytes of a tag value UID (tsd.storage.uid.width.tagv)", 3, stored=True)
     names: Names = option(
-        "opentsdb: names with characters that OpenTSDB does not allow: refuse, escape (queries undo it), or "
-        "replace each such character by _; by default escape for formats of other systems, else refuse",
+        "opentsdb: what to do with names that contain characters OpenTSDB does not allow: "
+        "refuse, escape (queries undo it), or replace each such character by _; by default "
+        "escape for formats of other systems, otherwise refuse",
         Names.REFUSE,
         unset=None,
         stored=True,
@@ -198,27 +199,30 @@ class OpenTsdbOptions(DeclaredOptions):
         example=str(MAX_TAGS),
     )
     decimals: Decimals = option(
-        "bytes of decimal values: exact (4 where they hold the value, else 8: telnet put), double (always "
-        "8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)",
+        "bytes of decimal values: exact (4 if they hold the value, otherwise 8: telnet put), "
+        "double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float "
+        "(always 4: tsdb import)",
         Decimals.EXACT,
     )
     cell_time: OpenTsdbCellTime = option(
-        "opentsdb: cell timestamps; arrival: the newest arrival wins; event: the point's own time, "
-        "and the greatest value wins (tsd.storage.use_otsdb_timestamp)",
+        "opentsdb: timestamp of cells; arrival: of two values of one time the later arrival "
+        "is read; event: the time of the point, and the greatest value is read "
+        "(tsd.storage.use_otsdb_timestamp)",
         OpenTsdbCellTime.ARRIVAL,
         stored=True,
     )
     use_max_value: bool = option(
-        "opentsdb, with --cell-time event: the greatest value of an instant wins, or with false the smallest "
-        "(tsd.storage.use_max_value)",
+        "opentsdb, with --cell-time event: read the greatest value of a time, or with false "
+        "the smallest (tsd.storage.use_max_value)",
         True,
         shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),
         stored=True,
     )
     archive: bool = archive_option()
     marked_since: str = option(
-        "opentsdb: UTC day from which on all writers mark the hours of their points; then commands mark, and "
-        "queries use no rollup of a marked hour (docs/use/rollups.md)",
+        "opentsdb: UTC day from which all writers mark the hours of their points; from then "
+        "on commands mark, and queries do not use rollups of marked hours "
+        "(docs/use/rollups.md)",
         "",
         unset=None,
         regex=r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
