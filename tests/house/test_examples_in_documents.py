@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,24 @@ def test_shell_examples_run_and_print_what_is_shown(
     shown = [line for block in blocks(text, "") for line in block.splitlines()]
     assert len(shown) >= 3
     assert not [line for line in shown if line not in printed], printed
+
+
+def test_the_library_of_the_readme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bigtable: Bigtable, prefix: str
+) -> None:
+    """After the quick start, whose points it asks for."""
+    shutil.copytree(ROOT / "examples" / "metrics", tmp_path / "examples" / "metrics")
+    monkeypatch.chdir(tmp_path)
+    place = {"PROJECT": bigtable.project, "INSTANCE": bigtable.instance, "TABLE_PREFIX": prefix}
+    for name, value in place.items():
+        monkeypatch.setenv(f"TIMEBEAM_{name}", value)
+    run_shell(shell_lines(QUICK_START), tmp_path, [])
+    (code,) = blocks((ROOT / "README.md").read_text("utf-8"), "python")
+    code = code.replace("localhost:8086", os.environ["BIGTABLE_EMULATOR_HOST"])
+    example: dict[str, Any] = {"__name__": "example"}
+    exec(compile(code, "README.md", "exec"), example)
+    assert len(example["load"].to_dict()) == 3
+    assert example["rejected"] == []
 
 
 def check_own_machine(printed: str, folder: Path) -> None:
