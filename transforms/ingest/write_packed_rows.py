@@ -56,7 +56,9 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
             return rows | "Append" >> append.with_output_types(Rejected)
         around = functools.partial(hours_written, self.target, self.hours_writer)
         if self.writer == "direct":
-            writer = bigtable.WriteRows(self.target, BUFFER_BYTES, around=around, on_written=_observe)
+            writer = bigtable.WriteRows(
+                self.target, BUFFER_BYTES, around=around, on_written=_observe, keeps_windows=False
+            )
             rejected = beam.MapTuple(refused_write).with_output_types(Rejected)
             return rows | "WriteDirect" >> writer | "RefusedRows" >> rejected
         from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second

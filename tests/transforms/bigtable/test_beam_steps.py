@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Sequence
@@ -11,7 +12,25 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import grpc
 import pytest
-from google.api_core.exceptions import PermissionDenied
+from apache_beam.metrics.execution import MetricsEnvironment
+from apache_beam.metrics.metric import Lineage
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PDone
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.display import DisplayData
+from apache_beam.transforms.error_handling import ErrorHandler
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindows,
+    Sessions,
+    SlidingWindows,
+    TimestampedValue,
+    WindowFn,
+)
+from apache_beam.utils.timestamp import Timestamp
+from google.api_core.exceptions import NotFound, PermissionDenied
 
 import timebeam.transforms.bigtable as connector
 from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, Fault, faulty, nth
@@ -25,6 +44,8 @@ from timebeam.transforms.bigtable import (
     Row,
     Target,
     WriteRows,
+    beam_steps,
+    read_ranges,
 )
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.bigtable.mutation_bytes import encoded_mutations
@@ -111,7 +132,7 @@ def test_a_part_of_a_table_is_read(place: tuple[Target, str]) -> None:
     write(rows, target)
     ranges = [(b"010", b"020"), (b"020", b"100"), (b"290", b"")]
     keys = [row.key for row in rows if b"010" <= row.key < b"100" or row.key >= b"290"]
-    assert [row.key for row in read(target, table, ranges=ranges, splits=7)] == keys
+    assert [row.key for row in read(target, table, ranges=ranges, split_bytes=2000)] == keys
     options = {"key_pattern": rb"\C*5", "columns": ("f", b"b", b""), "keys_only": True}
     expected = [
         Row(table, key, [cell._replace(value=b"") for cell in cells[1:]]) for key in keys if key[-1:] == b"5"
@@ -167,6 +188,116 @@ def test_the_buffer_is_bounded_and_every_request_is_told_of(place: tuple[Target,
     _seen.clear()
     assert write(rows_of(table, 12), target, buffer_bytes=1, on_written=_note) == []
     assert _seen == [1] * 12
+
+
+WINDOWS = {
+    "global": GlobalWindows(),
+    "fixed": FixedWindows(10),
+    "sliding": SlidingWindows(10, 5),
+    "sessions": Sessions(3),
+}
+
+
+def placed(
+    failed: Any, timestamp: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
+) -> Any:
+    """(key, timestamp in s, window) of a failed row."""
+    return failed.row.key, int(timestamp), window
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_a_refused_row_keeps_its_windows_and_its_time(
+    place: tuple[Target, str], emulator: str, windows: str, streaming: bool
+) -> None:
+    target, table = place
+    rows = rows_of(table, 30)
+    options = PipelineOptions(["--streaming"] if streaming else [])
+    plan = nth(
+        MUTATE_ROWS, range(1, 99), BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: key < b"0007")
+    )
+    runner = BundleBasedDirectRunner() if streaming else FnApiRunner()
+    with faulty(emulator, plan), beam.Pipeline(runner=runner, options=options) as pipeline:
+        timed = pipeline | beam.Create([TimestampedValue(row, n) for n, row in enumerate(rows)])
+        windowed = timed | beam.WindowInto(WINDOWS[windows])
+        failed = windowed | WriteRows(target, buffer_bytes=100)
+        expected = [
+            (row.key, n, window)
+            for n, row in enumerate(rows[:7])
+            for window in WINDOWS[windows].assign(WindowFn.AssignContext(Timestamp(n)))
+        ]
+        assert_that(failed | beam.Map(placed), equal_to(expected), reify_windows=False)
+    assert read(target, table) == rows[7:]
+
+
+def test_failed_rows_go_to_the_error_handler(place: tuple[Target, str], emulator: str) -> None:
+    """With its windows, so that the handler may group them beside those of other transforms."""
+    target, table = place
+    rows = rows_of(table, 9)
+    plan = nth(MUTATE_ROWS, range(1, 99), BadEntries(grpc.StatusCode.INVALID_ARGUMENT, rows[4].key.__eq__))
+    with faulty(emulator, plan), beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        timed = pipeline | beam.Create([TimestampedValue(row, n) for n, row in enumerate(rows)])
+        keyed = beam.Map(lambda failed: failed.row.key) | beam.combiners.Count.PerElement()
+        with ErrorHandler(keyed) as handler:
+            written = timed | beam.WindowInto(FixedWindows(5)) | WriteRows(target).with_error_handler(handler)
+        assert isinstance(written, PDone)
+        assert_that(handler.output(), equal_to([(rows[4].key, 1)]))
+
+
+@pytest.mark.parametrize(("size", "splits"), [(5 << 20, 1), (4 << 30, 32), (4 << 40, 32768)])
+def test_rows_are_read_in_splits_of_so_many_bytes(
+    monkeypatch: pytest.MonkeyPatch, size: int, splits: int
+) -> None:
+    """One for each 128 MiB: of a table of any size, neither fewer nor more."""
+    keys = 2 * splits
+    samples = [(b"%08d" % number, size // keys) for number in range(1, keys)] + [(b"", size // keys)]
+    monkeypatch.setattr(read_ranges, "sampled", lambda target, table: samples)
+    transform = ReadRows(Target("p", "i"), "t")
+    found = list(beam_steps._splits("t", transform.target, transform.ranges, transform.split_bytes))
+    assert len(found) == splits
+    assert (found[0][0], found[-1][1]) == (b"", b"")
+    assert all(end == start for (_, end), (start, _) in itertools.pairwise(found))
+
+
+def test_a_split_has_bytes() -> None:
+    with pytest.raises(ValueError, match="split_bytes 0"):
+        ReadRows(Target("p", "i"), "t", split_bytes=0)
+
+
+def test_monitoring_is_given_calls_tables_and_display_data(place: tuple[Target, str], emulator: str) -> None:
+    target, table = place
+    rows = rows_of(table, 5)
+    plan = nth(MUTATE_ROWS, range(1, 99), BadEntries(grpc.StatusCode.INVALID_ARGUMENT, rows[2].key.__eq__))
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    pipeline | beam.Create(rows) | WriteRows(target)
+    with faulty(emulator, plan):
+        metrics = pipeline.run().metrics()
+    name = f"bigtable:{target.project}.{target.instance}.{table}"
+    assert (Lineage.query(metrics, Lineage.SOURCE), Lineage.query(metrics, Lineage.SINK)) == (set(), {name})
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    pipeline | ReadRows(target, table)
+    metrics = pipeline.run().metrics()
+    assert (Lineage.query(metrics, Lineage.SOURCE), Lineage.query(metrics, Lineage.SINK)) == ({name}, set())
+    with pytest.raises(NotFound):
+        read(target, "missing")
+    counts = {
+        (labels["METHOD"], labels["STATUS"]): info.payload
+        for info in MetricsEnvironment.process_wide_container().to_runner_api_monitoring_infos(None).values()
+        if (labels := info.labels).get("BIGTABLE_PROJECT_ID") == target.project
+        and labels["TABLE_ID"] == table
+        and labels["INSTANCE_ID"] == target.instance
+    }
+    assert set(counts) == {
+        ("google.bigtable.v2.MutateRows", "ok"),
+        ("google.bigtable.v2.MutateRows", "invalid_argument"),
+        ("google.bigtable.v2.ReadRows", "ok"),
+    }
+    shown = DisplayData.create_from(ReadRows(target, table))
+    assert {item.key: item.value for item in shown.items} == {
+        "projectId": target.project,
+        "instanceId": target.instance,
+        "tableId": table,
+    }
 
 
 def test_what_is_exported_is_there() -> None:
