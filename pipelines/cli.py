@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
-from timebeam.pipelines.commands import COMMANDS, call, find_command, named
+from timebeam.pipelines.commands import COMMANDS, call, find_command, named, places
 from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity, did_you_mean, one_line
 from timebeam.pipelines.output.printable import PrintableStream
 
@@ -122,13 +122,10 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
             runner = named("timebeam.pipelines.jobs.runners:runner_of")(command, options, rest)
         else:
             gc.set_threshold(_GC_OBJECTS)
-        for layout, start in () if getattr(options, "write_only", False) else command.opened_layouts:
-            named("timebeam.pipelines.options.use_settings:use_stored")(
-                options, layout, start, takes_archive=command.takes_archive
-            )
+        opened = places(command, options)
         if starts_job:
-            return named("timebeam.pipelines.jobs.run:run_command")(command, options, runner)
-        return int(call(named(command.runs), command, options))
+            return named("timebeam.pipelines.jobs.run:run_command")(command, options, runner, opened)
+        return int(call(named(command.runs), options, **opened))
 
 
 def _keep_heap() -> None:

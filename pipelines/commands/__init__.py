@@ -68,41 +68,65 @@ def named(name: str) -> Callable[..., Any]:
     return named
 
 
-def call(function: Callable[..., Any], command: Command, options: argparse.Namespace, **supplied: Any) -> Any:
-    """Calls the function of a command with those of these that its parameters name; returns what it returns.
+def call(function: Callable[..., Any], options: argparse.Namespace, **supplied: Any) -> Any:
+    """Calls the function of a command with what its parameters name; returns what it returns.
 
     - `options`: a dataclass declared in the module of the function, see `options_from`;
-    - `place`: the `Place` of the options, or `source` and `sink`, those of a command with two;
-    - `now_ms`: the time in ms since 1970, and `runner`, if they are `supplied`.
+    - `now_ms`: the time in ms since 1970;
+    - any of those `supplied`: `place` (of `copy`, `source` and `sink`), `runner`.
     """
-    arguments = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name in supplied:
-            arguments[name] = supplied[name]
-        elif name == "options":
-            kind = vars(importlib.import_module(function.__module__)).get(parameter.annotation)
-            arguments[name] = options if kind is None else options_from(kind, vars(options))
-        elif name == "now_ms":
-            arguments[name] = int(time.time() * 1000)
-        else:
-            arguments[name] = places(command, options)[name]
-    return function(**arguments)
+    arguments = {"now_ms": int(time.time() * 1000), **supplied}
+    names = inspect.signature(function).parameters
+    if "options" in names:
+        kind = vars(importlib.import_module(function.__module__)).get(names["options"].annotation)
+        arguments["options"] = options if kind is None else options_from(kind, vars(options))
+    return function(**{name: arguments[name] for name in names})
 
 
 def options_from(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A dataclass out of values by the names of its fields."""
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    return kind(**{field.name: values[field.name] for field in fields if field.name in values})
+    """A dataclass out of the values of options, by its fields; `format_options` are those of all formats."""
+    fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    chosen = {name: values[name] for name in fields if name in values}
+    if "format_options" in fields:
+        from timebeam.pipelines.options.catalogue import format_parameters
+
+        names = [parameter.name for parameter in format_parameters()]
+        chosen["format_options"] = {name: values[name] for name in names if name in values}
+    return kind(**chosen)
 
 
-def places(command: Command, options: argparse.Namespace) -> dict[str, Place]:
-    """The places that options describe, by the name of the parameter that takes them."""
+def places(command: Command, options: argparse.Namespace, *, opens: bool = True) -> dict[str, Place]:
+    """The places of a command, by the names of the parameters that take them; none if it has no tables.
+
+    The options take what the stored settings say, as the places do.
+
+    Args:
+      opens: whether the places are compared with the stored settings.
+
+    Raises:
+      UsageError, BigtableError: see `open_place`.
+    """
+    named_layouts = command.opened_layouts or [name for name in ("layout",) if hasattr(options, name)]
+    if not named_layouts:
+        return {}
     from timebeam.pipelines.options.place import Place
 
-    layouts = command.opened_layouts or (("layout", ""),)
-    names = ("place",) if len(layouts) == 1 else ("source", "sink")
-    origins = getattr(options, "origins", {})
-    return {
-        name: Place.of(vars(options), origins, layout, before)
-        for name, (layout, before) in zip(names, layouts, strict=True)
+    names = ("place",) if len(named_layouts) == 1 else ("source", "sink")
+    opened = {
+        name: Place.of(vars(options), options.origins, option)
+        for name, option in zip(names, named_layouts, strict=True)
     }
+    if not opens or not command.opened_layouts or getattr(options, "write_only", False):
+        return opened
+    from timebeam.pipelines.options.use_settings import open_place
+
+    for name, place in opened.items():
+        opened[name] = open_place(
+            place,
+            takes_archive=command.takes_archive,
+            checks_later=getattr(options, "preflight", False),
+        )
+        values, origins = opened[name].in_force()
+        vars(options).update(values)
+        options.origins.update(origins)
+    return opened

@@ -68,7 +68,7 @@ COPY_COMMAND = Command(
     "copy",
     "Copies the points of a time range, then verifies the copy.",
     job="timebeam.pipelines.store.copy:job_of",
-    layouts=(("from", ""), ("to", "to_")),
+    layouts=("from", "to"),
     takes_archive=True,
     options=f"""
         From: from table_prefix *layout tables |

@@ -240,15 +240,17 @@ def config(options: argparse.Namespace) -> int:
     origins = dict.fromkeys(parameters, DEFAULT) | {
         name: setting.origin for name, setting in settings.items()
     }
-    described = argparse.Namespace(**values, origins=origins)
-    from timebeam.pipelines.options.use_settings import use_stored  # imports Google's clients
+    from timebeam.pipelines.options.place import Place  # these import Google's clients
+    from timebeam.pipelines.options.use_settings import open_place
 
-    error = None
+    error, place = None, Place.of(values, origins)
     try:
-        use_stored(described)
+        stored, of_stored = open_place(place, replaces=True).in_force()
+        values, origins = values | stored, origins | of_stored
+        open_place(place)
     except UsageError as contradiction:
-        error = contradiction if described.layout is not None else None
-    rows = [(name, _text(vars(described)[name]), described.origins[name]) for name in parameters]
+        error = contradiction if place.layout else None
+    rows = [(name, _text(values[name]), origins[name]) for name in parameters]
     if options.output == "json":
         shown = {name: {"value": text, "origin": origin} for name, text, origin in rows}
         print(json.dumps(shown, indent=2, ensure_ascii=False))

@@ -37,7 +37,6 @@ same kinds.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,12 +45,11 @@ import apache_beam as beam
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.ingest.store_points import storing_graph
+from timebeam.pipelines.ingest.store_points import StoringOptions, storing_graph
 from timebeam.pipelines.jobs.job import FilesJob, InputGraph, Job, Needs, Source, StreamJob
-from timebeam.pipelines.options.catalogue import format_parameters
 from timebeam.pipelines.options.parameters import DECLARED, RECORDS, UsageError, usage_errors
-from timebeam.pipelines.options.store_settings import NewSettings, settle_names
-from timebeam.pipelines.options.values import layout_of, opentsdb_of, target_of
+from timebeam.pipelines.options.place import Place
+from timebeam.pipelines.options.store_settings import with_names
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
@@ -168,7 +166,40 @@ class ReplayFiles(Job):
         return self.graph.from_messages(root, ReadLetters(self.files), Flow(), letters=True)
 
 
-def ingest_job(options: argparse.Namespace, now_ms: int) -> FilesJob | StreamJob:
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputOptions(StoringOptions):
+    """What is read and how it is stored: what `ingest` and `replay` have in common."""
+
+    format: str
+    formats: Sequence[str]
+    format_options: Mapping[str, Any]
+    records_encoding: str
+    flush_seconds: float
+    stop_when_idle: float | None
+    max_new_series: Sequence[str]
+    max_series: Sequence[str]
+    max_tag_values: Sequence[str]
+    max_all_series: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IngestOptions(InputOptions):
+    """The options of `timebeam ingest`."""
+
+    input: Sequence[str]
+    input_subscription: str | None
+    input_topic: str | None
+    preflight: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplayOptions(InputOptions):
+    """The options of `timebeam replay`."""
+
+    source: str
+
+
+def ingest_job(place: Place, options: IngestOptions) -> FilesJob | StreamJob:
     """The job of `timebeam ingest`.
 
     Raises:
@@ -177,18 +208,19 @@ def ingest_job(options: argparse.Namespace, now_ms: int) -> FilesJob | StreamJob
     inputs = [name for name in ("input", "input_subscription", "input_topic") if getattr(options, name)]
     if len(inputs) != 1:
         raise UsageError("give one of --input, --input-subscription and --input-topic")
-    graph, framing = _graph(options, endless=not options.input)
+    place, graph, framing = _graph(place, options, endless=not options.input)
     if not options.input:
         source = Source(options.input_subscription, options.input_topic)
-        return _messages_job(options, graph, source)
+        return _messages_job(place, options, graph, source)
     if framing is Framing.NONE and not options.preflight:
         raise UsageError(f"--format {options.format} with these options reads messages, not files")
-    settings = NewSettings(options)
-    return FilesJob(graph.target, graph.tables(), graph, options.input, framing, new_settings=settings)
+    return FilesJob(
+        graph.target, graph.tables(), graph, options.input, framing, place=place, stores_settings=True
+    )
 
 
 def _messages_job(
-    options: argparse.Namespace, graph: InputGraph, source: Source, *, letters: bool = False
+    place: Place, options: InputOptions, graph: InputGraph, source: Source, *, letters: bool = False
 ) -> StreamJob:
     return StreamJob(
         graph.target,
@@ -198,17 +230,18 @@ def _messages_job(
         options.flush_seconds,
         options.stop_when_idle,
         letters,
-        new_settings=NewSettings(options),
+        place=place,
+        stores_settings=True,
     )
 
 
-def _graph(options: argparse.Namespace, *, endless: bool) -> tuple[InputGraph, Framing]:
-    """The graph that the options describe, and how files of its format are cut.
+def _graph(place: Place, options: InputOptions, *, endless: bool) -> tuple[Place, InputGraph, Framing]:
+    """(the place with how names are written, the graph of the options, how files of its format are cut).
 
     Raises:
       UsageError: options that cannot go together, such as limits of series for declared tables.
     """
-    if options.layout == DECLARED:
+    if place.layout == DECLARED:
         from timebeam.pipelines.ingest.ingest_records import (
             records_graph,  # other layouts need no declared tables
         )
@@ -218,39 +251,41 @@ def _graph(options: argparse.Namespace, *, endless: bool) -> tuple[InputGraph, F
                 "--max-new-series, --max-series, --max-tag-values and --max-all-series need a layout of "
                 "series; declared tables hold records"
             )
-        return records_graph(options)
-    formats = formats_of(options)
-    format_options, framing = format_of(options)
+        return place, *records_graph(place, options)
+    formats = formats_of(options.formats)
+    format_options, framing = format_of(place, options)
     names = (options.format, *formats)
-    settle_names(options, escape=any(format_class(name).escapes_names for name in names if name in FORMATS))
-    layout = layout_of(options)
+    escape = any(format_class(name).escapes_names for name in names if name in FORMATS)
+    place = with_names(place, escape=escape)
+    layout = place.store
     graph = storing_graph(
+        place,
         options,
         layout,
         IngestGraph,
         endless=endless,
-        limiter=_limiter_of(options, layout),
+        limiter=_limiter_of(place, options, layout),
         format_name=options.format,
         format_options=format_options,
         formats=formats,
     )
     if options.format in FORMATS and format_class(options.format).edits_annotations:
-        opentsdb_of(options, "annotations")
-    return graph, framing
+        place.opentsdb("annotations")
+    return place, graph, framing
 
 
-def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
+def format_of(place: Place, options: InputOptions) -> tuple[dict[str, Any], Framing]:
     """The options of the message format by name, and how its files are cut.
 
     Raises:
       UsageError: an option makes no sense.
     """
-    format_options = {parameter.name: getattr(options, parameter.name) for parameter in format_parameters()}
-    store = make_store(options.layout, {}) if options.layout in STORES else None
-    format_options["resources"] = store is not None and store.writing.takes_resources
+    store = make_store(place.layout, {}) if place.layout in STORES else None
+    takes_resources = store is not None and store.writing.takes_resources
+    format_options = {**options.format_options, "resources": takes_resources}
     if options.format == RECORDS:
         raise UsageError(f"--format {RECORDS} needs declared tables: --layout {DECLARED} --tables FILE")
-    names = formats_of(options)
+    names = formats_of(options.formats)
     if options.format == AUTO and not names:
         raise UsageError(f"--format {AUTO} needs --formats: the formats to choose from")
     with usage_errors():
@@ -260,20 +295,20 @@ def format_of(options: argparse.Namespace) -> tuple[dict[str, Any], Framing]:
     return format_options, Framing.NONE if options.format == AUTO else formats[0].framing
 
 
-def formats_of(options: argparse.Namespace) -> tuple[str, ...]:
+def formats_of(texts: Sequence[str]) -> tuple[str, ...]:
     """The formats that messages may name in their attributes.
 
     Raises:
       UsageError: there is none of such a name.
     """
-    chosen = [name for text in options.formats for name in text.split(",")]
+    chosen = [name for text in texts for name in text.split(",")]
     for name in chosen:
         if name not in FORMATS:
             raise UsageError(f"--formats: unknown format {name!r}: choose from {', '.join(FORMATS)}")
     return tuple(chosen)
 
 
-def _limits_of(options: argparse.Namespace) -> SeriesLimits | None:
+def _limits_of(options: InputOptions) -> SeriesLimits | None:
     """The limits of new series; None for none."""
     limits = SeriesLimits(
         parse_limits(options.max_new_series),
@@ -284,18 +319,16 @@ def _limits_of(options: argparse.Namespace) -> SeriesLimits | None:
     return limits if limits else None
 
 
-def _limiter_of(options: argparse.Namespace, layout: Store) -> SeriesLimiter | None:
+def _limiter_of(place: Place, options: InputOptions, layout: Store) -> SeriesLimiter | None:
     """What limits new series; None for no limits."""
     limits = _limits_of(options)
     if limits is None:
         return None
-    table, with_meta = counts_table(options.table_prefix), options.meta != "off"
-    return SeriesLimiter(
-        target_of(options), layout, limits, table, with_meta=with_meta, dry_run=options.dry_run
-    )
+    table, with_meta = counts_table(place.table_prefix), options.meta != "off"
+    return SeriesLimiter(place.target, layout, limits, table, with_meta=with_meta, dry_run=options.dry_run)
 
 
-def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | StreamJob:
+def replay_job(place: Place, options: ReplayOptions) -> ReplayFiles | StreamJob:
     """The job of `timebeam replay`.
 
     Raises:
@@ -303,8 +336,8 @@ def replay_job(options: argparse.Namespace, now_ms: int) -> ReplayFiles | Stream
       OSError: there is no such file.
     """
     endless = options.source.startswith("projects/")
-    graph, _ = _graph(options, endless=endless)
+    place, graph, _ = _graph(place, options, endless=endless)
     if endless:
-        return _messages_job(options, graph, Source(options.source), letters=True)
+        return _messages_job(place, options, graph, Source(options.source), letters=True)
     files = match([options.source])
-    return ReplayFiles(graph.target, graph.tables(), graph, files, new_settings=NewSettings(options))
+    return ReplayFiles(graph.target, graph.tables(), graph, files, place=place, stores_settings=True)

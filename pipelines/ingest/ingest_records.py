@@ -8,7 +8,6 @@ There are no series here and nothing to pack: a record is at most one mutation i
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,16 +15,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.ingest.ingest_jobs import format_of, formats_of, open_letters
+from timebeam.pipelines.ingest.ingest_jobs import InputOptions, format_of, formats_of, open_letters
+from timebeam.pipelines.ingest.store_points import check_writer
 from timebeam.pipelines.jobs.job import InputGraph
 from timebeam.pipelines.options.parameters import RECORDS, UsageError
-from timebeam.pipelines.options.values import (
-    check_writer,
-    declaration_of,
-    declared_tables,
-    opentsdb_of,
-    target_of,
-)
+from timebeam.pipelines.options.place import Place, declared_tables
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
@@ -114,7 +108,7 @@ class RecordsGraph(InputGraph):
         return all_refused
 
 
-def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
+def records_graph(place: Place, options: InputOptions) -> tuple[RecordsGraph, Framing]:
     """The graph that the options of an ingest describe, and how files of its format are cut.
 
     Raises:
@@ -123,26 +117,26 @@ def records_graph(options: argparse.Namespace) -> tuple[RecordsGraph, Framing]:
     if options.mark_changed:
         raise UsageError("--mark-changed is not for declared tables: leave it out")
     if options.meta != "off":
-        opentsdb_of(options, "metadata")
+        place.opentsdb("metadata")
     if options.packing not in (None, Packing.POINTS.value):
         raise UsageError(f"declared tables have no packing {options.packing}: leave --packing out")
-    check_writer(options, Packing.POINTS)
-    declaration = declaration_of(options)
+    check_writer(place, options.bigtable_writer, Packing.POINTS)
+    declaration = place.declaration()
     encoding: RecordEncoding | None = None
     format_options: dict[str, Any] = {}
     if options.format == RECORDS:
         encoding = RecordEncoding(options.records_encoding)
         framing = Framing.AVRO if encoding is RecordEncoding.AVRO else Framing.LINES
     else:
-        format_options, framing = format_of(options)
+        format_options, framing = format_of(place, options)
     graph = RecordsGraph(
         declaration,
         encoding,
         options.format,
         format_options,
-        target_of(options),
+        place.target,
         options.bigtable_writer,
         options.dry_run,
-        formats_of(options),
+        formats_of(options.formats),
     )
     return graph, framing

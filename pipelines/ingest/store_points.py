@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import check_writer, required_opentsdb, target_of
+from timebeam.pipelines.options.place import Place, required_opentsdb
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.ingest.points_graph import PointsGraph
 from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy
 from timebeam.transforms.opentsdb.create_meta import TrackFn
 from timebeam.transforms.rollup.changed_hours import ChangedHoursWriter
 
-if TYPE_CHECKING:
-    pass
-
-
 AnyGraph = TypeVar("AnyGraph", bound=PointsGraph)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoringOptions:
+    """How points are stored: what all commands have that store some."""
+
+    packing: str | None
+    auto_create_metrics: bool
+    auto_create_tagks: bool
+    auto_create_tagvs: bool
+    random_metrics: bool
+    uid_cache_size: int
+    uid_snapshot_size: int
+    uid_negative_seconds: float
+    bigtable_writer: str
+    mark_changed: bool
+    meta: str
+    dry_run: bool
+
+
+def check_writer(place: Place, writer: str, packing: Packing) -> None:
+    """Raises UsageError if the writer cannot do what is asked of it."""
+    if place.app_profile and writer == "beam" and packing is not Packing.APPEND:
+        raise UsageError(
+            "Beam's writer does not support app profiles: leave out --bigtable-writer beam, or --app-profile"
+        )
+
+
 def storing_graph(
-    options: argparse.Namespace,
+    place: Place,
+    options: StoringOptions,
     layout: Store,
     graph: Callable[..., AnyGraph],
     *,
@@ -34,6 +58,7 @@ def storing_graph(
     """The graph of storing points in a layout.
 
     Args:
+      layout: of the place.
       graph, parsing: its class, and what that has beside the attributes of `PointsGraph`.
 
     Raises:
@@ -49,7 +74,8 @@ def storing_graph(
             f"{' (' + layout.writing.packing_limit + ')' if layout.writing.packing_limit else ''}: "
             f"choose {' or '.join(choice.value for choice in layout.writing.packings)}"
         )
-    check_writer(options, packing)
+    check_writer(place, options.bigtable_writer, packing)
+    target = place.target
     is_marked = options.mark_changed or layout.writing.marked_since_s is not None
     policy = UidPolicy(
         options.auto_create_metrics,
@@ -60,19 +86,19 @@ def storing_graph(
     return graph(
         layout,
         packing,
-        target_of(options),
+        target,
         options.bigtable_writer,
         UidOptions(policy, options.uid_cache_size, options.uid_snapshot_size, options.uid_negative_seconds),
         options.dry_run,
         ChangedHoursWriter(layout) if is_marked else None,
-        _track_of(options, layout),
+        _track_of(target, options, layout),
         **parsing,
     )
 
 
-def _track_of(options: argparse.Namespace, layout: Store) -> TrackFn | None:
+def _track_of(target: Target, options: StoringOptions, layout: Store) -> TrackFn | None:
     """What writes metadata of new series, if any; raises UsageError if the layout has no metadata."""
     if options.meta == "off":
         return None
     opentsdb = required_opentsdb(layout, "metadata")
-    return TrackFn(target_of(options), opentsdb, options.meta, options.uid_cache_size)
+    return TrackFn(target, opentsdb, options.meta, options.uid_cache_size)

@@ -6,8 +6,8 @@ To add a job is to add a frozen dataclass with these methods, and a command whos
 from __future__ import annotations
 
 import abc
-import argparse
 import dataclasses
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -19,8 +19,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.runners import Runner
 from timebeam.pipelines.options.parameters import Limit, UsageError
-from timebeam.pipelines.options.store_settings import NewSettings
-from timebeam.pipelines.options.values import create_command, dead_letters_of
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.progress_and_summary import PointsSummary, Summary
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
@@ -28,12 +27,28 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.formats import Framing
 from timebeam.transforms.bigtable.target import Target
-from timebeam.transforms.dead_letters.letter_files import TOPIC, WriteDeadLetters, check_writable
+from timebeam.transforms.dead_letters.letter_files import (
+    TOPIC,
+    WriteDeadLetters,
+    check_writable,
+    has_project_id,
+)
 
 if TYPE_CHECKING:  # the steps that store points
     from timebeam.transforms.ingest.points_graph import Flow
 
 _SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options that all commands with a job share; the last three are those of some."""
+
+    dry_run: bool
+    summary: str
+    dead_letters: str | None = None
+    preflight: bool = False
+    max_rejected: Limit | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,24 +75,24 @@ class Run:
     max_rejected: Limit | None = None
 
     @classmethod
-    def of(cls, options: argparse.Namespace, runner: Runner, run_ms: int, now_ms: int) -> Run:
+    def of(cls, options: RunOptions, runner: Runner, create_command: str, run_ms: int, now_ms: int) -> Run:
         """The run that the options describe.
 
         Raises:
           UsageError: `--dead-letters` is not a topic and not a place for files.
         """
-        place = getattr(options, "dead_letters", None)
+        place = options.dead_letters
         return cls(
             runner,
             run_ms,
             now_ms,
-            create_command(options),
+            create_command,
             place,
             None if place is None else dead_letters_of(place, run_ms),
             options.dry_run,
-            getattr(options, "preflight", False),
+            options.preflight,
             options.summary == "json",
-            getattr(options, "max_rejected", None),
+            options.max_rejected,
         )
 
     @property
@@ -130,12 +145,14 @@ class AnyJob(abc.ABC):
     Attributes:
       target: the Bigtable instance.
       tables: those that must exist.
-      new_settings: those that are stored once all is checked; None for none.
+      place: of the tables that are written, as the job knows it better than the options; None as they say.
+      stores_settings: whether the settings of the place are stored once all is checked.
     """
 
     target: Target
     tables: Sequence[TableSpec]
-    new_settings: NewSettings | None = dataclasses.field(default=None, kw_only=True)
+    place: Place | None = dataclasses.field(default=None, kw_only=True)
+    stores_settings: bool = dataclasses.field(default=False, kw_only=True)
 
     @property
     def local_only(self) -> str:
@@ -271,6 +288,23 @@ class StreamJob(AnyJob):
 
     def needs(self) -> Needs:
         return dataclasses.replace(self.graph.needs(), source=self.source)
+
+
+def dead_letters_of(place: str, run_ms: int) -> str:
+    """Where the dead letters of a run go: a topic, or how names of files begin, the run's time in them.
+
+    Raises:
+      UsageError: the name of a topic cannot be one.
+    """
+    if TOPIC.fullmatch(place):
+        if not has_project_id(place) and not os.environ.get("PUBSUB_EMULATOR_HOST"):
+            raise UsageError(
+                f"--dead-letters {place}: Google Cloud has no project name of this form; for an emulator set "
+                "PUBSUB_EMULATOR_HOST"
+            )
+        return place
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(run_ms / 1000))
+    return f"{place}-{stamp}{run_ms % 1000:03d}"
 
 
 def check_place(option: str, place: str) -> None:

@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import apache_beam as beam
 import grpc
@@ -22,12 +22,23 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.commands import call, named
+from timebeam.pipelines.commands import call, named, options_from
 from timebeam.pipelines.jobs.fork_server import DEATH
-from timebeam.pipelines.jobs.job import AnyJob, FilesJob, Job, Run, StreamJob, check_place, write_dead_letters
+from timebeam.pipelines.jobs.job import (
+    AnyJob,
+    FilesJob,
+    Job,
+    Run,
+    RunOptions,
+    StreamJob,
+    check_place,
+    write_dead_letters,
+)
 from timebeam.pipelines.jobs.runners import CachedOptions, Runner
 from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.place import Place
+from timebeam.pipelines.options.store_settings import store_first
 from timebeam.pipelines.output.progress_and_summary import Progress, Summary
 from timebeam.schema.archive.archive_cell import CodecMissingError
 from timebeam.transforms.bigtable.existing_tables import check_tables
@@ -70,15 +81,22 @@ def clock_ms() -> int:
     return int(time.time() * 1000)
 
 
-def run_command(command: Command, options: argparse.Namespace, runner: Runner) -> int:
+def run_command(
+    command: Command, options: argparse.Namespace, runner: Runner, opened: Mapping[str, Place]
+) -> int:
     """Runs the job of a command; returns the exit code.
+
+    Args:
+      opened: the places of the command, that which it writes last.
 
     Raises:
       UsageError, BigtableError, OSError: see `run_job`.
     """
     run_ms, now_ms = int(time.time() * 1000), clock_ms()
-    job = call(named(command.job), command, options, runner=runner, now_ms=now_ms)
-    return run_job(job, Run.of(options, runner, run_ms, now_ms))
+    job = call(named(command.job), options, **opened, runner=runner, now_ms=now_ms)
+    place = job.place or [*opened.values()][-1]
+    create = place.create_command()
+    return run_job(job, Run.of(options_from(RunOptions, vars(options)), runner, create, run_ms, now_ms))
 
 
 def run_job(job: AnyJob, run: Run) -> int:
@@ -108,8 +126,9 @@ def run_job(job: AnyJob, run: Run) -> int:
     place = run.dead_letters_option
     if place is not None and not TOPIC.fullmatch(place):
         check_place("--dead-letters", place)
-    if job.new_settings is not None and not run.dry_run:
-        job.new_settings.store()
+    if job.stores_settings and not run.dry_run:
+        assert job.place is not None
+        store_first(job.place)
     if isinstance(planned, StreamJob):
         from timebeam.pipelines.jobs.run_input import run_stream  # most jobs are no streams
 

@@ -235,8 +235,8 @@ class Command:
       job: MODULE:FUNCTION: takes the options and the time in ms since 1970, and makes the job. The command
         then takes Beam's own options too.
       job_action: the `action` that is the job, if others are what `runs` does.
-      layouts: (option of a layout, start of the names of its other options), whose stored settings are
-        compared with the options; by default `--layout` of a command that opens tables.
+      layouts: the options that name layouts, whose stored settings are compared with the options; by default
+        `layout`, of a command that opens tables.
       takes_archive: whether it takes tables with an archive: it reads that too, or needs no closed hours.
     """
 
@@ -248,7 +248,7 @@ class Command:
     job: str = ""
     job_action: str = ""
     arguments: Sequence[Argument] = ()
-    layouts: Sequence[tuple[str, str]] | None = None
+    layouts: Sequence[str] | None = None
     takes_archive: bool = False
 
     @property
@@ -276,12 +276,12 @@ class Command:
         return options, rest
 
     @property
-    def opened_layouts(self) -> Sequence[tuple[str, str]]:
+    def opened_layouts(self) -> Sequence[str]:
         """`layouts`, or its default."""
         if self.layouts is not None:
             return self.layouts
         opens_tables = any(parameter.name == "app_profile" for parameter in self.parameters)
-        return (("layout", ""),) if opens_tables else ()
+        return ("layout",) if opens_tables else ()
 
     def starts_job(self, options: argparse.Namespace) -> bool:
         """Whether the options start a job, and not only what `runs` does."""

@@ -11,23 +11,37 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from timebeam.pipelines.options.catalogue import layout_parameters
-from timebeam.pipelines.options.parameters import DECLARED, UsageError, given_as, text_of, usage_errors
+from timebeam.pipelines.options.catalogue import TO, layout_parameters
+from timebeam.pipelines.options.parameters import (
+    DECLARED,
+    UsageError,
+    flag,
+    given_as,
+    parsed_file,
+    text_of,
+    usage_errors,
+)
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.rows import TableSpec
-from timebeam.schema.stores import find_opentsdb, make_store, missing
+from timebeam.schema.stores import MissingAbilityError, as_opentsdb, find_opentsdb, make_store, missing
 from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target
 
 if TYPE_CHECKING:
+    from timebeam.schema.rollup.rollup_config import RollupConfig
     from timebeam.schema.stores import OpenTsdb
     from timebeam.schema.stores.declared.declaration import Declaration, TableLayout
     from timebeam.schema.stores.declared.layout import DeclaredTables
 
 T = TypeVar("T")
 
-_OVERFLOW = ("overflow_tag", "drop_tags", "keep_tags")
-"""Options of commands that store points, and of the store as well."""
+_BESIDE = ("zone", "overflow_tag", "drop_tags", "keep_tags")
+"""Options of commands that are settings of the store too."""
+
+
+def _before(option: str) -> str:
+    """What the names of a layout's options begin with, where `option` names the layout."""
+    return TO if option == "to" else ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,8 +57,9 @@ class Place:
       project, instance, app_profile: as the options say; see `target`.
       tables: the file that declares tables; None for that which is stored.
       stored_tables: the text of the declaration that is stored with the tables; None if there is none.
-      origins: where the value of each option comes from, by its name.
+      origins: where the value of each of these comes from, by its name.
       also: further words for `create_command`, for what the command needs beside the tables of the layout.
+      option: the option that names the layout: `layout`, or of `copy` `from` or `to`.
     """
 
     layout: str
@@ -57,21 +72,22 @@ class Place:
     stored_tables: str | None = None
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
     also: Sequence[str] = ()
+    option: str = "layout"
 
     @classmethod
-    def of(
-        cls, values: Mapping[str, Any], origins: Mapping[str, str], layout: str = "layout", before: str = ""
-    ) -> Self:
+    def of(cls, values: Mapping[str, Any], origins: Mapping[str, str], option: str = "layout") -> Self:
         """The place that parsed values describe.
 
         Args:
           values: of the options, by name.
-          layout: the name of the option of the layout.
-          before: what the names of the layout's other options begin with.
+          origins: where each of them comes from.
+          option: see `Place`.
         """
-        names = [*(parameter.name for parameter in layout_parameters()[2:]), *_OVERFLOW]
+        before = _before(option)
+        names = [*(parameter.name for parameter in layout_parameters()[2:]), *_BESIDE]
+        own_names = ["table_prefix", *names, *(() if before else ("tables",))]
         return cls(
-            values.get(layout) or "",
+            values.get(option) or "",
             {name: values[before + name] for name in names if before + name in values},
             values.get(before + "table_prefix") or "",
             values.get("project"),
@@ -79,13 +95,30 @@ class Place:
             values.get("app_profile"),
             None if before else values.get("tables"),
             None if before else values.get("stored_tables"),
-            dict(origins),
-            _beside(values),
+            {name: origins[before + name] for name in own_names if before + name in origins},
+            _created(values),
+            option,
         )
+
+    def flag(self, name: str) -> str:
+        """How an option of the layout is written on the command line."""
+        return flag(_before(self.option) + name)
+
+    def in_force(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """(the values of the options that describe the place, their origins), by the names of the options."""
+        before, origins = _before(self.option), dict(self.origins)
+        chosen = {self.option: origins.pop("layout")} if "layout" in origins else {}
+        values = {before + name: setting for name, setting in self.settings.items()}
+        origins = {before + name: origin for name, origin in origins.items()} | chosen
+        return values | {self.option: self.layout or None, "stored_tables": self.stored_tables}, origins
 
     def with_settings(self, **settings: Any) -> Self:
         """The same place with other values of some settings."""
         return dataclasses.replace(self, settings={**self.settings, **settings})
+
+    def creating(self, *words: str) -> Self:
+        """The same place, whose `create_command` has these words too."""
+        return dataclasses.replace(self, also=[*dict.fromkeys((*self.also, *words))])
 
     @property
     def target(self) -> Target:
@@ -191,7 +224,7 @@ class Place:
             return text_of(self.tables, "declaration of tables"), self.tables
         if self.stored_tables is None:
             raise UsageError(f"--layout {DECLARED} needs the file that declares the tables: --tables FILE")
-        return self.stored_tables, self.origins["tables"]
+        return self.stored_tables, self.origins.get("tables", "the stored declaration")
 
     def table_specs(self, *, reading: bool = False) -> Sequence[TableSpec]:
         """The tables of the layout, or of the declaration.
@@ -232,6 +265,21 @@ class Place:
         """
         return self.ability(noun, find_opentsdb)
 
+    def rollups(self, path: str) -> tuple[OpenTsdb, RollupConfig]:
+        """(the store, the rollup configuration in a file).
+
+        Raises:
+          UsageError: the store has no rollups, or the configuration is not of its tables.
+        """
+        layout, config = self.opentsdb("rollup tables"), read_config(path)
+        raw = self.table_prefix + config.default.table
+        if raw != layout.data_table:
+            raise UsageError(
+                f"intervals: the default interval's table is {config.default.table}, with --table-prefix "
+                f"{raw}; the raw points are in {layout.data_table}"
+            )
+        return layout, config
+
     def create_command(self, action: str = "create") -> str:
         """What a user runs to create the tables: with all settings that are not defaults.
 
@@ -250,7 +298,7 @@ class Place:
         return " ".join([f"timebeam tables {action} --layout {self.layout}", *words, *self.also])
 
 
-def _beside(values: Mapping[str, Any]) -> list[str]:
+def _created(values: Mapping[str, Any]) -> list[str]:
     """The words of `timebeam tables create` for what a command needs beside the tables of the layout."""
     words = []
     if values.get("rollup_config"):
@@ -265,6 +313,23 @@ def _beside(values: Mapping[str, Any]) -> list[str]:
     if any(values.get(name) not in (None, []) for name in limits):
         words.append("--series-limits")
     return words
+
+
+def required_opentsdb(store: ReadableStore, noun: str) -> OpenTsdb:
+    """A store as OpenTSDB's, for what the options ask for and only OpenTSDB has.
+
+    Raises:
+      UsageError: it is another store.
+    """
+    with usage_errors(MissingAbilityError):
+        return as_opentsdb(store, noun)
+
+
+def read_config(path: str) -> RollupConfig:
+    """The rollup configuration in a file; raises UsageError."""
+    from timebeam.schema.rollup.config_json import parse_config
+
+    return parsed_file(path, "rollup configuration", parse_config)
 
 
 def layout_named(name: str, settings: Mapping[str, Any]) -> Store:

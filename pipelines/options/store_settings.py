@@ -7,13 +7,12 @@ Form: see `timebeam.pipelines.options.use_settings`.
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.parsing import note
+from timebeam.pipelines.options.place import Place, declared_layouts
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.use_settings import (
     FAMILY,
@@ -28,14 +27,6 @@ from timebeam.pipelines.options.use_settings import (
     refuse_newer,
     refuse_shared,
     settings_table,
-)
-from timebeam.pipelines.options.values import (
-    create_command,
-    declaration_text,
-    declared_layouts,
-    layout_named,
-    tables_of,
-    target_of,
 )
 from timebeam.schema.archive.archive_rows import parse_key
 from timebeam.schema.archive.view import ArchiveView, find_archivable
@@ -54,20 +45,20 @@ ESCAPE = "escape"  # of the option `names`
 _LOOKED_AT = 100  # rows of an archive that two layouts may have written
 
 
-def settings_of(options: argparse.Namespace, stored: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The texts to be stored for the layout of the options, by name.
+def settings_of(place: Place, stored: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The texts to be stored for the layout of a place, by name.
 
     Args:
       stored: the settings that they replace; a zone is stored with these, or if rollup tables are made.
     """
-    if options.layout == DECLARED:
-        text, name = declaration_text(options)
+    if place.layout == DECLARED:
+        text, name = place.declaration_text()
         return {TABLE + layout.table: text for layout in declared_layouts(text, name)}
-    names = settable(options.layout)
-    if getattr(options, "rollup_config", None) or ZONE in (stored or {}):
+    names = settable(place.layout)
+    if any(word.startswith("--rollup-config") for word in place.also) or ZONE in (stored or {}):
         names.append(ZONE)
-    values = {name: vars(options).get(name) for name in names}
-    return {name: setting_text(value) for name, value in values.items() if value not in (None, "")}
+    settings = {name: place.settings.get(name) for name in names}
+    return {name: setting_text(setting) for name, setting in settings.items() if setting not in (None, "")}
 
 
 def settable(layout: str) -> list[str]:
@@ -75,53 +66,47 @@ def settable(layout: str) -> list[str]:
     return [option.name for option in declared_options(layout) if option.stored]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NewSettings:
-    """The settings that a job stores once its tables are checked: Terraform makes their table, but empty.
+def store_first(place: Place) -> None:
+    """Stores the settings of a job, once its tables are checked: Terraform makes their table, but empty.
 
-    Attributes:
-      options: of the layout; the job has settled its `names` (`settle_names`).
+    They are stored if their table has none for the layout, or does not say that names are escaped.
+
+    Args:
+      place: of the tables that the job writes, with how it writes names (`with_names`).
+
+    Raises:
+      UsageError: see `store_new`; or the tables have rows whose names may not be escaped.
     """
-
-    options: argparse.Namespace
-
-    def store(self) -> None:
-        """Stores them if their table has none for the layout, or does not say that names are escaped.
-
-        Raises:
-          UsageError: see `store_new`; or the tables have rows whose names may not be escaped.
-        """
-        options = self.options
-        target, table = target_of(options), settings_table(options.table_prefix).name
-        rows = read_rows(target, table)
-        escapes = vars(options).get("names") == ESCAPE and _names(rows, options) != options.names
-        if not escapes and (options.layout in rows or not table_exists(target, table)):
-            return
-        for line in store_new(options, dry_run=False):
-            note(line)
-        if escapes and _names(read_rows(target, table), options) != options.names:
-            raise UsageError(
-                f"the tables have rows, and table {table} does not say that their names are escaped: give "
-                "--names refuse or replace, or choose other tables (--table-prefix)"
-            )
+    target, table = place.target, settings_table(place.table_prefix).name
+    rows = read_rows(target, table)
+    escapes = place.settings.get("names") == ESCAPE and _names(rows, place) != ESCAPE
+    if not escapes and (place.layout in rows or not table_exists(target, table)):
+        return
+    for line in store_new(place, dry_run=False):
+        note(line)
+    if escapes and _names(read_rows(target, table), place) != ESCAPE:
+        raise UsageError(
+            f"the tables have rows, and table {table} does not say that their names are escaped: give "
+            "--names refuse or replace, or choose other tables (--table-prefix)"
+        )
 
 
-def _names(rows: StoredRows, options: argparse.Namespace) -> str | None:
+def _names(rows: StoredRows, place: Place) -> str | None:
     """How the stored settings say that names are stored."""
-    return rows.get(options.layout, {}).get("names")
+    return rows.get(place.layout, {}).get("names")
 
 
-def settle_names(options: argparse.Namespace, *, escape: bool) -> None:
-    """Settles how a command writes names.
+def with_names(place: Place, *, escape: bool) -> Place:
+    """The place with how a command writes names.
 
     Args:
       escape: whether names are escaped if nothing says otherwise.
     """
-    if "names" in settable(options.layout) and options.names is None and escape:
-        options.names = ESCAPE
+    is_open = "names" in settable(place.layout) and place.settings.get("names") is None
+    return place.with_settings(names=ESCAPE) if is_open and escape else place
 
 
-def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
+def store_new(place: Place, *, dry_run: bool) -> Iterator[str]:
     """Stores the settings of tables that are empty; yields a line for each thing done.
 
     If several programs do so at the same time, one of them stores its settings.
@@ -131,48 +116,46 @@ def store_new(options: argparse.Namespace, *, dry_run: bool) -> Iterator[str]:
     """
     from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
 
-    target, spec = target_of(options), settings_table(options.table_prefix)
-    texts = settings_of(options)
-    stored = read_rows(target, spec.name).get(options.layout, {})
+    target, spec = place.target, settings_table(place.table_prefix)
+    texts = settings_of(place)
+    stored = read_rows(target, spec.name).get(place.layout, {})
     missing = texts.keys() - stored.keys()
     if stored and not missing:
-        if options.layout != DECLARED:
+        if place.layout != DECLARED:
             _reject_others(texts, stored)
-        if any(texts[name] != stored[name] for name in texts):  # `use_stored` has compared declarations
-            yield f"would store {_shown(options.layout, texts)}" if dry_run else store_again(options)
+        if any(texts[name] != stored[name] for name in texts):  # `open_place` has compared declarations
+            yield f"would store {_shown(place.layout, texts)}" if dry_run else store_again(place)
         return
-    filled = _filled_table(options, target, stored, missing)
+    filled = _filled_table(place, target, stored, missing)
     if filled is not None:
         yield f"settings not stored: table {filled} has rows; `timebeam tables adopt` looks at them first"
         return
     yield from (line for line in create_tables(target, [spec], dry_run=dry_run) if " exists, " not in line)
     if dry_run:
-        yield f"would store {_shown(options.layout, texts)}"
+        yield f"would store {_shown(place.layout, texts)}"
         return
     now = {
         column.qualifier.decode(): value.decode()
         for column, value in create_cells(
-            target, spec.name, [_row(spec.name, options.layout, texts)], {}
+            target, spec.name, [_row(spec.name, place.layout, texts)], {}
         ).values.items()
     }
     _reject_others({name: texts[name] for name in missing}, now)
-    _confirm(options, target, texts, stored)
-    yield f"stored {_shown(options.layout, texts)}"
+    _confirm(place, target, texts, stored)
+    yield f"stored {_shown(place.layout, texts)}"
 
 
-def _filled_table(
-    options: argparse.Namespace, target: Target, stored: Mapping[str, str], missing: Set[str]
-) -> str | None:
+def _filled_table(place: Place, target: Target, stored: Mapping[str, str], missing: Set[str]) -> str | None:
     """A table with rows that no command has compared with the settings; None if there is none.
 
     Args:
       missing: the names of the settings that are not stored yet.
     """
-    if options.layout == DECLARED:
-        new = {options.table_prefix + name.removeprefix(TABLE) for name in missing}
-        tables = [spec.name for spec in tables_of(options) if spec.name in new]
+    if place.layout == DECLARED:
+        new = {place.table_prefix + name.removeprefix(TABLE) for name in missing}
+        tables = [spec.name for spec in place.table_specs() if spec.name in new]
     else:
-        tables = [] if stored else [spec.name for spec in tables_of(options)]
+        tables = [] if stored else [spec.name for spec in place.table_specs()]
     for name in tables:
         if table_exists(target, name) and any(scan_keys(target, name, limit=1)):
             return name
@@ -180,7 +163,7 @@ def _filled_table(
 
 
 def _reject_others(texts: Mapping[str, str], stored: Mapping[str, str]) -> None:
-    """Raises a UsageError if another program has stored others since `use_stored` compared the options."""
+    """Raises a UsageError if another program has stored others since `open_place` compared the options."""
     for name, text in texts.items():
         if not agrees(name, text, stored.get(name, "")):
             raise UsageError(
@@ -189,7 +172,7 @@ def _reject_others(texts: Mapping[str, str], stored: Mapping[str, str]) -> None:
             )
 
 
-def store_again(options: argparse.Namespace) -> str:
+def store_again(place: Place) -> str:
     """Stores the settings of the options in the place of those that are stored; says what it did.
 
     Raises:
@@ -198,21 +181,19 @@ def store_again(options: argparse.Namespace) -> str:
     """
     from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
 
-    target, spec = target_of(options), settings_table(options.table_prefix)
+    target, spec = place.target, settings_table(place.table_prefix)
     list(create_tables(target, [spec], dry_run=False))
-    stored = read_rows(target, spec.name).get(options.layout, {})
+    stored = read_rows(target, spec.name).get(place.layout, {})
     if stored:
         refuse_newer(stored, spec.name)
-    texts = settings_of(options, stored)
-    stale = () if options.layout == DECLARED else {*settable(options.layout), ZONE} - texts.keys()
-    _replace(target, spec.name, options.layout, texts, stale)
-    _confirm(options, target, texts, stored)
-    return f"stored {_shown(options.layout, texts)}"
+    texts = settings_of(place, stored)
+    stale = () if place.layout == DECLARED else {*settable(place.layout), ZONE} - texts.keys()
+    _replace(target, spec.name, place.layout, texts, stale)
+    _confirm(place, target, texts, stored)
+    return f"stored {_shown(place.layout, texts)}"
 
 
-def _confirm(
-    options: argparse.Namespace, target: Target, texts: Mapping[str, str], before: Mapping[str, str]
-) -> None:
+def _confirm(place: Place, target: Target, texts: Mapping[str, str], before: Mapping[str, str]) -> None:
     """Looks at what is stored after settings were; puts back what was before, if it contradicts them.
 
     Of two programs that store settings at the same time, the later one sees those of both.
@@ -223,11 +204,11 @@ def _confirm(
     Raises:
       UsageError: another program has just stored a layout with one of the tables.
     """
-    table = settings_table(options.table_prefix).name
+    table = settings_table(place.table_prefix).name
     try:
-        refuse_shared(read_rows(target, table), options.layout, texts, options.table_prefix)
+        refuse_shared(read_rows(target, table), place.layout, texts, place.table_prefix)
     except UsageError as error:
-        _replace(target, table, options.layout, before, texts.keys() - before.keys())
+        _replace(target, table, place.layout, before, texts.keys() - before.keys())
         raise UsageError(f"another program has just stored settings: {error}") from error
 
 
@@ -279,30 +260,33 @@ def _is_of(archive: ArchiveView[Any], key: bytes) -> bool:
     return True
 
 
-def forget(options: argparse.Namespace) -> Iterator[str]:
+def forget(place: Place, declared_table: str | None, *, dry_run: bool) -> Iterator[str]:
     """Removes the stored settings of a layout, or of one declared table; yields a line for each thing done.
+
+    Args:
+      declared_table: the full name of that table; None for all settings of the layout.
 
     Raises:
       UsageError: no layout is given, or points would be hidden.
       BigtableError: a newer timebeam stored them.
     """
-    if options.layout is None:
+    if not place.layout:
         raise UsageError("forget needs the layout of the tables: --layout")
-    target, table = target_of(options), settings_table(options.table_prefix).name
-    stored = read_rows(target, table).get(options.layout, {})
-    column = None if options.table is None else TABLE + options.table.removeprefix(options.table_prefix)
+    target, table = place.target, settings_table(place.table_prefix).name
+    stored = read_rows(target, table).get(place.layout, {})
+    column = None if declared_table is None else TABLE + declared_table.removeprefix(place.table_prefix)
     forgotten = {name: text for name, text in stored.items() if column in (None, name)}
     if not forgotten:
-        of_table = f", table {options.table}" if column else ""
-        yield f"table {table} has no settings of layout {options.layout}{of_table}"
+        of_table = f", table {declared_table}" if column else ""
+        yield f"table {table} has no settings of layout {place.layout}{of_table}"
         return
     refuse_newer(stored, table)
-    command = "" if options.layout == DECLARED else _adopt_command(options, target, stored)
-    if not options.dry_run:
+    command = "" if place.layout == DECLARED else _adopt_command(place, target, stored)
+    if not dry_run:
         remaining = {name: stored[name] for name in stored.keys() - forgotten.keys() - {VERSION_COLUMN}}
-        _replace(target, table, options.layout, remaining, forgotten)
+        _replace(target, table, place.layout, remaining, forgotten)
     shown = {name: text for name, text in forgotten.items() if name != VERSION_COLUMN}
-    yield f"{'would forget' if options.dry_run else 'forgot'} {_shown(options.layout, shown)}"
+    yield f"{'would forget' if dry_run else 'forgot'} {_shown(place.layout, shown)}"
     if command:
         yield f"to store them again: {command}"
     for declaration in sorted({text for name, text in shown.items() if name.startswith(TABLE)}):
@@ -310,19 +294,19 @@ def forget(options: argparse.Namespace) -> Iterator[str]:
         yield declaration
 
 
-def _adopt_command(options: argparse.Namespace, target: Target, stored: Mapping[str, str]) -> str:
+def _adopt_command(place: Place, target: Target, stored: Mapping[str, str]) -> str:
     """The command that stores settings of a layout of series again; empty if one is damaged.
 
     Raises:
       UsageError: the layout has an archive with rows.
     """
     try:
-        values = parsed(stored, settings_table(options.table_prefix).name)
+        values = parsed(stored, settings_table(place.table_prefix).name)
     except BigtableError:
         return ""
-    described = argparse.Namespace(**vars(options) | values)
+    described = place.with_settings(**values)
     if values.get("archive"):
-        layout = layout_named(options.layout, vars(described) | {"archive": False})
+        layout = described.with_settings(archive=False).store
         hidden = hidden_points(target, layout)
         if hidden is not None:
             raise UsageError(
@@ -331,10 +315,10 @@ def _adopt_command(options: argparse.Namespace, target: Target, stored: Mapping[
             )
     filled = [
         spec.name
-        for spec in tables_of(described)
+        for spec in described.table_specs()
         if table_exists(target, spec.name) and any(scan_keys(target, spec.name, limit=1))
     ]
-    return create_command(described, "adopt" if filled else "create")
+    return described.create_command("adopt" if filled else "create")
 
 
 def _row(table: str, layout: str, texts: Mapping[str, str]) -> Row:

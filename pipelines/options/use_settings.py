@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -25,10 +26,10 @@ from google.api_core import exceptions
 
 from timebeam.pipelines.options.catalogue import OPTIONS, layout_parameters
 from timebeam.pipelines.options.command_line import DEFAULT
-from timebeam.pipelines.options.parameters import DECLARED, UsageError, flag
+from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.parsing import detail
+from timebeam.pipelines.options.place import Place, declared_layouts, layout_named
 from timebeam.pipelines.options.profiles import setting_text
-from timebeam.pipelines.options.values import declaration_text, declared_layouts, layout_named, target_of
 from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
 from timebeam.schema.stores import STORES
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
@@ -63,79 +64,66 @@ def settings_table(table_prefix: str) -> TableSpec:
     return TableSpec(f"{table_prefix}timebeam", {FAMILY: 1}, holds_points=False)
 
 
-def use_stored(
-    options: argparse.Namespace,
-    layout: str = "layout",
-    before: str = "",
-    *,
-    takes_archive: bool = True,
-    replaces: bool = False,
-) -> None:
-    """Compares options with the stored settings of their tables, and takes from these what is not given.
+def open_place(
+    place: Place, *, takes_archive: bool = True, replaces: bool = False, checks_later: bool = False
+) -> Place:
+    """Compares a place with the stored settings of its tables, and takes from these what is not given.
 
     Args:
-      options: as `CommandParser` parses them; those that are not given are set.
-      layout: the name of the option of the layout.
-      before: what the names of its other options begin with.
       takes_archive: whether the command takes tables with an archive.
       replaces: whether the options replace the stored settings, which they may contradict.
+      checks_later: whether the command itself reports that the instance does not answer.
 
     Raises:
       UsageError: an option contradicts a stored setting; or the layout is not given and not stored; or the
         tables have an archive, which the command does not take; or a table is that of another layout.
       BigtableError: a newer timebeam stored them, or they may not be read.
     """
-    values = vars(options)
-    prefix = values[before + "table_prefix"]
-    table = settings_table(prefix).name
-    rows = _reachable_rows(options, table)
-    if values[layout] is None:
-        values[layout] = _only_layout(rows, layout, table)
-        options.origins[layout] = f"table {table}"
-    stored = rows.get(values[layout], {})
+    table = settings_table(place.table_prefix).name
+    rows = _reachable_rows(place, table, checks_later)
+    if not place.layout:
+        of_table = {"layout": f"table {table}"}
+        name = _only_layout(rows, place.option, table)
+        place = dataclasses.replace(place, layout=name, origins={**place.origins, **of_table})
+    stored = rows.get(place.layout, {})
     texts: Mapping[str, str]
-    if values[layout] != DECLARED:
-        contradictions = _take_stored(options, values[layout], before, parsed(stored, table), table)
-        texts = {"archive": setting_text(bool(values.get(before + "archive")))}
-    elif hasattr(options, "tables"):  # else the command does not support declared tables
-        texts, contradictions = _use_stored_tables(options, stored, table)
+    if place.layout != DECLARED:
+        place, contradictions = _take_stored(place, parsed(stored, table), table)
+        texts = {"archive": setting_text(bool(place.settings.get("archive")))}
+    elif "tables" in place.origins:  # else the command does not support declared tables
+        place, texts, contradictions = _use_stored_tables(place, stored, table)
     else:
-        return
+        return place
     if texts.get("archive") == "true" and not takes_archive:
         raise UsageError(
-            f"{options.origins[before + 'archive']} says that layout {values[layout]} has an archive here: "
+            f"{place.origins['archive']} says that layout {place.layout} has an archive here: "
             "this command does not read it, so it would leave out archived points; `query`, `serve`, "
             "`rollup`, `series`, `check`, `export` and `copy` do (docs/operate/maintenance.md)"
         )
-    refuse_shared(rows, values[layout], texts, prefix, flag(before + "table_prefix"))
+    refuse_shared(rows, place.layout, texts, place.table_prefix, place.flag("table_prefix"))
     if contradictions and not replaces:
         raise UsageError(
-            f"{'; '.join(contradictions)}: leave it out, choose other tables "
-            f"({flag(before + 'table_prefix')}), or correct what is stored with `timebeam tables adopt`, or "
-            "with `timebeam tables forget` if these tables do not exist"
+            f"{'; '.join(contradictions)}: leave it out, choose other tables ({place.flag('table_prefix')}), "
+            "or correct what is stored with `timebeam tables adopt`, or with `timebeam tables forget` if "
+            "these tables do not exist"
         )
+    return place
 
 
-def _take_stored(
-    options: argparse.Namespace, layout: str, before: str, stored: Mapping[str, Any], table: str
-) -> list[str]:
-    """Takes what is not given from the stored settings; returns what contradicts them, in words."""
-    values = vars(options)
-    contradictions = []
-    for name, value in stored.items():
-        option = before + name
-        if option not in values:
-            continue
-        if options.origins[option] == DEFAULT:
-            values[option] = value
-            options.origins[option] = f"table {table}"
-            detail(f"{option} {value}: table {table}")
-        elif not agrees(name, values[option], value):
+def _take_stored(place: Place, stored: Mapping[str, Any], table: str) -> tuple[Place, list[str]]:
+    """(the place with the stored settings that are not given, what contradicts them, in words)."""
+    settings, origins, contradictions = {**place.settings}, {**place.origins}, []
+    for name, setting in stored.items():
+        if origins.get(name, DEFAULT) == DEFAULT:
+            settings[name], origins[name] = setting, f"table {table}"
+            option = place.flag(name).removeprefix("--").replace("-", "_")
+            detail(f"{option} {setting}: table {table}")
+        elif not agrees(name, settings[name], setting):
             contradictions.append(
-                f"{options.origins[option]} says {name} {setting_text(values[option])}, but table {table} "
-                f"says that layout {layout} has {setting_text(value)} here"
+                f"{origins[name]} says {name} {setting_text(settings[name])}, but table {table} "
+                f"says that layout {place.layout} has {setting_text(setting)} here"
             )
-    return contradictions
+    return dataclasses.replace(place, settings=settings, origins=origins), contradictions
 
 
 def refuse_shared(
@@ -188,12 +176,12 @@ def read_rows(target: Target, table: str) -> StoredRows:
 
 
 def _use_stored_tables(
-    options: argparse.Namespace, texts: Mapping[str, str], table: str
-) -> tuple[Mapping[str, str], list[str]]:
-    """Compares the declaration of the options with the stored ones, or takes the only one that is stored.
+    place: Place, texts: Mapping[str, str], table: str
+) -> tuple[Place, Mapping[str, str], list[str]]:
+    """Compares the declaration of a place with the stored ones, or takes the only one that is stored.
 
     Returns:
-      (the settings of its tables, what contradicts the stored ones, in words).
+      (the place, the settings of its tables, what contradicts the stored ones, in words).
 
     Raises:
       UsageError: several are stored.
@@ -201,15 +189,15 @@ def _use_stored_tables(
     """
     parsed(texts, table)
     stored = {name.removeprefix(TABLE): text for name, text in texts.items() if name.startswith(TABLE)}
-    if not options.tables:
+    if not place.tables:
         if len(distinct := set(stored.values())) > 1:
             raise UsageError(f"table {table} has several declarations of tables: give --tables FILE")
         if distinct:
-            options.stored_tables = distinct.pop()
-            options.origins["tables"] = f"table {table}"
-        return texts, []
+            origins = {**place.origins, "tables": f"table {table}"}
+            place = dataclasses.replace(place, stored_tables=distinct.pop(), origins=origins)
+        return place, texts, []
     declared, contradictions = {}, []
-    declaration, name = declaration_text(options)
+    declaration, name = place.declaration_text()
     with contextlib.suppress(ValueError):  # the declaration is wrong: the command reports it
         for layout in declared_layouts(declaration, name):
             declared[TABLE + layout.table] = declaration
@@ -218,10 +206,10 @@ def _use_stored_tables(
             option = next((old.contradiction(layout) for old in before if old.table == layout.table), "")
             if option:
                 contradictions.append(
-                    f"{options.tables}, from {options.origins['tables']}, declares another {option} of table "
+                    f"{place.tables}, from {place.origins['tables']}, declares another {option} of table "
                     f"{layout.table} than table {table} says"
                 )
-    return declared, contradictions
+    return place, declared, contradictions
 
 
 def agrees(name: str, value: Any, stored: Any) -> bool:
@@ -231,7 +219,7 @@ def agrees(name: str, value: Any, stored: Any) -> bool:
     return bool(value == stored)
 
 
-def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
+def _reachable_rows(place: Place, table: str, checks_later: bool) -> StoredRows:
     """The stored settings; none where no instance is named or no emulator runs: the command says that better.
 
     Without the permission to look for the table it says that nothing is compared.
@@ -240,7 +228,7 @@ def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
       BigtableError: the instance does not answer.
     """
     try:
-        target = target_of(options)
+        target = place.target
         check_emulator()
     except (UsageError, BigtableError):
         return {}
@@ -254,8 +242,8 @@ def _reachable_rows(options: argparse.Namespace, table: str) -> StoredRows:
         )
         return {}
     except BigtableError:
-        if getattr(options, "preflight", False):
-            return {}  # the preflight reports it
+        if checks_later:
+            return {}
         raise
     return _rows(target, table)
 

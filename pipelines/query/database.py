@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-from timebeam.pipelines.options.values import rollups_of
 from timebeam.pipelines.query.answer_cache import Caches
 from timebeam.pipelines.query.listings import NameKind, find_series, names_of, readable
 from timebeam.pipelines.query.query_result import QueryResult
@@ -88,7 +87,7 @@ class Database:
           UsageError: a setting, or the configuration, is wrong.
         """
         store = place.readable() if store is None else store
-        rollups = None if rollup_config is None else rollups_of(place, rollup_config)
+        rollups = None if rollup_config is None else place.rollups(rollup_config)
         caches = Caches(store, cache_bytes) if cache_bytes else None
         return cls(place.target, store, rollups, caches, place.create_command())
 

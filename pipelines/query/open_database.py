@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from timebeam.pipelines.options.command_line import DEFAULT, given_settings
 from timebeam.pipelines.options.parsing import did_you_mean
 from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.options.profiles import Setting, setting_text
-from timebeam.pipelines.options.use_settings import use_stored
+from timebeam.pipelines.options.use_settings import open_place
 from timebeam.pipelines.query.database import Database
 from timebeam.schema.core.contract import Store
 from timebeam.schema.stores import StoreName
@@ -108,6 +107,4 @@ def _place(texts: Mapping[str, str], config: str | None, profile: str | None) ->
         values[name] = parameter.default
         if name in settings:
             values[name], origins[name] = settings[name].value(parameter), settings[name].origin
-    described = argparse.Namespace(**values, origins=origins)
-    use_stored(described)
-    return Place.of(vars(described), described.origins), values["rollup_config"]
+    return open_place(Place.of(values, origins)), values["rollup_config"]

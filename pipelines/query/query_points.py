@@ -8,8 +8,7 @@ import time
 from collections.abc import Sequence
 
 from timebeam.pipelines.options.parameters import DECLARED, UsageError, usage_errors
-from timebeam.pipelines.options.place import Place
-from timebeam.pipelines.options.values import required_opentsdb
+from timebeam.pipelines.options.place import Place, required_opentsdb
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.write_results import check_output, render
 from timebeam.pipelines.query.database import Database

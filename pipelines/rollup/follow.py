@@ -19,13 +19,12 @@ from typing import NamedTuple
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
+from timebeam.pipelines.jobs.job import AnyJob, Needs, Run, dead_letters_of
 from timebeam.pipelines.jobs.run import build, clock_ms, run_with_progress
 from timebeam.pipelines.jobs.run_input import Signals
 from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import Period
-from timebeam.pipelines.options.values import dead_letters_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.rollup.roll_up_points import LayoutRollup, summary_of
 from timebeam.schema.bits.times import DAY_S, HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from timebeam.pipelines.ingest.store_points import storing_graph
+from timebeam.pipelines.ingest.store_points import StoringOptions, storing_graph
 from timebeam.pipelines.jobs.job import Job, Run
-from timebeam.pipelines.options.catalogue import TO, layout_parameters
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import time_of
-from timebeam.pipelines.options.store_settings import ESCAPE, NewSettings, settle_names
-from timebeam.pipelines.options.values import (
-    create_command,
-    layout_named,
-    read_config,
-    readable_of,
-    required_opentsdb,
-)
+from timebeam.pipelines.options.place import Place, read_config, required_opentsdb
+from timebeam.pipelines.options.store_settings import ESCAPE, with_names
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.bits.times import ends_before
@@ -160,39 +152,50 @@ class Copy(Job):
         return code, figures
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
+@dataclasses.dataclass(frozen=True, slots=True)
+class CopyOptions(StoringOptions):
+    """Which points are copied, and what else."""
+
+    start: str
+    end: str
+    also: Sequence[str]
+    rollup_config: str | None
+    verify_only: bool
+
+
+def job_of(source: Place, sink: Place, options: CopyOptions, now_ms: int) -> Copy:
     """The job that the options describe.
 
     Raises:
       UsageError: options that cannot go together.
       BigtableError: a table to be read is missing.
     """
-    values = vars(options)
-    source = readable_of(argparse.Namespace(**values, layout=values["from"]))
+    read = source.readable()
     start_ms, end_ms = time_of(options.start, now_ms), time_of(options.end, now_ms)
     if start_ms > end_ms:
         raise UsageError(ends_before(start_ms, end_ms))
-    settings = _settings(options, source)
-    sink = layout_named(options.to, _sink_options(values))
-    shared = {spec.name for spec in source.tables()} & {spec.name for spec in sink.tables()}
-    graph = storing_graph(options, sink, PointsGraph, endless=False)
+    uids = find_opentsdb(read)  # names that are escaped in the source stay so by default
+    sink = with_names(sink, escape=uids is not None and uids.options.names == ESCAPE)
+    sink = sink.creating(*(f"--{content}" for content in ("meta", "trees") if content in options.also))
+    to_write = sink.store
+    shared = {spec.name for spec in read.tables()} & {spec.name for spec in to_write.tables()}
+    graph = storing_graph(sink, options, to_write, PointsGraph, endless=False)
     if shared:
         raise UsageError(f"table {min(shared)} is both read and written: change --to-table-prefix")
-    create_source = create_command(argparse.Namespace(**values | {"layout": source.name, "meta": "off"}))
-    check_tables(graph.target, source.tables(), create_source)
-    pairs = _table_pairs(options, source, sink) if options.also else []
-    check_tables(graph.target, [pair.source for pair in pairs], create_source)
-    # The command that creates missing tables is then of those that are written.
-    values.update(_sink_options(values), layout=sink.name, tables=None)
-    values.update({content: True for content in ("meta", "trees") if content in options.also})
+    of_points = dataclasses.replace(source, also=[word for word in source.also if word != "--meta"])
+    check_tables(graph.target, read.tables(), of_points.create_command())
+    pairs = _table_pairs(options, read, to_write) if options.also else []
+    check_tables(graph.target, [pair.source for pair in pairs], of_points.create_command())
     period, verify_only = (start_ms, end_ms), options.verify_only
-    job = Copy(graph.target, graph.tables(), graph, source, *period, verify_only, new_settings=settings)
+    job = Copy(
+        graph.target, graph.tables(), graph, read, *period, verify_only, place=sink, stores_settings=True
+    )
     if not pairs:
         return job
     translate = TranslateJob(
         graph.target,
-        required_opentsdb(source, "UID tables"),
-        required_opentsdb(sink, "UID tables"),
+        required_opentsdb(read, "UID tables"),
+        required_opentsdb(to_write, "UID tables"),
         graph.uids,
         pairs,
         start_ms,
@@ -203,7 +206,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Copy:
     return dataclasses.replace(job, tables=tables, translate=translate)
 
 
-def _table_pairs(options: argparse.Namespace, source: ReadableStore, sink: Store) -> list[TablePair]:
+def _table_pairs(options: CopyOptions, source: ReadableStore, sink: Store) -> list[TablePair]:
     """The tables that `--also` names.
 
     Raises:
@@ -224,21 +227,6 @@ def _table_pairs(options: argparse.Namespace, source: ReadableStore, sink: Store
             )
         config = read_config(options.rollup_config)
     return table_pairs(with_uids, to_write, options.also, config)
-
-
-def _settings(options: argparse.Namespace, source: ReadableStore) -> NewSettings:
-    """The settings of the tables to write; names that are escaped in the source stay so by default."""
-    values = vars(options) | {"layout": options.to}
-    sink_options = argparse.Namespace(**values | _sink_options(vars(options)))
-    uids = find_opentsdb(source)
-    settle_names(sink_options, escape=uids is not None and uids.options.names == ESCAPE)
-    options.to_names = sink_options.names
-    return NewSettings(sink_options)
-
-
-def _sink_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the layout to write, by their names without `to_`."""
-    return {parameter.name: values[TO + parameter.name] for parameter in layout_parameters()[1:]}
 
 
 def _print_compared(compared: Compared, refused: int, unread: int) -> int:

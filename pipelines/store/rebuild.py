@@ -13,7 +13,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import layout_with, opentsdb_of, target_of
+from timebeam.pipelines.options.values import layout_with, opentsdb_of, place_of, target_of
 from timebeam.pipelines.output.progress_and_summary import TallySummary
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.rejections import Rejected
@@ -131,11 +131,12 @@ def meta_job(options: argparse.Namespace, now_ms: int) -> MetaSync:
         raise UsageError("--yes needs --purge: run --purge alone first to see what would be removed")
     if options.yes and options.dry_run:
         raise UsageError("--yes removes and --dry-run writes nothing: give only one of them")
-    options.meta = True  # in the command that creates missing tables
     target = target_of(options)
     tables = [*layout.tables(), meta_table(layout.options.table_prefix)]
     work = MetaSyncJob(target, layout, options.count, options.dry_run)
-    return MetaSync(target, tables, work, options.purge, options.yes)
+    return MetaSync(
+        target, tables, work, options.purge, options.yes, place=place_of(options).creating("--meta")
+    )
 
 
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:

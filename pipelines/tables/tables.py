@@ -22,15 +22,17 @@ from timebeam.pipelines.options.store_settings import (
     store_again,
     store_new,
 )
-from timebeam.pipelines.options.use_settings import UNPROVED, read_rows, settings_table, use_stored
+from timebeam.pipelines.options.use_settings import UNPROVED, read_rows, settings_table
 from timebeam.pipelines.options.values import (
     create_command,
     layout_of,
     opentsdb_of,
+    place_of,
     read_config,
     store_of,
     tables_of,
     target_of,
+    use_stored,
 )
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import WHOLE_TABLE, Row, TableSpec
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "adopt":
         return _adopt(options)
     if options.action == "forget":
-        _show(options, forget(options))
+        _show(options, forget(place_of(options), options.table, dry_run=options.dry_run))
         return 0
     use_stored(options)
     specs = list(tables_of(options, reading=options.action == "retention"))
@@ -73,7 +75,9 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "retention":
         return _retention(options, specs)
     created = create_tables(target_of(options), specs, dry_run=options.dry_run)
-    _show(options, created, store_new(options, dry_run=options.dry_run))  # these, once there are tables
+    _show(
+        options, created, store_new(place_of(options), dry_run=options.dry_run)
+    )  # these, once there are tables
     return 0
 
 
@@ -117,11 +121,13 @@ def _adopt(options: argparse.Namespace) -> int:
         print("these settings do not fit the rows; nothing was stored", file=sys.stderr)
         return 1
     fit = "these settings fit the rows; nothing was stored (dry run)"
-    unproved = [f"{name} {text}" for name, text in settings_of(options, stored).items() if name in UNPROVED]
+    unproved = [
+        f"{name} {text}" for name, text in settings_of(place_of(options), stored).items() if name in UNPROVED
+    ]
     warnings = [f"rows do not prove {', '.join(unproved)}: taken from the options"] if unproved else []
     if not any(result.rows.values()):
         warnings = ["there are no rows: all settings are taken from the options"]
-    _show(options, [fit if options.dry_run else store_again(options)], warnings)
+    _show(options, [fit if options.dry_run else store_again(place_of(options))], warnings)
     return 0
 
 

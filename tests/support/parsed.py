@@ -24,11 +24,13 @@ def options_of(kind: type[T], command: str, *words: str | Path) -> T:
 def place_of(command: str, *words: str | Path) -> Place:
     """The tables that a command opens; of `copy`, those that it writes."""
     declared = find_command(command)
-    return [*places(declared, declared.parse([*map(str, words)])[0]).values()][-1]
+    options, _ = declared.parse([*map(str, words)])
+    return [*places(declared, options, opens=False).values()][-1]
 
 
 def job_of(command: str, *words: str | Path, now_ms: int) -> Any:
     """The job that a command starts."""
     declared = find_command(command)
     options, _ = declared.parse([*map(str, words)])
-    return call(named(declared.job), declared, options, now_ms=now_ms)
+    parts = {**places(declared, options, opens=False), "now_ms": now_ms}
+    return call(named(declared.job), options, **parts)

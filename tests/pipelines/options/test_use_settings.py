@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Bigtable
+from tests.support.parsed import place_of
 from tests.support.place import OPENTSDB, POINTS, Place, contradiction
 from timebeam.pipelines.commands import COMMANDS
-from timebeam.pipelines.options.command_line import DEFAULT
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.store_settings import store_new
 from timebeam.pipelines.options.use_settings import settings_table
@@ -253,21 +252,11 @@ def test_what_a_newer_timebeam_stored_is_refused(place: Place, texts: dict[str, 
 
 def test_of_two_programs_that_create_at_once_one_stores_its_settings(place: Place) -> None:
     def create(salt_width: int) -> str:
-        values = {name: value for name, value in OPENTSDB.items() if name != "version"}
-        options = argparse.Namespace(
-            project=place.target.project,
-            instance=place.target.instance,
-            app_profile=None,
-            layout="opentsdb",
-            table_prefix=place.prefix,
-            max_tags=8,
-            decimals="exact",
-            origins=dict.fromkeys(values, DEFAULT),
-            **{name: int(text) if text.isdigit() else text for name, text in values.items()},
-        )
-        options.salt_width, options.use_max_value = salt_width, True
+        where = ("--project", place.target.project, "--instance", place.target.instance)
+        words = (*where, "--table_prefix", place.prefix, "--salt_width", str(salt_width))
+        described = place_of("tables", "create", "--layout", "opentsdb", *words)
         try:
-            return " ".join(store_new(options, dry_run=False))
+            return " ".join(store_new(described, dry_run=False))
         except UsageError as error:
             return str(error)
 
