@@ -14,7 +14,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from timebeam import stores
     from timebeam.pipelines.query.database import Database
     from timebeam.pipelines.query.open_database import open  # noqa: A004
     from timebeam.pipelines.query.query_result import QueryResult
@@ -50,7 +49,6 @@ __all__ = [
     "Series",
     "open",
     "parse",
-    "stores",
 ]
 
 
@@ -59,7 +57,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name in ("formats", "stores"):
+    if name in ("formats", "io", "stores", "testing"):
         return importlib.import_module(f"timebeam.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

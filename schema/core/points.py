@@ -43,6 +43,10 @@ class Series(NamedTuple):
     """A metric and its tags, the tags sorted by key so that equal series compare equal.
 
     A tuple, since it is the key of every cache and a tuple's hash costs half of a dataclass's.
+
+    >>> series = Series.of("sys.load", {"host": "web01", "dc": "lga"})
+    >>> series.tags, str(series)
+    ((('dc', 'lga'), ('host', 'web01')), 'sys.load{dc=lga,host=web01}')
     """
 
     metric: str

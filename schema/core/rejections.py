@@ -53,6 +53,10 @@ class Part(NamedTuple):
 class Rejected:
     """Rejected input: its original bytes, why, and where it came from.
 
+    >>> rejected = Rejected(b"put load soon 1 host=a", Reason.BAD_TIMESTAMP, "no time: soon", Stage.PARSE)
+    >>> rejected.reason.value, rejected.stage.value, rejected.points
+    ('bad-timestamp', 'parse', 1)
+
     Attributes:
       payload: the original bytes (of a line, of one element of an array, of a row).
       source: file path or subscription; empty if unknown.
