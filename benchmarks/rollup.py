@@ -47,15 +47,13 @@ from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 from benchmarks import bench
 from benchmarks.bench import TARGET, open_table, run_child
 from benchmarks.generate import write
-from timebeam.pipelines.commands import find_command
+from timebeam.pipelines.commands import call, find_command, named, places
 from timebeam.pipelines.jobs import runners
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
 from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.local.generate import Load
-from timebeam.pipelines.options.period import period_of
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
-from timebeam.pipelines.rollup.roll_up_points import opentsdb_rollup
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rows import EncodedRow, Row
 from timebeam.schema.core.selection import Selected, Selection
@@ -199,8 +197,9 @@ def stored(arguments: list[str]) -> None:
 
 
 def _job(arguments: list[str]) -> tuple[argparse.Namespace, RollupJob]:
-    options = find_command("rollup").parse(arguments)[0]
-    return options, opentsdb_rollup(options, period_of(options, int(time.time() * 1000))).work
+    command = find_command("rollup")
+    options = command.parse(arguments)[0]
+    return options, call(named(command.job), options, **places(command, options)).work
 
 
 def measured(arguments: list[str], write_cells: bool) -> None:

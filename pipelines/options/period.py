@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import datetime
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -25,6 +25,30 @@ SETTLED_MS = 60_000
 """More than the clocks of Bigtable and this machine differ."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RangeOptions:
+    """A time range: a day, or a start and an end."""
+
+    day: str | None
+    start: str | None
+    end: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RollupRangeOptions(RangeOptions):
+    """The time range of a rollup."""
+
+    zone: str
+    delay_hours: float
+    lookback_days: int
+    allow_incomplete: bool
+
+    @property
+    def delay_ms(self) -> int:
+        """How long after its end a day is complete."""
+        return int(self.delay_hours * HOUR_MS)
+
+
 def time_of(text: str, now_ms: int, zone: str = "UTC") -> int:
     """A time in ms since 1970.
 
@@ -38,7 +62,7 @@ def time_of(text: str, now_ms: int, zone: str = "UTC") -> int:
         return parse_time(text, now_ms, zone)
 
 
-def named_range(options: argparse.Namespace, now_ms: int) -> tuple[int, int] | None:
+def named_range(options: RangeOptions, now_ms: int) -> tuple[int, int] | None:
     """(`--start`, `--end`) in ms; None if neither is given.
 
     Raises:
@@ -51,7 +75,7 @@ def named_range(options: argparse.Namespace, now_ms: int) -> tuple[int, int] | N
     return time_of(options.start, now_ms), time_of(options.end, now_ms)
 
 
-def named_day(options: argparse.Namespace, now_ms: int, zone: str = "UTC") -> datetime.date:
+def named_day(options: RangeOptions, now_ms: int, zone: str = "UTC") -> datetime.date:
     """`--day`, or the last day of a time zone that is over at `now_ms`.
 
     Raises:
@@ -104,7 +128,7 @@ class Period(NamedTuple):
             )
 
 
-def period_of(options: argparse.Namespace, now_ms: int) -> Period:
+def period_of(options: RollupRangeOptions, now_ms: int) -> Period:
     """What is to be rolled up.
 
     Raises:
@@ -113,14 +137,14 @@ def period_of(options: argparse.Namespace, now_ms: int) -> Period:
     named = named_range(options, now_ms)
     if named:
         return Period(*named, complete_until(options, "the range", named[1], now_ms), of_days=False)
-    day = named_day(options, now_ms - delay_ms(options), options.zone)
+    day = named_day(options, now_ms - options.delay_ms, options.zone)
     start_ms, _ = range_of_day(days_before(day, options.lookback_days), options.zone)
     _, end_ms = range_of_day(day, options.zone)
-    complete_ms = complete_until(options, f"day {day} of {options.zone}", end_ms, now_ms, delay_ms(options))
+    complete_ms = complete_until(options, f"day {day} of {options.zone}", end_ms, now_ms, options.delay_ms)
     return Period(start_ms, end_ms, complete_ms, of_days=True)
 
 
-def days_of(options: argparse.Namespace, zone: str, now_ms: int) -> list[datetime.date]:
+def days_of(options: RollupRangeOptions, zone: str, now_ms: int) -> list[datetime.date]:
     """The days of a time zone that the options ask for: those that overlap the range of time.
 
     Raises:
@@ -133,7 +157,7 @@ def days_of(options: argparse.Namespace, zone: str, now_ms: int) -> list[datetim
             raise UsageError(ends_before(start_ms, end_ms))
         days, after_ms = list(_overlapping(start_ms, end_ms, zone)), 0
     else:
-        after_ms = delay_ms(options)
+        after_ms = options.delay_ms
         last = named_day(options, now_ms - after_ms, zone)
         days = [days_before(last, back) for back in range(options.lookback_days, -1, -1)]
     _, end_ms = range_of_day(days[-1], zone)
@@ -162,13 +186,8 @@ def days_before(day: datetime.date, count: int) -> datetime.date:
         return day - datetime.timedelta(days=count)
 
 
-def delay_ms(options: argparse.Namespace) -> int:
-    """How long after its end a day is complete."""
-    return int(options.delay_hours * HOUR_MS)
-
-
 def complete_until(
-    options: argparse.Namespace, period: str, end_ms: int, now_ms: int, after_ms: int = 0
+    options: RollupRangeOptions, period: str, end_ms: int, now_ms: int, after_ms: int = 0
 ) -> int:
     """The time in ms up to which points are taken to be there.
 

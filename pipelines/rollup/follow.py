@@ -7,7 +7,6 @@ Why an answer through rollups is that of the points: docs/use/rollups.md.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import dataclasses
 import itertools
@@ -26,7 +25,7 @@ from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import Period
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.rollup.roll_up_points import LayoutRollup, summary_of
+from timebeam.pipelines.rollup.roll_up_points import LayoutRollup, RollupOptions, summary_of
 from timebeam.schema.bits.times import DAY_S, HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
 from timebeam.schema.core.rows import Cell, Deletion
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
@@ -336,7 +335,7 @@ class FollowedRollup(AnyJob):
 
 
 def followed_rollup(
-    options: argparse.Namespace, rollup: LayoutRollup, since_s: int | None, marked: Period | None
+    options: RollupOptions, rollup: LayoutRollup, since_s: int | None, marked: Period | None
 ) -> FollowedRollup:
     """The rounds that the options describe.
 
@@ -355,7 +354,7 @@ def followed_rollup(
     if since_s is None:
         raise UsageError(
             "--follow needs tables with --marked-since: store the day from which on all writers mark with "
-            f"`timebeam tables adopt --layout {options.layout} --marked-since DAY` (docs/use/rollups.md)"
+            f"`timebeam tables adopt --layout {layout.name} --marked-since DAY` (docs/use/rollups.md)"
         )
     crossing = [each.interval for each in rollup.work.config.intervals if DAY_S % each.seconds]
     if crossing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import datetime
 import functools
@@ -15,10 +14,10 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Run
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.period import days_of, range_of_day
-from timebeam.pipelines.options.values import declaration_of, target_of
+from timebeam.pipelines.options.period import RollupRangeOptions, days_of, range_of_day
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
-from timebeam.pipelines.rollup.roll_up_points import DescribedRollup, summary_of
+from timebeam.pipelines.rollup.roll_up_points import DescribedRollup, RollupOptions, summary_of
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, KeyRange
@@ -26,6 +25,7 @@ from timebeam.schema.stores.declared.declaration import Declaration
 from timebeam.schema.stores.declared.filled_tables import day_of, is_expired
 from timebeam.transforms.bigtable.create_tables import create_tables, drop_table
 from timebeam.transforms.bigtable.existing_tables import table_names
+from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import REJECTED, rejecting
 from timebeam.transforms.ingest.write_packed_rows import StoreRows
 from timebeam.transforms.read.chunks import spread_chunks, table_ranges
@@ -33,9 +33,10 @@ from timebeam.transforms.rollup.roll_up_records import DayCopy, DeclaredRollupJo
 from timebeam.transforms.rollup.rollup_graph import add_rollup
 
 
-def copies_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DayCopy]:
+def copies_of(
+    target: Target, options: RollupRangeOptions, declaration: Declaration, now_ms: int
+) -> list[DayCopy]:
     """The days to be copied, of all tables per day, each in the time zone of its source."""
-    target = target_of(options)
     copies = []
     for day_tables in declaration.day_tables:
         source = declaration.layout(day_tables.source)
@@ -46,7 +47,9 @@ def copies_of(options: argparse.Namespace, declaration: Declaration, now_ms: int
     return copies
 
 
-def rollups_of(options: argparse.Namespace, declaration: Declaration, now_ms: int) -> list[DeclaredRollupJob]:
+def rollups_of(
+    target: Target, options: RollupRangeOptions, declaration: Declaration, now_ms: int
+) -> list[DeclaredRollupJob]:
     """The declared rollups to be made: all intervals with a part in the days of the time zone of each."""
     jobs = []
     for rollup in declaration.rollups:
@@ -55,7 +58,7 @@ def rollups_of(options: argparse.Namespace, declaration: Declaration, now_ms: in
         # An interval that begins before the first day has a part in it, and is made of all its points.
         start_ms = int(bucket_starts(np.array([first_ms], np.int64), rollup.interval, rollup.zone)[0])
         source = declaration.layout(rollup.source)
-        jobs.append(DeclaredRollupJob(target_of(options), rollup, source, start_ms, end_ms))
+        jobs.append(DeclaredRollupJob(target, rollup, source, start_ms, end_ms))
     return jobs
 
 
@@ -123,7 +126,7 @@ class DeclaredRollups(DescribedRollup):
                     yield name
 
 
-def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollups:
+def declared_rollups(place: Place, options: RollupOptions, now_ms: int) -> DeclaredRollups:
     """The job that the options describe.
 
     Raises:
@@ -133,14 +136,15 @@ def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollup
         raise UsageError("--changed is not for declared tables: use --lookback-days")
     if options.rollup_config:
         raise UsageError("--rollup-config is not for declared tables: rollups are declared in --tables")
-    declaration = declaration_of(options)
+    declaration = place.declaration()
     if not declaration.day_tables and not declaration.rollups:
         raise UsageError(
             f"{declaration.file_name} declares neither tables per day nor rollups: see "
             "docs/reference/tables.md"
         )
-    copies = copies_of(options, declaration, now_ms)
-    rollups = rollups_of(options, declaration, now_ms)
+    target = place.target
+    copies = copies_of(target, options, declaration, now_ms)
+    rollups = rollups_of(target, options, declaration, now_ms)
     today = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).date()
     for copy in copies:
         if is_expired(copy.tables, copy.day, today):
@@ -148,4 +152,4 @@ def declared_rollups(options: argparse.Namespace, now_ms: int) -> DeclaredRollup
                 f"{copy.day} is older than the {copy.tables.expire_days} days after which the tables of "
                 f"layout {copy.tables.name} are dropped: choose a later day, or raise expire"
             )
-    return DeclaredRollups(target_of(options), declaration.specs, declaration, copies, rollups, today)
+    return DeclaredRollups(target, declaration.specs, declaration, copies, rollups, today)

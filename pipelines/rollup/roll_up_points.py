@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import abc
-import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -17,16 +16,9 @@ from apache_beam.runners.runner import PipelineResult
 from timebeam.pipelines.jobs.job import AnyJob, Job, Needs, Run
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.parsing import note
-from timebeam.pipelines.options.period import Period, delay_ms, period_of
-from timebeam.pipelines.options.values import (
-    layout_named,
-    layout_of,
-    layout_with,
-    place_of,
-    read_config,
-    rollups_of,
-    target_of,
-)
+from timebeam.pipelines.options.period import Period, RollupRangeOptions, period_of
+from timebeam.pipelines.options.place import Place
+from timebeam.pipelines.options.values import read_config, rollups_of
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
 from timebeam.schema.bits.times import utc_text
 from timebeam.schema.core.contract import Store
@@ -194,26 +186,28 @@ class OpenTsdbRollup(LayoutRollup):
         return TablesEncoder(self.work)
 
 
-def opentsdb_rollup(options: argparse.Namespace, period: Period) -> OpenTsdbRollup:
-    """The job that the options describe, for a range of time.
+def opentsdb_rollup(place: Place, path: str, period: Period, *, dry_run: bool) -> OpenTsdbRollup:
+    """The job for a range of time.
+
+    Args:
+      path: of the rollup configuration.
 
     Raises:
       UsageError: they make no sense together.
     """
-    layout, config = rollups_of(place_of(options), options.rollup_config)
+    layout, config = rollups_of(place, path)
     try:
         config.check_written()
     except RollupConfigError as error:
-        raise UsageError(f"rollup configuration {options.rollup_config}: {error}") from error
+        raise UsageError(f"rollup configuration {path}: {error}") from error
     # Names that rollups need and no raw point has: the tags of aggregates.
     policy = UidPolicy(auto_create_metrics=False, auto_create_tagks=True, auto_create_tagvs=True)
-    target = target_of(options)
-    parts = [RollupPart(period.plan(config))]
-    work = RollupJob(target, layout, config, parts, UidOptions(policy), options.dry_run)
+    target, parts = place.target, [RollupPart(period.plan(config))]
+    work = RollupJob(target, layout, config, parts, UidOptions(policy), dry_run)
     return OpenTsdbRollup(target, [*layout.tables(), *rollup_tables(config, layout)], work)
 
 
-def interval_layouts(options: argparse.Namespace, layout: Store, config: RollupConfig) -> dict[str, Store]:
+def interval_layouts(place: Place, layout: Store, config: RollupConfig) -> dict[str, Store]:
     """By interval the layout of its rollups: `table` of the configuration stands before its tables' names.
 
     Raises:
@@ -221,29 +215,28 @@ def interval_layouts(options: argparse.Namespace, layout: Store, config: RollupC
     """
     if config.pre_aggregates:
         raise UsageError(f"timebeam.preAggregates: {missing(layout.name, 'rollup tables', find_opentsdb)}")
-    raw = options.table_prefix + config.default.table
+    raw = place.table_prefix + config.default.table
     if raw != data_tables(layout)[0]:
         raise UsageError(
             f"intervals: the default interval's table is {config.default.table}, with --table-prefix {raw}; "
             f"the points are in {data_tables(layout)[0]}"
         )
     return {
-        interval.interval: layout_named(
-            layout.name,
-            {**vars(options), "table_prefix": options.table_prefix + interval.table, "archive": False},
-        )
+        interval.interval: dataclasses.replace(
+            place.with_settings(archive=False), table_prefix=place.table_prefix + interval.table
+        ).store
         for interval in config.rollups
     }
 
 
-def series_tables(options: argparse.Namespace, config: RollupConfig) -> list[TableSpec]:
+def series_tables(place: Place, config: RollupConfig) -> list[TableSpec]:
     """The tables that the rollups are written to, and that of the hours to be rolled up again.
 
     Raises:
       UsageError: see `interval_layouts`.
     """
-    layout = layout_with(options, "rollups as series", lambda store: store if store.rollup_names else None)
-    return _tables_of(layout, interval_layouts(options, layout, config))
+    layout = place.ability("rollups as series", lambda store: store if store.rollup_names else None)
+    return _tables_of(layout, interval_layouts(place, layout, config))
 
 
 def _tables_of(layout: Store, layouts: Mapping[str, Store]) -> list[TableSpec]:
@@ -292,22 +285,37 @@ class SeriesRollup(LayoutRollup):
         return self.work
 
 
-def series_rollup(options: argparse.Namespace, config: RollupConfig, period: Period) -> SeriesRollup:
-    """The job that the options describe, for a range of time.
+def series_rollup(place: Place, config: RollupConfig, period: Period) -> SeriesRollup:
+    """The job for a range of time.
 
     Raises:
       UsageError: they make no sense together.
     """
-    layout = layout_with(options, "rollups as series", lambda store: store if store.rollup_names else None)
-    layouts = interval_layouts(options, layout, config)
+    layout = place.ability("rollups as series", lambda store: store if store.rollup_names else None)
+    layouts = interval_layouts(place, layout, config)
     if layout.writing.read_only:
         raise UsageError(layout.writing.read_only)
-    target = target_of(options)
+    target = place.target
     work = SeriesRollupJob(target, layout, config, [RollupPart(period.plan(config))], layouts)
     return SeriesRollup(target, [*layout.tables(), *_tables_of(layout, layouts)], work)
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
+@dataclasses.dataclass(frozen=True, slots=True)
+class RollupOptions(RollupRangeOptions):
+    """What is rolled up: a range of time, or the hours that are marked as changed."""
+
+    rollup_config: str | None
+    changed: bool
+    follow: bool
+    rounds: int | None
+    every_seconds: float
+    quiet_seconds: float
+    lease_seconds: float
+    most_hours: int
+    dry_run: bool
+
+
+def job_of(place: Place, options: RollupOptions, now_ms: int) -> AnyJob:
     """The job that the options describe.
 
     Raises:
@@ -320,23 +328,23 @@ def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
         raise UsageError("--follow and --changed: give one of them")
     if options.rounds and not options.follow:
         raise UsageError("--rounds is for --follow: give both, or leave it out")
-    if options.layout == DECLARED:
+    if place.layout == DECLARED:
         if options.follow:
             raise UsageError("--follow is not for declared tables: leave it out")
         from timebeam.pipelines.rollup.roll_up_declared import (
             declared_rollups,  # other layouts need no declared tables
         )
 
-        return declared_rollups(options, now_ms)
+        return declared_rollups(place, options, now_ms)
     if not options.rollup_config:
         raise UsageError("give the rollup configuration: --rollup-config FILE")
     period = period_of(options, now_ms)
     rollup: LayoutRollup
-    if find_opentsdb(layout_of(options)) is not None:
-        rollup = opentsdb_rollup(options, period)
+    if find_opentsdb(place.store) is not None:
+        rollup = opentsdb_rollup(place, options.rollup_config, period, dry_run=options.dry_run)
     else:
-        rollup = series_rollup(options, read_config(options.rollup_config), period)
-    rollup = dataclasses.replace(rollup, complete_ms=now_ms - delay_ms(options), changed=options.changed)
+        rollup = series_rollup(place, read_config(options.rollup_config), period)
+    rollup = dataclasses.replace(rollup, complete_ms=now_ms - options.delay_ms, changed=options.changed)
     since_s = rollup.work.layout.writing.marked_since_s
     if options.follow:
         from timebeam.pipelines.rollup.follow import followed_rollup  # it imports this module
@@ -344,7 +352,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> AnyJob:
         return followed_rollup(options, rollup, since_s, period if has_range else None)
     if since_s is not None and (options.changed or period.end_ms > since_s * 1000):
         raise UsageError(
-            f"--marked-since {options.marked_since}: from then on only `timebeam rollup --follow` writes "
-            "rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"
+            f"--marked-since {place.settings['marked_since']}: from then on only `timebeam rollup --follow` "
+            "writes rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"
         )
     return rollup

@@ -6,7 +6,6 @@ archive: metrics ─► read closed rows ─► merge into archive rows ─► r
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Sequence
 
@@ -19,14 +18,15 @@ from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import (
     SETTLED_MS,
+    RangeOptions,
     named_day,
     named_range,
     range_of_day,
     time_of,
     whole_hours,
 )
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.options.use_settings import read_rows, settings_table
-from timebeam.pipelines.options.values import layout_with, opentsdb_of, target_of
 from timebeam.pipelines.output.progress_and_summary import TallySummary
 from timebeam.schema.archive.archive_cell import CodecMissingError, codec
 from timebeam.schema.archive.view import find_archivable
@@ -44,7 +44,28 @@ from timebeam.transforms.opentsdb.compact_rows import CompactJob, CompactRows
 from timebeam.transforms.read.find_series import why_nothing
 
 
-def hours_of(options: argparse.Namespace, now_ms: int) -> tuple[int, int]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompactOptions(RangeOptions):
+    """Which hours are compacted, into columns of which form."""
+
+    closed_hours: float
+    form: str
+    dry_run: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArchiveOptions:
+    """Which hours are archived, and when their rows are deleted."""
+
+    older_than: str
+    start: str | None
+    quiet_hours: float
+    delete_source: bool
+    reader_hours: float
+    dry_run: bool
+
+
+def hours_of(options: CompactOptions, now_ms: int) -> tuple[int, int]:
     """[start, end) in seconds: the closed hours that lie in the range of time.
 
     Raises:
@@ -94,21 +115,21 @@ class Compact(Job):
         )
 
 
-def compact_job(options: argparse.Namespace, now_ms: int) -> Compact:
+def compact_job(place: Place, options: CompactOptions, now_ms: int) -> Compact:
     """The job that the options describe.
 
     Raises:
       UsageError: they make no sense together.
     """
-    layout = opentsdb_of(options, "compaction")
+    layout = place.opentsdb("compaction")
     if layout.options.is_event_time:
         raise UsageError(
             "--cell-time event: rows cannot be compacted, because a point written meanwhile could be "
             "deleted with the cells that are replaced"
         )
     start_s, end_s = hours_of(options, now_ms)
-    target, form = target_of(options), Packing(options.form)
-    leases = Leases(target, settings_table(options.table_prefix), "compact")
+    target, form = place.target, Packing(options.form)
+    leases = Leases(target, settings_table(place.table_prefix), "compact")
     work = CompactJob(target, layout, start_s, end_s, form, now_ms - SETTLED_MS, leases, options.dry_run)
     return Compact(target, layout.tables(), work)
 
@@ -185,13 +206,13 @@ class Archive(Job):
         )
 
 
-def archive_job(options: argparse.Namespace, now_ms: int) -> Archive:
+def archive_job(place: Place, options: ArchiveOptions, now_ms: int) -> Archive:
     """The job that the options describe.
 
     Raises:
       UsageError: they make no sense together, or a package is missing.
     """
-    layout = layout_with(options, "archive", find_archivable)
+    layout = place.ability("archive", find_archivable)
     if not layout.archive_view.is_used:
         raise UsageError(
             "these tables have no archive: create one with `timebeam tables create --archive` and their "
@@ -215,16 +236,16 @@ def archive_job(options: argparse.Namespace, now_ms: int) -> Archive:
     start_s, end_s = whole_hours(start_ms, end_ms)
     if start_s >= end_s:
         raise UsageError(f"--start {options.start} is not before the end, --older-than {options.older_than}")
-    settings = settings_table(options.table_prefix)
+    target, settings = place.target, settings_table(place.table_prefix)
     work = ArchiveJob(
-        target_of(options),
+        target,
         layout,
         start_s,
         end_s,
         now_ms - max(int(options.quiet_hours * HOUR_MS), SETTLED_MS),
-        Leases(target_of(options), settings, "archive"),
+        Leases(target, settings, "archive"),
         options.delete_source,
         int(options.reader_hours * HOUR_MS),
         options.dry_run,
     )
-    return Archive(work.target, layout.tables(), work, options.older_than, settings.name)
+    return Archive(target, layout.tables(), work, options.older_than, settings.name)

@@ -5,7 +5,6 @@ days ─► read, sort ─► Parquet files and a manifest for each day
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -17,8 +16,9 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.period import named_day, named_range, range_of_day
-from timebeam.pipelines.options.values import place_of, readable_of, rollups_of, target_of
+from timebeam.pipelines.options.period import RangeOptions, named_day, named_range, range_of_day
+from timebeam.pipelines.options.place import Place
+from timebeam.pipelines.options.values import rollups_of
 from timebeam.pipelines.output.progress_and_summary import PointsSummary, TallySummary
 from timebeam.schema.bits.times import DAY_MS, ceil_to, ends_before, floor_to
 from timebeam.schema.core.rejections import Rejected
@@ -104,7 +104,20 @@ class Export(Job):
         )
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> Export:
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExportOptions(RangeOptions):
+    """What is exported, and how its files are laid out."""
+
+    output: str
+    by_metric: bool
+    tags: str
+    verify: bool
+    interval: str | None
+    rollup_config: str | None
+    dry_run: bool
+
+
+def job_of(place: Place, options: ExportOptions, now_ms: int) -> Export:
     """The job that the options describe.
 
     Raises:
@@ -113,8 +126,8 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Export:
     start_ms, end_ms = named_range(options, now_ms) or range_of_day(named_day(options, now_ms))
     if start_ms >= end_ms:
         raise UsageError(ends_before(start_ms, end_ms))
-    target, layout = target_of(options), readable_of(options)
-    rollups = _rollups_of(options)
+    target, layout = place.target, place.readable()
+    rollups = _rollups_of(place, options)
     work = ExportWork(
         target,
         layout,
@@ -132,7 +145,7 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Export:
     return Export(target, () if options.verify else tables, work, options.verify)
 
 
-def _rollups_of(options: argparse.Namespace) -> RollupReader | None:
+def _rollups_of(place: Place, options: ExportOptions) -> RollupReader | None:
     """What reads the rollups of the interval that is asked for; None for points.
 
     Raises:
@@ -142,7 +155,7 @@ def _rollups_of(options: argparse.Namespace) -> RollupReader | None:
         return None
     if not options.rollup_config:
         raise UsageError("--interval needs --rollup-config")
-    layout, config = rollups_of(place_of(options), options.rollup_config)
+    layout, config = rollups_of(place, options.rollup_config)
     for interval in config.rollups:
         if interval.interval == options.interval:
             return RollupReader(layout, config, interval)

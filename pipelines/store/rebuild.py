@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import layout_with, opentsdb_of, place_of, target_of
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.progress_and_summary import TallySummary
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.core.rejections import Rejected
@@ -57,14 +56,21 @@ class RebuildIndex(Job):
         )
 
 
-def reindex_job(options: argparse.Namespace, now_ms: int) -> RebuildIndex:
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReindexOptions:
+    """Whether anything is written."""
+
+    dry_run: bool
+
+
+def reindex_job(place: Place, options: ReindexOptions) -> RebuildIndex:
     """The job that the options describe.
 
     Raises:
       UsageError: the layout has no index tables.
     """
-    layout = layout_with(options, "index tables", lambda store: store if store.index else None)
-    target = target_of(options)
+    layout = place.ability("index tables", lambda store: store if store.index else None)
+    target = place.target
     return RebuildIndex(target, layout.tables(), ReindexJob(target, layout, options.dry_run))
 
 
@@ -120,23 +126,31 @@ class MetaSync(Job):
         )
 
 
-def meta_job(options: argparse.Namespace, now_ms: int) -> MetaSync:
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetaOptions:
+    """What is created, and whether what has no points is listed or removed."""
+
+    count: bool
+    purge: bool
+    yes: bool
+    dry_run: bool
+
+
+def meta_job(place: Place, options: MetaOptions) -> MetaSync:
     """The job that the options describe.
 
     Raises:
       UsageError: they make no sense together.
     """
-    layout = opentsdb_of(options, "metadata")
+    layout = place.opentsdb("metadata")
     if options.yes and not options.purge:
         raise UsageError("--yes needs --purge: run --purge alone first to see what would be removed")
     if options.yes and options.dry_run:
         raise UsageError("--yes removes and --dry-run writes nothing: give only one of them")
-    target = target_of(options)
+    target = place.target
     tables = [*layout.tables(), meta_table(layout.options.table_prefix)]
     work = MetaSyncJob(target, layout, options.count, options.dry_run)
-    return MetaSync(
-        target, tables, work, options.purge, options.yes, place=place_of(options).creating("--meta")
-    )
+    return MetaSync(target, tables, work, options.purge, options.yes, place=place.creating("--meta"))
 
 
 def _purge(job: MetaSyncJob, *, yes: bool) -> tuple[int, int]:

@@ -199,7 +199,7 @@ def _tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
     layout = find_opentsdb(layout_of(options))
     if layout is not None:
         return list(rollup_tables(config, layout))
-    return series_tables(options, config)
+    return series_tables(place_of(options), config)
 
 
 def check(options: argparse.Namespace) -> int:

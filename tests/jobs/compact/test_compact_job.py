@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.support.commands import Ran, timebeam
 from tests.support.data_client import open_table
 from tests.support.fault_proxy import AFTER, BEFORE, MUTATE_ROWS, BadEntries, Do, faulty, nth, some_keys
 from tests.support.model import Point, StoredCell
+from tests.support.parsed import options_of
 from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
 from tests.support.workload import FIRST_MS, HOUR_S, START_S, Workload, check_equal, run, versions
@@ -217,35 +217,31 @@ def test_a_row_that_bigtable_refuses_stays_as_it_was(store: Store, tmp_path: Pat
 NOON = 1_772_280_000_000  # 2026-02-28T12:00Z
 
 
-def options_of(**given: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"day": None, "start": None, "end": None, "closed_hours": 1.0} | given)
-
-
 @pytest.mark.parametrize(
-    ("given", "first", "end"),
+    ("words", "first", "end"),
     [
-        ({}, -36, -12),
-        ({"closed_hours": 12}, -36, -12),
-        ({"closed_hours": 12.5}, -60, -36),
-        ({"day": "2026-02-28"}, -12, -1),
-        ({"day": "2026-02-28", "closed_hours": 0.0}, -12, 0),
-        ({"day": "2026-02-28", "closed_hours": 1.5}, -12, -2),
-        ({"start": "6h-ago", "end": "now"}, -6, -1),
-        ({"start": "330m-ago", "end": "150m-ago"}, -5, -3),
+        ([], -36, -12),
+        (["--closed_hours=12"], -36, -12),
+        (["--closed_hours=12.5"], -60, -36),
+        (["--day=2026-02-28"], -12, -1),
+        (["--day=2026-02-28", "--closed_hours=0"], -12, 0),
+        (["--day=2026-02-28", "--closed_hours=1.5"], -12, -2),
+        (["--start=6h-ago", "--end=now"], -6, -1),
+        (["--start=330m-ago", "--end=150m-ago"], -5, -3),
     ],
 )
-def test_only_closed_hours(given: dict[str, Any], first: int, end: int) -> None:
+def test_only_closed_hours(words: list[str], first: int, end: int) -> None:
     expected = tuple(NOON // 1000 + hours * HOUR_S for hours in (first, end))
-    assert closed_hours.hours_of(options_of(**given), NOON) == expected
+    assert closed_hours.hours_of(options_of(closed_hours.CompactOptions, "compact", *words), NOON) == expected
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"day": "2026-03-01"}, {"start": "1h-ago", "end": "now"}, {"start": "59m-ago", "end": "10m-ago"}],
+    "words",
+    [["--day=2026-03-01"], ["--start=1h-ago", "--end=now"], ["--start=59m-ago", "--end=10m-ago"]],
 )
-def test_no_closed_hour(given: dict[str, Any]) -> None:
+def test_no_closed_hour(words: list[str]) -> None:
     with pytest.raises(UsageError, match="no hour of this time range is closed"):
-        closed_hours.hours_of(options_of(**given), NOON)
+        closed_hours.hours_of(options_of(closed_hours.CompactOptions, "compact", *words), NOON)
 
 
 @pytest.mark.parametrize(
