@@ -25,7 +25,7 @@ from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import Period
 from timebeam.pipelines.output.printable import printable
-from timebeam.pipelines.rollup.roll_up_points import LayoutRollup, RollupOptions, summary_of
+from timebeam.pipelines.rollup.roll_up_points import LayoutRollup, RollupRunOptions, summary_of
 from timebeam.schema.bits.times import DAY_S, HOUR_MS, HOUR_S, ceil_to, floor_to, hours_between
 from timebeam.schema.core.rows import Cell, Deletion
 from timebeam.schema.stores import as_opentsdb, find_opentsdb
@@ -335,7 +335,7 @@ class FollowedRollup(AnyJob):
 
 
 def followed_rollup(
-    options: RollupOptions, rollup: LayoutRollup, since_s: int | None, marked: Period | None
+    options: RollupRunOptions, rollup: LayoutRollup, since_s: int | None, marked: Period | None
 ) -> FollowedRollup:
     """The rounds that the options describe.
 

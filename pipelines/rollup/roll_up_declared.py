@@ -17,7 +17,7 @@ from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import RollupRangeOptions, days_of, range_of_day
 from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
-from timebeam.pipelines.rollup.roll_up_points import DescribedRollup, RollupOptions, summary_of
+from timebeam.pipelines.rollup.roll_up_points import DescribedRollup, RollupRunOptions, summary_of
 from timebeam.schema.bits.times import bucket_starts
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import EncodedRow, KeyRange
@@ -126,7 +126,7 @@ class DeclaredRollups(DescribedRollup):
                     yield name
 
 
-def declared_rollups(place: Place, options: RollupOptions, now_ms: int) -> DeclaredRollups:
+def declared_rollups(place: Place, options: RollupRunOptions, now_ms: int) -> DeclaredRollups:
     """The job that the options describe.
 
     Raises:

@@ -301,7 +301,7 @@ def series_rollup(place: Place, config: RollupConfig, period: Period) -> SeriesR
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RollupOptions(RollupRangeOptions):
+class RollupRunOptions(RollupRangeOptions):
     """What is rolled up: a range of time, or the hours that are marked as changed."""
 
     rollup_config: str | None
@@ -315,7 +315,7 @@ class RollupOptions(RollupRangeOptions):
     dry_run: bool
 
 
-def job_of(place: Place, options: RollupOptions, now_ms: int) -> AnyJob:
+def job_of(place: Place, options: RollupRunOptions, now_ms: int) -> AnyJob:
     """The job that the options describe.
 
     Raises:
