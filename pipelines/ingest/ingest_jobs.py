@@ -51,11 +51,12 @@ from timebeam.pipelines.options.parameters import DECLARED, RECORDS, UsageError,
 from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.options.store_settings import with_names
 from timebeam.schema.core.contract import ReadableStore, Store
+from timebeam.schema.core.plugins import PluginError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, format_class, message_format
+from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, format_class, is_format, message_format
 from timebeam.schema.series.series_limits import SeriesLimits, counts_table, parse_limits
-from timebeam.schema.stores import STORES, make_store
+from timebeam.schema.stores import make_store
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters, ReadLetters
 from timebeam.transforms.flow.steps import REJECTED
 from timebeam.transforms.ingest.limit_series import SeriesLimiter
@@ -255,7 +256,7 @@ def _graph(place: Place, options: InputOptions, *, endless: bool) -> tuple[Place
     formats = formats_of(options.formats)
     format_options, framing = format_of(place, options)
     names = (options.format, *formats)
-    escape = any(format_class(name).escapes_names for name in names if name in FORMATS)
+    escape = any(format_class(name).escapes_names for name in names if name != AUTO)
     place = with_names(place, escape=escape)
     layout = place.store
     graph = storing_graph(
@@ -269,7 +270,7 @@ def _graph(place: Place, options: InputOptions, *, endless: bool) -> tuple[Place
         format_options=format_options,
         formats=formats,
     )
-    if options.format in FORMATS and format_class(options.format).edits_annotations:
+    if options.format != AUTO and format_class(options.format).edits_annotations:
         place.opentsdb("annotations")
     return place, graph, framing
 
@@ -280,7 +281,7 @@ def format_of(place: Place, options: InputOptions) -> tuple[dict[str, Any], Fram
     Raises:
       UsageError: an option makes no sense.
     """
-    store = make_store(place.layout, {}) if place.layout in STORES else None
+    store = None if place.layout == DECLARED else make_store(place.layout, {})
     takes_resources = store is not None and store.writing.takes_resources
     format_options = {**options.format_options, "resources": takes_resources}
     if options.format == RECORDS:
@@ -303,8 +304,9 @@ def formats_of(texts: Sequence[str]) -> tuple[str, ...]:
     """
     chosen = [name for text in texts for name in text.split(",")]
     for name in chosen:
-        if name not in FORMATS:
-            raise UsageError(f"--formats: unknown format {name!r}: choose from {', '.join(FORMATS)}")
+        with usage_errors(PluginError):
+            if not is_format(name):
+                raise UsageError(f"--formats: unknown format {name!r}: choose from {', '.join(FORMATS)}")
     return tuple(chosen)
 
 

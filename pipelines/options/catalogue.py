@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from timebeam.pipelines.options import reading_options, writing_options
-from timebeam.pipelines.options.parameters import Parameter, declared_parameters, flag
+from timebeam.pipelines.options.parameters import Parameter, declared_parameters, flag, usage_errors
 
 OPTIONS: Mapping[str, Parameter] = dict(writing_options.OPTIONS + reading_options.OPTIONS)
 """By name, or by COMMAND.NAME for what one command alone means by it."""
@@ -85,6 +85,67 @@ def layout_parameters() -> Sequence[Parameter]:
 def format_parameters() -> Sequence[Parameter]:
     """The options of message formats, and that of records."""
     return chosen("", "Format: *format records_encoding")
+
+
+_CHOOSERS = {"format": "format", "formats": "format", "layout": "layout", "from": "layout", "to": "layout"}
+"""The options that choose a format, or a store, which may be of another package."""
+
+
+def plugin_parameters(owner: str, names: Iterable[str]) -> Sequence[Parameter]:
+    """The options of formats, or stores, of other packages; none of ours.
+
+    Args:
+      owner: `format` or `layout`.
+      names: of some, ours and others among them.
+
+    Raises:
+      UsageError: a package cannot be used.
+    """
+    from timebeam.schema.core.plugins import FORMAT_GROUP, STORE_GROUP, find_plugin
+    from timebeam.schema.formats import FORMATS, plugin_options
+    from timebeam.schema.stores import STORES, declared_options
+
+    ours, group, find = (*FORMATS, "auto", "records"), FORMAT_GROUP, plugin_options
+    if owner == "layout":
+        ours, group, find = (*STORES, "table"), STORE_GROUP, declared_options
+    with usage_errors():
+        declared = {name: find(name) for name in names if name not in ours and find_plugin(group, name)}
+    return [*declared_parameters(owner, declared).values()]
+
+
+def with_plugins(parameters: Sequence[Parameter], chosen_by: Mapping[str, Sequence[str]]) -> list[Parameter]:
+    """The options of a command, with those of formats and stores of other packages that are chosen.
+
+    Args:
+      chosen_by: the names that each of `_CHOOSERS` is given.
+
+    Raises:
+      UsageError: see `plugin_parameters`; or an option of theirs is one of the command.
+    """
+    extended = {each.name: each for each in parameters}
+    for option in choosers(parameters):
+        chooser, owner, before = extended[option], _CHOOSERS[option], TO if option == "to" else ""
+        names = chosen_by.get(option, ())
+        if chooser.choices:
+            others = [name for name in names if name not in chooser.choices and is_plugin(owner, name)]
+            extended[option] = dataclasses.replace(chooser, choices=(*chooser.choices, *others))
+        for each in plugin_parameters(owner, names):
+            name = before + each.name
+            extended[name] = dataclasses.replace(each, name=name, group=chooser.group, setting=False)
+    return [*extended.values()]
+
+
+def choosers(parameters: Iterable[Parameter]) -> list[str]:
+    """The names of those options that choose a format, or a store, which may be of another package."""
+    return [each.name for each in parameters if each.name in _CHOOSERS and (each.setting or each.required)]
+
+
+def is_plugin(owner: str, name: str) -> bool:
+    """Whether another package has a format, or a store, of this name; raises UsageError if two have."""
+    from timebeam.schema.core.plugins import FORMAT_GROUP, STORE_GROUP, find_plugin
+
+    with usage_errors():
+        return find_plugin(FORMAT_GROUP if owner == "format" else STORE_GROUP, name) is not None
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from timebeam.pipelines.options.catalogue import chosen, setting_parameters
+from timebeam.pipelines.options.catalogue import choosers, chosen, setting_parameters, with_plugins
 from timebeam.pipelines.options.help_text import help_text
 from timebeam.pipelines.options.parameters import Parameter, UsageError, flag
 from timebeam.pipelines.options.parsing import detail, did_you_mean
@@ -221,6 +221,22 @@ def given_settings(
     return by_file | by_variable
 
 
+def _chosen_names(words: Sequence[str]) -> dict[str, list[str]]:
+    """The formats and layouts that words, variables and the settings file name, by the name of the option.
+
+    Raises:
+      UsageError: see `given_settings`.
+    """
+    given: dict[str, list[str]] = {}
+    for word, behind in zip(words, (*words[1:], ""), strict=True):
+        option, equals, text = word.partition("=")
+        if option.startswith("--"):
+            given.setdefault(option.removeprefix("--"), []).extend((text if equals else behind).split(","))
+    config, profile = (given.get(name, [None])[-1] for name in ("config", "profile"))
+    settings = given_settings(config, profile, os.environ)
+    return {name: [*setting.texts] for name, setting in settings.items()} | given
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Command:
     """A command of `timebeam`: its options, and what runs it.
@@ -256,9 +272,16 @@ class Command:
         """Its options."""
         return chosen(self.name, self.options)
 
-    def parser(self) -> CommandParser:
-        """The parser of its options and arguments."""
-        return CommandParser(self.parameters, self.arguments, takes_beam=bool(self.job))
+    def parser(self, words: Sequence[str] = ()) -> CommandParser:
+        """The parser of its options and arguments, and of packages whose formats or stores are chosen.
+
+        Raises:
+          UsageError: the settings file cannot be read, or such a package cannot be used.
+        """
+        parameters = self.parameters
+        if words and choosers(parameters):
+            parameters = with_plugins(parameters, _chosen_names(words))
+        return CommandParser(parameters, self.arguments, takes_beam=bool(self.job))
 
     def parse(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """(the options, those that are Beam's).
@@ -269,7 +292,7 @@ class Command:
         if not {"-h", "--help"}.isdisjoint(words):
             print(help_text(self), flush=True)
             raise SystemExit(0)
-        parser = self.parser()
+        parser = self.parser(words)
         options, rest = parser.parse_known_args(words)
         if rest and not self.starts_job(options):
             raise parser.unknown(rest[0])

@@ -31,7 +31,16 @@ from timebeam.schema.core.annotations import AnnotationEdit
 from timebeam.schema.core.batches import follows, join_pieces
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
-from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, MessageFormat, Parsed, message_format
+from timebeam.schema.formats import (
+    AUTO,
+    FORMATS,
+    Framing,
+    Message,
+    MessageFormat,
+    Parsed,
+    message_format,
+    unknown_format,
+)
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, reject, windowed
 from timebeam.transforms.input.unpack_messages import (
@@ -190,8 +199,10 @@ class Formats:
         if not attributes:
             return self._default_key
         name = attributes.get("format") or self._name
-        if name != self._name and name in FORMATS and name not in self._selectable:
-            why = f"attribute format: {name} is not read here: add it with --formats {name}"
+        if name != self._name and name not in self._selectable:  # whose package a message does not choose
+            why = f"attributes of the message: {unknown_format(name)}"
+            if name in FORMATS:
+                why = f"attribute format: {name} is not read here: add it with --formats {name}"
             raise RejectedError(Reason.UNKNOWN_FORMAT, why)
         return self._key(name, attributes)
 
