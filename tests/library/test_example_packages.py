@@ -1,0 +1,132 @@
+"""The packages of examples/, installed by pip: a format and a store in commands, workers and the server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import timebeam as tb
+from tests.schema.stores.plain_opentsdb import number
+from tests.support.commands import ingest, timebeam
+from tests.support.points import stored
+from tests.support.stored import Store
+from timebeam.schema.core.plugins import find_plugin
+from timebeam.testing import check_format, check_store
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("firm_json", "firm_hours")
+TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packages, as pip installs them."""
+    folder = tmp_path_factory.mktemp("packages")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / "examples" / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index")
+    options = ("--no-deps", "--no-build-isolation", "--target", str(folder / "site"))
+    subprocess.run([*pip, *options, *(str(folder / name) for name in PACKAGES)], check=True)
+    return folder / "site"
+
+
+@pytest.fixture(autouse=True)
+def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Installs the packages, here and in processes that the test starts."""
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    find_plugin.cache_clear()
+    yield
+    find_plugin.cache_clear()
+    for name in PACKAGES:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def store(bigtable: tuple[str, str], prefix: str) -> Store:
+    return Store.create(bigtable, prefix)
+
+
+HOUR_MS = 1_795_687_200_000
+"""2026-11-26T10:00Z."""
+
+
+def message(minute: int, **readings: object) -> str:
+    at = f"2026-11-26T10:{minute:02}:00.250Z"
+    return json.dumps({"site": "lga", "device": f"pump-{minute % 3}", "at": at, "readings": readings})
+
+
+GOOD = message(1, bar=3.25, rpm=900, off=None).encode()
+SAMPLES = [GOOD, message(1, on=True, bar=1).encode(), b'{"site":"a"}\n[]\n{"device":1}']
+
+
+def files(folder: Path) -> Path:
+    """Three files of 20 messages; each has one that is rejected."""
+    folder = folder / "input"
+    folder.mkdir()
+    for part in range(3):
+        lines = [message(minute, bar=minute / 4, rpm=minute) for minute in range(20 * part, 20 * part + 20)]
+        path = folder / f"{part}.jsonl"
+        path.write_text("\n".join([*lines, message(0, bar="high")]) + "\n")
+    return folder / "*.jsonl"
+
+
+def expected(prefix: str) -> dict[object, object]:
+    """The points of these files, as `stored` gives them."""
+    return {
+        (
+            (prefix + name, (("device", f"pump-{minute % 3}"), ("site", "lga"))),
+            HOUR_MS + 60_000 * minute + 250,
+        ): number(minute / 4 if name == "bar" else minute)
+        for minute in range(60)
+        for name in ("bar", "rpm")
+    }
+
+
+def test_the_example_of_a_format_is_short_and_keeps_the_rules() -> None:
+    assert len((ROOT / "examples/firm_json/firm_json.py").read_text().splitlines()) <= 60
+    check_format("firm-json", SAMPLES)
+    check_format("firm-json", [GOOD], {"firm_json_prefix": "a."}, rounds=20)
+
+
+def test_the_example_of_a_store_is_short_and_keeps_the_rules() -> None:
+    assert len((ROOT / "examples/firm_hours/firm_hours.py").read_text().splitlines()) <= 150
+    check_store("firm-hours", rounds=20)
+    check_store("firm-hours", {"firm_hours_separator": "|", "table_prefix": "t-"}, rounds=20)
+
+
+def test_parse_takes_the_format() -> None:
+    parsed = tb.parse("firm-json", message(0, bar=3.25, on=True).encode(), firm_json_prefix="a.")
+    assert [str(series) for series in parsed.points.series] == ["a.bar{device=pump-0,site=lga}"]
+    assert [rejected.reason.value for rejected in parsed.rejected] == ["bad-number"]
+
+
+@pytest.mark.parametrize("processes", [(), TWO], ids=["one", "two"])
+def test_ingest(store: Store, tmp_path: Path, processes: tuple[str, ...]) -> None:
+    flags = ("--format=firm-json", "--firm-json-prefix=a.", "--auto-create-metrics", *processes)
+    found = ingest(tmp_path, *store.flags, *flags, "--input", files(tmp_path))
+    assert stored(store) == expected("a.")
+    assert (found.summary["points_stored"], found.summary["refused"]) == (120, {"bad-number": 3})
+    assert {letter["payload"] for letter in found.letters} == {message(0, bar="high")}
+
+
+def test_wrong_usage(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = (*store.flags, "--input", str(files(tmp_path)))
+    ran = timebeam("ingest", *flags, "--format=firm-json", "--firm-json-prefx=a.")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "timebeam ingest: unknown option --firm-json-prefx: did you mean --firm-json-prefix?",
+    )
+    ran = timebeam("ingest", *flags, "--format=influx", "--firm-json-prefix=a.")
+    assert (ran.code, "unknown option --firm-json-prefix" in ran.err) == (2, True)
+    ran = timebeam("ingest", *flags, "--format=firm-jsno")
+    assert (ran.code, "invalid choice: 'firm-jsno'" in ran.err) == (2, True)
+    monkeypatch.setenv("TIMEBEAM_FORMAT", "firm-json")
+    ran = timebeam("ingest", *flags, "--auto-create-metrics", "--dry-run", "--firm-json-prefix=a.")
+    assert (ran.code, "120" in ran.out) == (0, True), ran.err
