@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from timebeam.pipelines.options import reading_options, writing_options
 from timebeam.pipelines.options.parameters import Parameter, declared_parameters, flag, usage_errors
@@ -91,7 +91,7 @@ _CHOOSERS = {"format": "format", "formats": "format", "layout": "layout", "from"
 """The options that choose a format, or a store, which may be of another package."""
 
 
-def plugin_parameters(owner: str, names: Iterable[str]) -> Sequence[Parameter]:
+def plugin_parameters(owner: str, names: Collection[str]) -> Sequence[Parameter]:
     """The options of formats, or stores, of other packages; none of ours.
 
     Args:
@@ -101,16 +101,17 @@ def plugin_parameters(owner: str, names: Iterable[str]) -> Sequence[Parameter]:
     Raises:
       UsageError: a package cannot be used.
     """
-    from timebeam.schema.core.plugins import FORMAT_GROUP, STORE_GROUP, find_plugin
-    from timebeam.schema.formats import FORMATS, plugin_options
-    from timebeam.schema.stores import STORES, declared_options
-
-    ours, group, find = (*FORMATS, "auto", "records"), FORMAT_GROUP, plugin_options
-    if owner == "layout":
-        ours, group, find = (*STORES, "table"), STORE_GROUP, declared_options
+    others = [name for name in names if is_plugin(owner, name)]
+    if not others:
+        return ()
     with usage_errors():
-        declared = {name: find(name) for name in names if name not in ours and find_plugin(group, name)}
-    return [*declared_parameters(owner, declared).values()]
+        if owner == "format":
+            from timebeam.schema.formats import plugin_options
+
+            return [*declared_parameters(owner, {name: plugin_options(name) for name in others}).values()]
+        from timebeam.schema.stores import declared_options
+
+        return [*declared_parameters(owner, {name: declared_options(name) for name in others}).values()]
 
 
 def with_plugins(parameters: Sequence[Parameter], chosen_by: Mapping[str, Sequence[str]]) -> list[Parameter]:
@@ -127,7 +128,7 @@ def with_plugins(parameters: Sequence[Parameter], chosen_by: Mapping[str, Sequen
         chooser, owner, before = extended[option], _CHOOSERS[option], TO if option == "to" else ""
         names = chosen_by.get(option, ())
         if chooser.choices:
-            others = [name for name in names if name not in chooser.choices and is_plugin(owner, name)]
+            others = [name for name in names if is_plugin(owner, name)]
             extended[option] = dataclasses.replace(chooser, choices=(*chooser.choices, *others))
         for each in plugin_parameters(owner, names):
             name = before + each.name
@@ -135,13 +136,15 @@ def with_plugins(parameters: Sequence[Parameter], chosen_by: Mapping[str, Sequen
     return [*extended.values()]
 
 
-def choosers(parameters: Iterable[Parameter]) -> list[str]:
+def choosers(parameters: Collection[Parameter]) -> list[str]:
     """The names of those options that choose a format, or a store, which may be of another package."""
     return [each.name for each in parameters if each.name in _CHOOSERS and (each.setting or each.required)]
 
 
 def is_plugin(owner: str, name: str) -> bool:
     """Whether another package has a format, or a store, of this name; raises UsageError if two have."""
+    if name in (*OPTIONS["format" if owner == "format" else "layout"].choices, ""):
+        return False
     from timebeam.schema.core.plugins import FORMAT_GROUP, STORE_GROUP, find_plugin
 
     with usage_errors():
