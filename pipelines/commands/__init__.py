@@ -88,9 +88,12 @@ def options_from(kind: type[T], values: Mapping[str, Any]) -> T:
     fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     chosen = {name: values[name] for name in fields if name in values}
     if "format_options" in fields:
-        from timebeam.pipelines.options.catalogue import format_parameters
+        from timebeam.pipelines.options.catalogue import format_parameters, plugin_parameters
 
-        names = [parameter.name for parameter in format_parameters()]
+        formats = {
+            name for text in (values.get("format", ""), *values["formats"]) for name in text.split(",")
+        }
+        names = [each.name for each in (*format_parameters(), *plugin_parameters("format", formats))]
         chosen["format_options"] = {name: values[name] for name in names if name in values}
     return kind(**chosen)
 
