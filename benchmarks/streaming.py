@@ -21,7 +21,6 @@ Each case counts what is stored afterwards; a wrong count ends the program with 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime
 import itertools
@@ -166,8 +165,7 @@ def waiting(name: str, points: int, each: int) -> str:
     topic, subscription = f"{PROJECT}/topics/{name}", f"{PROJECT}/subscriptions/{name}"
     publisher().create_topic(name=topic)
     subscriber().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
-    options = argparse.Namespace(topic=topic, points_per_message=each, rate=None)
-    publish(Generator(Load(points, series=1000)).ticks(), options)
+    publish(Generator(Load(points, series=1000)).ticks(), topic, each, None)
     return subscription
 
 
@@ -214,7 +212,7 @@ def naive_from_pubsub(points: int) -> float:
     topic, subscription = f"{PROJECT}/topics/{name}", f"{PROJECT}/subscriptions/{name}"
     publisher().create_topic(name=topic)
     subscriber().create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)
-    publish(Generator(Load(points)).ticks(), argparse.Namespace(topic=topic, points_per_message=1, rate=None))
+    publish(Generator(Load(points)).ticks(), topic, 1, None)
     naive.create_table(name)
     program = [
         sys.executable,

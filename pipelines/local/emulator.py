@@ -6,9 +6,9 @@ gcloud SDK ships as `cbtemulator`. It keeps nothing on disk, so stopping it is k
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import os
@@ -327,7 +327,15 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class EmulatorOptions:
+    """Where the emulator listens, or that it is only built."""
+
+    port: int
+    build_only: bool
+
+
+def run(options: EmulatorOptions) -> int:
     """The command `timebeam emulator`: runs the emulator until Ctrl-C. Returns the exit code."""
     if not options.build_only and not _is_free(options.port):
         raise UsageError(f"--port {options.port} is in use: give another one, or 0 for any free one")

@@ -6,7 +6,6 @@ machine. What a perfect pipeline stores is `Expected`: of every instant of a ser
 
 from __future__ import annotations
 
-import argparse
 import collections
 import concurrent.futures
 import contextlib
@@ -39,8 +38,8 @@ _LATEST_AGAIN = 10  # ticks until a duplicate or a correction follows
 
 
 @dataclasses.dataclass(frozen=True)
-class Load:
-    """What to send.
+class _Mixture:
+    """What to send, of whatever time.
 
     Two series in three hold decimals from 0.00 to 100.00, the third integers from 0 to 1,000,000, all
     of them random, which is the worst case for anything that compresses.
@@ -50,9 +49,8 @@ class Load:
       series: how many series; each tick has one point of each, the last one may be cut short.
       format: one of FORMATS.
       step: seconds from one tick to the next.
-      start: time of the first tick, in seconds since 1970.
       jitter_ms: a point's time is up to so many ms after its tick; 0 for whole seconds. Below step.
-      late, late_ticks: share of the points that are sent later, up to so many ticks.
+      late, late_steps: share of the points that are sent later, up to so many ticks.
       duplicates: share of the points that are sent again.
       corrections: share of the points that are sent again with another value.
       poison: records that nothing can store, as a share of the points.
@@ -63,14 +61,20 @@ class Load:
     series: int = 400
     format: str = "opentsdb-json"
     step: int = 1
-    start: int = 1_356_998_400
     jitter_ms: int = 0
     late: float = 0.0
-    late_ticks: int = 60
+    late_steps: int = 60
     duplicates: float = 0.0
     corrections: float = 0.0
     poison: float = 0.0
     seed: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Load(_Mixture):
+    """What to send; `start` is the time of the first tick, in seconds since 1970."""
+
+    start: int = 1_356_998_400
 
 
 class Frame(NamedTuple):
@@ -215,7 +219,7 @@ class Generator:
         for number in corrected:
             self._plan(tick, _LATEST_AGAIN, _Sent(number, times_ms[number], corrected_values[number]))
         for number in later:
-            self._plan(tick, load.late_ticks, _Sent(number, times_ms[number], values[number]))
+            self._plan(tick, load.late_steps, _Sent(number, times_ms[number], values[number]))
         if self._expected is None and not later and not load.jitter_ms:
             time = self._time_text(at_s * 1000)
             return [frame.line(time, value) for frame, value in zip(self._frames, values, strict=False)]
@@ -266,22 +270,38 @@ _BYTES_A_REQUEST = 4_000_000
 _MESSAGES_A_REQUEST = 1000
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerateOptions(_Mixture):
+    """A load, and where it is sent."""
+
+    start: str
+    output: str | None
+    topic: str | None
+    rate: float | None
+    points_per_message: int
+    expect: str | None
+    summary: str
+
+
+def run(options: GenerateOptions, now_ms: int) -> int:
     """Sends everything, with a line about it on standard error."""
     if bool(options.output) == bool(options.topic):
         raise UsageError("give one of --output and --topic")
     expected = Expected() if options.expect else None
-    load = load_of(options)
+    load = load_of(options, now_ms)
     for path in (options.output, options.expect):
         if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             raise FileNotFoundError(f"there is no folder for {path}")
     with usage_errors():
         ticks = Generator(load, expected).ticks()
     started = time.monotonic()
-    lines = publish(ticks, options) if options.topic else _write(ticks, options.output)
+    if options.topic:
+        lines = publish(ticks, options.topic, options.points_per_message, options.rate)
+    else:
+        lines = _write(ticks, options.output or "-")
     seconds = time.monotonic() - started
     figures: dict[str, float] = {"lines": lines, "seconds": seconds}
-    if expected is not None:
+    if expected is not None and options.expect:
         figures |= {"points": len(expected.values), "refused": expected.refused}
         with open(options.expect, "w", encoding="utf-8") as file:
             file.writelines(expected.lines())
@@ -297,30 +317,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def load_of(options: argparse.Namespace) -> Load:
-    """The load that the options describe.
-
-    Raises:
-      UsageError: the start is no time.
-    """
+def load_of(options: GenerateOptions, now_ms: int) -> Load:
+    """The load that the options describe; raises UsageError if the start is no time."""
     try:
-        start = parse_time(options.start, int(time.time() * 1000)) // 1000
+        start = parse_time(options.start, now_ms) // 1000
     except ValueError as error:
         raise UsageError(f"--start: {error}") from error
-    return Load(
-        options.points,
-        options.series,
-        options.format,
-        options.step,
-        start,
-        options.jitter_ms,
-        options.late,
-        options.late_steps,
-        options.duplicates,
-        options.corrections,
-        options.poison,
-        options.seed,
-    )
+    mixture = {field.name: getattr(options, field.name) for field in dataclasses.fields(_Mixture)}
+    return Load(**mixture, start=start)
 
 
 def _write(ticks: Iterable[list[str]], path: str) -> int:
@@ -347,8 +351,11 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
             yield file
 
 
-def publish(ticks: Iterable[list[str]], options: argparse.Namespace) -> int:
-    """Publishes the lines at the rate asked for; how many.
+def publish(ticks: Iterable[list[str]], topic: str, per_message: int, rate: float | None) -> int:
+    """Publishes the lines, so many in each message; returns how many.
+
+    Args:
+      rate: lines in a second; None for as many as Pub/Sub takes.
 
     A tick begins when all of the one before is published, and in a later millisecond: a correction
     has a later publish time than what it corrects.
@@ -357,16 +364,16 @@ def publish(ticks: Iterable[list[str]], options: argparse.Namespace) -> int:
     count, began = 0, time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for lines in ticks:
-            requests = list(_requests(options.topic, lines, options.points_per_message))
+            requests = list(_requests(topic, lines, per_message))
             try:
                 list(pool.map(lambda request: client.transport.publish(request), requests))
             except (grpc.RpcError, exceptions.GoogleAPICallError) as error:
                 why = error.details() if isinstance(error, grpc.Call) else str(error)
-                raise SubscriptionError(f"cannot publish to {options.topic}: {why}") from error
+                raise SubscriptionError(f"cannot publish to {topic}: {why}") from error
             count += len(lines)
             pause = 0.002
-            if options.rate:
-                pause = max(pause, began + count / options.rate - time.monotonic())
+            if rate:
+                pause = max(pause, began + count / rate - time.monotonic())
             time.sleep(pause)
     return count
 

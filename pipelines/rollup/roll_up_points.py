@@ -17,8 +17,7 @@ from timebeam.pipelines.jobs.job import AnyJob, Job, Needs, Run
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import Period, RollupRangeOptions, period_of
-from timebeam.pipelines.options.place import Place
-from timebeam.pipelines.options.values import read_config, rollups_of
+from timebeam.pipelines.options.place import Place, read_config
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
 from timebeam.schema.bits.times import utc_text
 from timebeam.schema.core.contract import Store
@@ -195,7 +194,7 @@ def opentsdb_rollup(place: Place, path: str, period: Period, *, dry_run: bool) -
     Raises:
       UsageError: they make no sense together.
     """
-    layout, config = rollups_of(place, path)
+    layout, config = place.rollups(path)
     try:
         config.check_written()
     except RollupConfigError as error:

@@ -5,7 +5,6 @@ A token is the cut-off, a digest of the options, and the checksum of all cells t
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import itertools
@@ -23,12 +22,12 @@ from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import SETTLED_MS, time_of
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.options.use_settings import settings_table
-from timebeam.pipelines.options.values import create_command, opentsdb_of, readable_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.pipelines.output.progress_and_summary import Summary
 from timebeam.pipelines.query.selection_options import tag_filters
-from timebeam.pipelines.store.retention import old_points
+from timebeam.pipelines.store.retention import DeleteOptions, old_points
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.bits.times import utc_text
 from timebeam.schema.core.contract import ReadableStore, Store
@@ -247,37 +246,38 @@ def _check_names(work: DeleteJob, question: Question) -> None:
         raise UsageError(printable(error.told())) from error
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
+def job_of(place: Place, options: DeleteOptions, now_ms: int) -> Delete:
     """The job that the options describe; without a token it is a dry run.
 
     Raises:
       UsageError: they make no sense together, or are not those of the token.
       BigtableError: a table is missing.
     """
-    layout, target = readable_of(options, apart=True), target_of(options)
+    layout, target = place.readable(apart=True), place.target
     if (options.metric or options.tsuid) and options.origins["keep_days"] != "--keep-days":
-        options.keep_days = []  # of the settings file: it is for runs without a metric
+        # Rules of the settings file are for runs without a metric.
+        options = dataclasses.replace(options, keep_days=[])
     if options.series and find_archive(layout) is not None:
         raise UsageError("--series does not read the archive of these tables: leave it out")
     if options.annotations:
-        opentsdb_of(options, "annotations")
+        place.opentsdb("annotations")
         if options.series:
             raise UsageError("--series deletes annotations too: leave out --annotations")
     token = Token.parse(options.token) if options.token else Token(now_ms, 0, 0)
     if options.unattended:
         if options.token or not options.keep_days:
             raise UsageError("--unattended is for --keep-days, without --token")
-        token = token._replace(newest_ms=now_ms - SETTLED_MS, options=_digest(options, ()))
-    digest = _digest(options, _SELECTING)
+        token = token._replace(newest_ms=now_ms - SETTLED_MS, options=_digest(place, options, ()))
+    digest = _digest(place, options, _SELECTING)
     if token.newest_ms > now_ms + SETTLED_MS:
         raise UsageError(f"--token {token} is of a dry run in the future: compare the clocks of the machines")
     if options.token and token.options != digest:
         raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
-    options.dry_run = options.dry_run or not (options.token or options.unattended)
+    dry_run = options.dry_run or not (options.token or options.unattended)
     if options.keep_days or options.tsuid:  # names are read here
-        check_tables(target, layout.tables(), create_command(options))
+        check_tables(target, layout.tables(), place.create_command())
     if options.keep_days:
-        tasks = old_points(options, layout, TableReader(target), token.newest_ms)
+        tasks = old_points(place, options, layout, TableReader(target), token.newest_ms)
     else:
         tasks = [DeleteTask(_selected(options, layout, TableReader(target), token.newest_ms))]
     log = f"{options.log}-{token}"
@@ -290,12 +290,12 @@ def job_of(options: argparse.Namespace, now_ms: int) -> Delete:
         None if options.keep_rollups else _hours_writer_of(layout),
         # Each unattended run completes the last one on these tables, whatever its rules.
         (options.log, f"-*-{token.options:08x}-0") if options.unattended else (log, ""),
-        Leases(target, settings_table(options.table_prefix), "delete"),
+        Leases(target, settings_table(place.table_prefix), "delete"),
         token.checksum if options.token else None,
         points=not options.annotations,
         annotations=options.annotations or options.series,
         series=options.series,
-        dry_run=options.dry_run,
+        dry_run=dry_run,
     )
     rolled = sorted({task.rolled for task in tasks if task.rolled})
     tables = [*layout.tables(), *(table.spec for table in rolled)]
@@ -307,7 +307,7 @@ def _hours_writer_of(layout: ReadableStore) -> ChangedHoursWriter | None:
     return ChangedHoursWriter(layout) if isinstance(layout, Store) else None
 
 
-def _selected(options: argparse.Namespace, layout: ReadableStore, reader: Reader, now_ms: int) -> Question:
+def _selected(options: DeleteOptions, layout: ReadableStore, reader: Reader, now_ms: int) -> Question:
     """The question of the options.
 
     Raises:
@@ -327,7 +327,7 @@ def _selection(question: Question) -> Selection:
     return Selection(question.metric, question.tags, question.start_ms, question.end_ms)
 
 
-def _question(options: argparse.Namespace, now_ms: int) -> Question:
+def _question(options: DeleteOptions, now_ms: int) -> Question:
     """What the options select; raises UsageError if an option is wrong."""
     if (options.metric is None) == (not options.tsuid):
         raise UsageError("give METRIC, --tsuid or --keep-days")
@@ -351,8 +351,11 @@ def _question(options: argparse.Namespace, now_ms: int) -> Question:
         )
 
 
-def _digest(options: argparse.Namespace, selecting: Sequence[str]) -> int:
+def _digest(place: Place, options: DeleteOptions, selecting: Sequence[str]) -> int:
     """A digest of options that select, and of the tables that they select from."""
-    names = [*selecting, *(each.name for each in layout_parameters()), "tables", "project", "instance"]
-    values = repr([(name, vars(options)[name]) for name in names])
+    of_layout = {**place.settings, "layout": place.layout, "table_prefix": place.table_prefix}
+    selected = [(name, getattr(options, name)) for name in selecting]
+    selected += [(each.name, of_layout[each.name]) for each in layout_parameters()]
+    selected += [(name, getattr(place, name)) for name in ("tables", "project", "instance")]
+    values = repr(selected)
     return int.from_bytes(hashlib.blake2b(values.encode(), digest_size=4).digest(), "big")

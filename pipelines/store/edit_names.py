@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.options.use_settings import settings_table
-from timebeam.pipelines.options.values import create_command, opentsdb_of, place_of, rollups_of, target_of
 from timebeam.pipelines.output.printable import printable
 from timebeam.schema.bits.times import HOUR_MS
 from timebeam.schema.stores.opentsdb.keys import UidPair
@@ -39,20 +39,35 @@ if TYPE_CHECKING:
 _SOON_DAYS = 365
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class EditNamesOptions:
+    """What is done to which names."""
+
+    action: str
+    argument: Sequence[str]
+    use: bool
+    wait_hours: int
+    yes: bool
+    rollup_config: str | None
+    output: str
+
+
+def run(place: Place, options: EditNamesOptions) -> int:
     """Does what the action says; the exit code is 1 if something is wrong and stays so.
 
     Raises:
       UsageError: the arguments are not those of the action, or the layout has no UIDs.
     """
-    layout, target = opentsdb_of(options, "UID tables"), target_of(options)
-    check_tables(target, layout.tables(), create_command(options))
+    layout, target = place.opentsdb("UID tables"), place.target
+    check_tables(target, layout.tables(), place.create_command())
+    if options.action == "merge":
+        return _merge(place, options, layout, target)
     return _ACTIONS[options.action](options, layout, target)
 
 
-def _list(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
+def _list(options: EditNamesOptions, layout: OpenTsdb, target: Target) -> int:
     """Lists names with their UIDs, and how full each kind is."""
-    arguments: Sequence[str] = options.argument
+    arguments = options.argument
     kind, prefix = (*arguments, "", "")[:2]
     if len(arguments) > 2 or kind not in ("", *uid_table.KINDS):
         raise UsageError("list takes a kind (metrics, tagk, tagv) and the beginning of names, or nothing")
@@ -102,7 +117,7 @@ def _capacity_line(capacity: UidCapacity) -> str:
     )
 
 
-def _rename(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
+def _rename(options: EditNamesOptions, layout: OpenTsdb, target: Target) -> int:
     kind, old, new = _kind_and_names(options)
     now_ms = int(time.time() * 1000)
     with usage_errors(NameChangeError):
@@ -134,7 +149,7 @@ class _Merged(NamedTuple):
     is_dropped: bool
 
 
-def _merge(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
+def _merge(place: Place, options: EditNamesOptions, layout: OpenTsdb, target: Target) -> int:
     """Moves the rows of one UID to another, and takes the UID from its name."""
     _kind_and_names(options)
     if layout.options.is_event_time:
@@ -142,12 +157,12 @@ def _merge(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int
     _uids_to_merge(options, layout, read_maps(target, layout))
     rollups: list[str] = []
     if options.rollup_config:
-        rollups_layout, config = rollups_of(place_of(options), options.rollup_config)
+        rollups_layout, config = place.rollups(options.rollup_config)
         specs = rollup_tables(config, rollups_layout)
-        check_tables(target, specs, create_command(options))
+        check_tables(target, specs, place.create_command())
         rollups = [spec.name for spec in specs if spec.holds_points]
     if options.yes:
-        leases = Leases(target, settings_table(options.table_prefix), "names merge")
+        leases = Leases(target, settings_table(place.table_prefix), "names merge")
         for line in leases.open():
             note(line)
         with leases.lease(moves=True) as lease:
@@ -178,7 +193,7 @@ def _merge(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int
 
 
 def _merged(
-    options: argparse.Namespace,
+    options: EditNamesOptions,
     layout: OpenTsdb,
     target: Target,
     rollups: Sequence[str],
@@ -195,7 +210,7 @@ def _merged(
     return _Merged(old, new, tally, is_dropped)
 
 
-def _uids_to_merge(options: argparse.Namespace, layout: OpenTsdb, maps: UidMaps) -> tuple[bytes, bytes]:
+def _uids_to_merge(options: EditNamesOptions, layout: OpenTsdb, maps: UidMaps) -> tuple[bytes, bytes]:
     """The UIDs of the names; raises UsageError if there are no two."""
     kind, old, new = _kind_and_names(options)
     with usage_errors(NameChangeError):
@@ -205,7 +220,7 @@ def _uids_to_merge(options: argparse.Namespace, layout: OpenTsdb, maps: UidMaps)
     return old_uid, new_uid
 
 
-def _free(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
+def _free(options: EditNamesOptions, layout: OpenTsdb, target: Target) -> int:
     """Takes UIDs without rows from their names; deletes those that have waited."""
     maps, use = read_maps(target, layout), read_use(target, layout)
     now_ms = int(time.time() * 1000)
@@ -223,7 +238,7 @@ def _free(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
     return _carry_out(options, layout, target, repairs)
 
 
-def _fix(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> int:
+def _fix(options: EditNamesOptions, layout: OpenTsdb, target: Target) -> int:
     """Reports what is wrong in the UID table, and fixes it."""
     maps, use = read_maps(target, layout), read_use(target, layout)
     repairs = maps.repairs(layout.options, _in_rows(use), int(time.time() * 1000))
@@ -235,9 +250,7 @@ def _in_rows(use: Mapping[UidPair, UidUse]) -> set[UidPair]:
     return {pair for pair, counts in use.items() if counts.is_in_rows}
 
 
-def _carry_out(
-    options: argparse.Namespace, layout: OpenTsdb, target: Target, repairs: Iterable[Repair]
-) -> int:
+def _carry_out(options: EditNamesOptions, layout: OpenTsdb, target: Target, repairs: Iterable[Repair]) -> int:
     """Makes and prints changes, or only prints them; the exit code is 1 if one could not be made."""
     if options.action in ("free", "fix") and options.argument:
         raise UsageError(f"{options.action} takes no {options.argument[0]!r}")
@@ -262,13 +275,13 @@ def _carry_out(
     return 1 if failures else 0
 
 
-def _kind_and_names(options: argparse.Namespace) -> Sequence[str]:
+def _kind_and_names(options: EditNamesOptions) -> Sequence[str]:
     """The kind, and the two names, that rename and merge take.
 
     Raises:
       UsageError: the arguments are not these.
     """
-    arguments: Sequence[str] = options.argument
+    arguments = options.argument
     if len(arguments) != 3 or arguments[0] not in uid_table.KINDS:
         raise UsageError(f"{options.action} takes KIND OLD NEW; KIND is one of {', '.join(uid_table.KINDS)}")
     return arguments
@@ -278,10 +291,9 @@ def _print_dry() -> None:
     print("nothing was changed; with --yes it is")
 
 
-_ACTIONS: Mapping[str, Callable[[argparse.Namespace, OpenTsdb, Target], int]] = {
+_ACTIONS: Mapping[str, Callable[[EditNamesOptions, OpenTsdb, Target], int]] = {
     "list": _list,
     "rename": _rename,
-    "merge": _merge,
     "free": _free,
     "fix": _fix,
 }

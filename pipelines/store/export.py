@@ -18,7 +18,6 @@ from timebeam.pipelines.jobs.job import Job, Run, check_place
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import RangeOptions, named_day, named_range, range_of_day
 from timebeam.pipelines.options.place import Place
-from timebeam.pipelines.options.values import rollups_of
 from timebeam.pipelines.output.progress_and_summary import PointsSummary, TallySummary
 from timebeam.schema.bits.times import DAY_MS, ceil_to, ends_before, floor_to
 from timebeam.schema.core.rejections import Rejected
@@ -155,7 +154,7 @@ def _rollups_of(place: Place, options: ExportOptions) -> RollupReader | None:
         return None
     if not options.rollup_config:
         raise UsageError("--interval needs --rollup-config")
-    layout, config = rollups_of(place, options.rollup_config)
+    layout, config = place.rollups(options.rollup_config)
     for interval in config.rollups:
         if interval.interval == options.interval:
             return RollupReader(layout, config, interval)

@@ -1,11 +1,12 @@
-"""What `timebeam delete` deletes by rules of retention: the points and rollups of old days, by metric."""
+"""What `timebeam delete` deletes: its options, and what rules of retention say of old days."""
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 from timebeam.pipelines.options.parameters import UsageError
-from timebeam.pipelines.options.values import place_of, rollups_of
+from timebeam.pipelines.options.place import Place
 from timebeam.schema.bits.times import DAY_MS, floor_to
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.selection import Reader
@@ -16,8 +17,31 @@ from timebeam.transforms.care.delete_points import DeleteTask
 from timebeam.transforms.opentsdb.delete_rows import RolledTable, rolled_tables
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """Which points are deleted, and what else; `origins` has where each option comes from."""
+
+    metric: str | None
+    start: str | None
+    end: str
+    tag: Sequence[str]
+    explicit_tags: bool
+    tsuid: Sequence[str]
+    full_scan: bool
+    keep_days: Sequence[str]
+    rollup_config: str | None
+    unattended: bool
+    token: str | None
+    log: str
+    series: bool
+    annotations: bool
+    keep_rollups: bool
+    dry_run: bool
+    origins: Mapping[str, str]
+
+
 def old_points(
-    options: argparse.Namespace, layout: ReadableStore, reader: Reader, now_ms: int
+    place: Place, options: DeleteOptions, layout: ReadableStore, reader: Reader, now_ms: int
 ) -> list[DeleteTask]:
     """For each metric that a rule of `--keep-days` matches, the points and rollups of too old UTC days.
 
@@ -41,7 +65,7 @@ def old_points(
     if options.keep_rollups and any(rule.separate for rule in rules):
         raise UsageError("--keep-rollups: the rules have days of rollups: leave it out")
     expiring = any(rule.separate and rule.rollup_days is not None for rule in rules)
-    rolled = _rolled_tables(options) if expiring and not options.annotations else ()
+    rolled = _rolled_tables(place, options) if expiring and not options.annotations else ()
     tasks = []
     for metric in metrics:
         rule = rule_of(rules, metric)
@@ -60,7 +84,7 @@ def _older(metric: str, days: int | None, now_ms: int) -> Question | None:
     return Question(metric, {}, (), NONE, None, 0, end_ms) if end_ms > 0 else None
 
 
-def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
+def _rolled_tables(place: Place, options: DeleteOptions) -> list[RolledTable]:
     """The tables of rollups and pre-aggregates.
 
     Raises:
@@ -68,4 +92,4 @@ def _rolled_tables(options: argparse.Namespace) -> list[RolledTable]:
     """
     if not options.rollup_config:
         raise UsageError("--keep-days: the days of rollups need --rollup-config, which names their tables")
-    return rolled_tables(*rollups_of(place_of(options), options.rollup_config))
+    return rolled_tables(*place.rollups(options.rollup_config))

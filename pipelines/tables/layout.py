@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import datetime
 import io
 import json
@@ -23,7 +23,19 @@ from timebeam.schema.stores.declared.records import RecordBatch, read_avro, read
 from timebeam.schema.stores.declared.write_records import layout_rows
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeclarationOptions:
+    """A declaration, and the sample that is drawn; `layout` is one of those declared."""
+
+    action: str
+    file: str
+    input: str | None
+    layout: str | None
+    output: str
+    summary: str
+
+
+def run(options: DeclarationOptions) -> int:
     """Explains a declaration, or draws a sample's writes; exit code 1 if the declaration is wrong."""
     try:
         declaration = load(text_of(options.file, "declaration of tables"), options.file)
@@ -42,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _heat(declaration: Declaration, options: argparse.Namespace) -> int:
+def _heat(declaration: Declaration, options: DeclarationOptions) -> int:
     """Draws the heat of each layout, and says it in words."""
     if not options.input:
         raise UsageError("heat needs a sample: give --input FILE")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
@@ -10,7 +9,7 @@ from typing import Any
 
 from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.parameters import DECLARED, UsageError
-from timebeam.pipelines.options.values import layout_named
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.sizing.estimate import HEADROOM, NODES, Sizes, SizingPlan, plan
 from timebeam.pipelines.sizing.measure import SizingLoad, Values
 from timebeam.schema.bits.reasons import RejectedError
@@ -21,7 +20,29 @@ _RETENTION_CLASSES = ("retention", "retention_class")
 """Options of kairosdb: nothing is larger or smaller by them, and `retention` is a time here."""
 
 
-def load_of(options: argparse.Namespace) -> SizingLoad:
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """The load, see `SizingLoad`, the prices, and how the plan is shown."""
+
+    series: int
+    interval: int
+    retention: int
+    metrics: int
+    tags: int
+    tag_values: int | None
+    name_length: int
+    values: str
+    points_per_message: int
+    flush_seconds: float
+    storage: str
+    node_price: float | None
+    gb_price: float | None
+    core_price: float | None
+    shuffle_price: float | None
+    summary: str
+
+
+def load_of(options: PlanOptions) -> SizingLoad:
     """The load that the options describe.
 
     Raises:
@@ -46,32 +67,35 @@ def load_of(options: argparse.Namespace) -> SizingLoad:
         raise UsageError(f"{error}: give --name-length, or fewer names") from error
 
 
-def _layout_of(options: argparse.Namespace) -> Store:
-    """The layout that the options describe; raises UsageError if it cannot be planned for."""
-    if options.layout == DECLARED:
+def _layout_of(place: Place) -> Store:
+    """The layout of a place; raises UsageError if it cannot be planned for."""
+    if place.layout == DECLARED:
         raise UsageError(
             f"layout {DECLARED}: `timebeam layout check FILE` estimates the sizes of declared tables, "
             "from the `estimate` in the file"
         )
     defaults = {each.name: each.default for each in layout_parameters() if each.name in _RETENTION_CLASSES}
-    layout = layout_named(options.layout, {**vars(options), **defaults})
+    layout = place.with_settings(**defaults).store
     if layout.writing.read_only:
         raise UsageError(f"layout {layout.name}: {layout.writing.read_only}")
     return layout
 
 
-def run(options: argparse.Namespace) -> int:
+def run(place: Place, options: PlanOptions) -> int:
     """Measures a sample and prints what the load needs."""
-    layout, load = _layout_of(options), load_of(options)
+    layout, load = _layout_of(place), load_of(options)
     try:
         sizing = plan(layout, load, NODES[options.storage])
     except RejectedError as error:
         raise UsageError(f"layout {layout.name} does not take such series: {error.message}") from error
-    print(json.dumps(_json(sizing, options)) if options.summary == "json" else _text(sizing, options))
+    if options.summary == "json":
+        print(json.dumps(_json(layout.name, sizing, options)))
+    else:
+        print(_text(layout.name, sizing, options))
     return 0
 
 
-def costs(sizes: Sizes, options: argparse.Namespace) -> dict[str, float]:
+def costs(sizes: Sizes, options: PlanOptions) -> dict[str, float]:
     """Prices of a month of workers, shuffle, nodes and storage; only those that options give."""
     amounts = {
         "workers": (sizes.cores * _MONTH_HOURS, options.core_price),
@@ -82,7 +106,7 @@ def costs(sizes: Sizes, options: argparse.Namespace) -> dict[str, float]:
     return {name: amount * price for name, (amount, price) in amounts.items() if price is not None}
 
 
-def _json(sizing: SizingPlan, options: argparse.Namespace) -> dict[str, Any]:
+def _json(layout: str, sizing: SizingPlan, options: PlanOptions) -> dict[str, Any]:
     """Everything, by name."""
     document = dataclasses.asdict(sizing)
     for sizes, sizes_document in zip(sizing.sizes, document["sizes"], strict=True):
@@ -94,20 +118,20 @@ def _json(sizing: SizingPlan, options: argparse.Namespace) -> dict[str, Any]:
             "row_bytes": sizes.measured.row_bytes,
             "row_cells": sizes.measured.row_cells,
         }
-    return {"layout": options.layout, **document}
+    return {"layout": layout, **document}
 
 
 def _input(sizes: Sizes) -> str:
     return "stream" if sizes.case.stream else "files"
 
 
-def _text(sizing: SizingPlan, options: argparse.Namespace) -> str:
+def _text(layout: str, sizing: SizingPlan, options: PlanOptions) -> str:
     """A table for people, then the warnings."""
     load, priced = sizing.load, bool(costs(sizing.sizes[0], options))
     points = load.points_per_second
     lines = [
         f"{load.series:,} series, a point each {_time(load.interval_ms)}: {points:,.1f} points/s, "
-        f"{points * 86_400:,.0f} a day, kept {_time(int(load.retention_s * 1000))}; layout {options.layout}",
+        f"{points * 86_400:,.0f} a day, kept {_time(int(load.retention_s * 1000))}; layout {layout}",
         "",
     ]
     head = ["packing", "input", "rows/s", "cells/s", "bytes/point", "GB a month", "GB stored"]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.place import Place, read_config
 from timebeam.pipelines.options.store_settings import (
     forget,
     hidden_points,
@@ -22,18 +22,7 @@ from timebeam.pipelines.options.store_settings import (
     store_again,
     store_new,
 )
-from timebeam.pipelines.options.use_settings import UNPROVED, read_rows, settings_table
-from timebeam.pipelines.options.values import (
-    create_command,
-    layout_of,
-    opentsdb_of,
-    place_of,
-    read_config,
-    store_of,
-    tables_of,
-    target_of,
-    use_stored,
-)
+from timebeam.pipelines.options.use_settings import UNPROVED, open_place, read_rows, settings_table
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import WHOLE_TABLE, Row, TableSpec
 from timebeam.schema.core.selection import Finding, Scan, Severity
@@ -48,7 +37,24 @@ from timebeam.transforms.read.table_reader import ParallelReader
 _FINDINGS = 10
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class TablesOptions:
+    """What is done to the tables, and which there are beside those of the layout."""
+
+    action: str
+    rollup_config: str | None
+    meta: bool
+    trees: bool
+    series_limits: bool
+    max_age_days: int | None
+    table: str | None
+    family: str | None
+    rows: int
+    output: str
+    dry_run: bool
+
+
+def run(place: Place, options: TablesOptions) -> int:
     """Creates what is missing, stores or removes settings, or sets an age; says what it did.
 
     Doing it again changes nothing.
@@ -56,32 +62,30 @@ def run(options: argparse.Namespace) -> int:
     from timebeam.transforms.bigtable.create_tables import create_tables  # its client takes half a second
 
     if options.action == "adopt":
-        return _adopt(options)
+        return _adopt(place, options)
     if options.action == "forget":
-        _show(options, forget(place_of(options), options.table, dry_run=options.dry_run))
+        _show(options, forget(place, options.table, dry_run=options.dry_run))
         return 0
-    use_stored(options)
-    specs = list(tables_of(options, reading=options.action == "retention"))
+    place = open_place(place)
+    specs = list(place.table_specs(reading=options.action == "retention"))
     if options.rollup_config:
-        specs += _tables_of_rollups(options)
+        specs += _tables_of_rollups(place, options.rollup_config)
     if options.meta:
-        opentsdb_of(options, "metadata")
-        specs.append(meta_table(options.table_prefix))
+        place.opentsdb("metadata")
+        specs.append(meta_table(place.table_prefix))
     if options.trees:
-        opentsdb_of(options, "trees")
-        specs.append(tree_table(options.table_prefix))
+        place.opentsdb("trees")
+        specs.append(tree_table(place.table_prefix))
     if options.series_limits:
-        specs.append(counts_table(options.table_prefix))
+        specs.append(counts_table(place.table_prefix))
     if options.action == "retention":
-        return _retention(options, specs)
-    created = create_tables(target_of(options), specs, dry_run=options.dry_run)
-    _show(
-        options, created, store_new(place_of(options), dry_run=options.dry_run)
-    )  # these, once there are tables
+        return _retention(place, options, specs)
+    created = create_tables(place.target, specs, dry_run=options.dry_run)
+    _show(options, created, store_new(place, dry_run=options.dry_run))  # these, once there are tables
     return 0
 
 
-def _show(options: argparse.Namespace, *messages: Iterable[str]) -> None:
+def _show(options: TablesOptions, *messages: Iterable[str]) -> None:
     """Prints each line as what it says is done; or all of them as JSON."""
     lines = itertools.chain(*messages)
     if options.output == "json":
@@ -91,7 +95,7 @@ def _show(options: argparse.Namespace, *messages: Iterable[str]) -> None:
         print(line)
 
 
-def _adopt(options: argparse.Namespace) -> int:
+def _adopt(place: Place, options: TablesOptions) -> int:
     """Stores the settings of the options if the rows in the tables agree with them; 1 if they do not.
 
     Stored settings that are not given stay.
@@ -100,18 +104,18 @@ def _adopt(options: argparse.Namespace) -> int:
       UsageError: the layout, or the declaration of tables, is not given; or another layout has a table.
       BigtableError: a table is missing.
     """
-    if options.layout is None:
+    if not place.layout:
         raise UsageError("adopt needs the layout of the tables: --layout")
-    target = target_of(options)
-    use_stored(options, replaces=True)
-    layout = store_of(options)
-    stored = read_rows(target, settings_table(options.table_prefix).name).get(options.layout)
+    target = place.target
+    place = open_place(place, replaces=True)
+    layout = place.any_store()
+    stored = read_rows(target, settings_table(place.table_prefix).name).get(place.layout)
     try:
-        check_tables(target, layout.tables(), create_command(options))
+        check_tables(target, layout.tables(), place.create_command())
     except BigtableError as error:
         if stored is None:
             raise
-        forgetting = f"timebeam tables forget --layout {options.layout}"
+        forgetting = f"timebeam tables forget --layout {place.layout}"
         raise BigtableError(
             f"{error}; if that contradicts what is stored, first remove this: {forgetting}"
         ) from error
@@ -121,17 +125,15 @@ def _adopt(options: argparse.Namespace) -> int:
         print("these settings do not fit the rows; nothing was stored", file=sys.stderr)
         return 1
     fit = "these settings fit the rows; nothing was stored (dry run)"
-    unproved = [
-        f"{name} {text}" for name, text in settings_of(place_of(options), stored).items() if name in UNPROVED
-    ]
+    unproved = [f"{name} {text}" for name, text in settings_of(place, stored).items() if name in UNPROVED]
     warnings = [f"rows do not prove {', '.join(unproved)}: taken from the options"] if unproved else []
     if not any(result.rows.values()):
         warnings = ["there are no rows: all settings are taken from the options"]
-    _show(options, [fit if options.dry_run else store_again(place_of(options))], warnings)
+    _show(options, [fit if options.dry_run else store_again(place)], warnings)
     return 0
 
 
-def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
+def _retention(place: Place, options: TablesOptions, specs: Sequence[TableSpec]) -> int:
     """Shows the rules of garbage collection, or sets a maximum age.
 
     Raises:
@@ -139,7 +141,7 @@ def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
     """
     from timebeam.transforms.bigtable.create_tables import set_max_age, show_rules
 
-    target, days = target_of(options), options.max_age_days
+    target, days = place.target, options.max_age_days
     chosen = _chosen(options, specs)
     if days is None:
         ages = (
@@ -151,7 +153,7 @@ def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
     ageing = [spec for spec in chosen if spec.cell_time]
     if not ageing or (options.table and len(ageing) < len(chosen)):
         raise UsageError("; ".join(map(_no_age, chosen)))
-    check_tables(target, ageing, create_command(options))
+    check_tables(target, ageing, place.create_command())
     _show(options, set_max_age(target, ageing, days, dry_run=options.dry_run))
     for spec in ageing if days else ():
         print(
@@ -162,7 +164,7 @@ def _retention(options: argparse.Namespace, specs: Sequence[TableSpec]) -> int:
     return 0
 
 
-def _chosen(options: argparse.Namespace, specs: Sequence[TableSpec]) -> list[TableSpec]:
+def _chosen(options: TablesOptions, specs: Sequence[TableSpec]) -> list[TableSpec]:
     """The tables, and of them the families, that `--table` and `--family` name; all without them."""
     chosen = [
         dataclasses.replace(
@@ -185,7 +187,7 @@ def _no_age(spec: TableSpec) -> str:
     )
 
 
-def _tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
+def _tables_of_rollups(place: Place, path: str) -> list[TableSpec]:
     """The tables that the rollup configuration adds to those of the layout.
 
     Raises:
@@ -195,18 +197,25 @@ def _tables_of_rollups(options: argparse.Namespace) -> list[TableSpec]:
     from timebeam.pipelines.rollup.roll_up_points import series_tables
     from timebeam.transforms.rollup.rollup_job import rollup_tables
 
-    config = read_config(options.rollup_config)
-    layout = find_opentsdb(layout_of(options))
+    config = read_config(path)
+    layout = find_opentsdb(place.store)
     if layout is not None:
         return list(rollup_tables(config, layout))
-    return series_tables(place_of(options), config)
+    return series_tables(place, config)
 
 
-def check(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """How findings are listed, and how many."""
+
+    output: str
+    most: int
+
+
+def check(place: Place, options: CheckOptions) -> int:
     """Lists what is wrong; exit code 1 if there is damage."""
-    target = target_of(options)
-    layout = store_of(options, reading=True)
-    check_tables(target, layout.tables(), create_command(options))
+    target, layout = place.target, place.any_store(reading=True)
+    check_tables(target, layout.tables(), place.create_command())
     findings: list[Finding] = []
     if options.output == "json":
         result = audit(target, layout, findings.append)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import dataclasses
 import json
 import pathlib
 import re
@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.options.parameters import UsageError, parsed_file, usage_errors
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.options.reading_options import TREE_OUTPUTS
-from timebeam.pipelines.options.values import create_command, opentsdb_of, target_of
 from timebeam.pipelines.trees.show_trees import ShownTree, as_json, as_page, as_text
 from timebeam.schema.bits.lru_cache import batched
 from timebeam.schema.bits.reasons import RejectedError
-from timebeam.schema.stores.opentsdb.trees import tree_cells
+from timebeam.schema.stores.opentsdb.trees import place_series, tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, TreeError, parse_trees, warnings_of
 from timebeam.schema.stores.opentsdb.trees.explain_rules import placement_lines, tree_lines
-from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
+from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries
 from timebeam.schema.stores.opentsdb.trees.tree_cells import Content
 from timebeam.transforms.bigtable.existing_tables import check_tables
 from timebeam.transforms.bigtable.target import Target
@@ -33,7 +33,23 @@ if TYPE_CHECKING:
     from timebeam.schema.stores import OpenTsdb
 
 
-def refuse_arguments(options: argparse.Namespace) -> None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreesOptions:
+    """What is done to which trees, and how it is shown."""
+
+    action: str
+    argument: Sequence[str]
+    tree: str | None
+    yes: bool
+    exact: bool
+    output: str
+    depth: int | None
+    definition: str | None
+    series: str
+    dry_run: bool
+
+
+def refuse_arguments(options: TreesOptions) -> None:
     """Raises UsageError if an action that takes no argument has one."""
     if options.argument:
         raise UsageError(f"{options.action} takes no {options.argument[0]!r}; name a tree with --tree")
@@ -70,15 +86,15 @@ def stored_trees(table: TreeTable, id_or_name: str | None) -> tuple[list[Tree], 
     return chosen(trees, id_or_name), not damage
 
 
-def places_of(options: argparse.Namespace) -> tuple[OpenTsdb, Target, TreeTable]:
+def open_trees(place: Place) -> tuple[OpenTsdb, Target, TreeTable]:
     """The layout, the instance, and the table of trees, which is there.
 
     Raises:
       BigtableError: a table is missing.
     """
-    layout, target = opentsdb_of(options, "trees"), target_of(options)
+    layout, target = place.opentsdb("trees"), place.target
     prefix = layout.options.table_prefix
-    command = create_command(argparse.Namespace(**{**vars(options), "trees": True}))
+    command = place.creating("--trees").create_command()
     check_tables(target, [*layout.tables(), tree_table(prefix)], command)
     return layout, target, TreeTable(target, prefix)
 
@@ -86,28 +102,28 @@ def places_of(options: argparse.Namespace) -> tuple[OpenTsdb, Target, TreeTable]
 _SERIES_AT_ONCE = 2_000
 
 
-def run(options: argparse.Namespace) -> int:
+def run(place: Place, options: TreesOptions) -> int:
     """Creates, shows or tests trees; exit code 1 if a tree in the table cannot be read whole."""
     with usage_errors(TreeError):
         if options.action == "show":
             refuse_arguments(options)
-            return _show(options)
+            return _show(place, options)
         if options.output not in ("text", "json"):
             raise UsageError(f"--output {options.output}: {options.action} prints text or json")
         as_json = options.output == "json"
         with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
-            figures = _ACTIONS[options.action](options)
+            figures = _ACTIONS[options.action](place, options)
         if as_json:
             print(json.dumps(figures, ensure_ascii=False))
         return 0
 
 
-def _create(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _create(place: Place, options: TreesOptions) -> list[dict[str, Any]]:
     """Stores the trees of a file; returns what `--output json` prints."""
     if len(options.argument) != 1:
         raise UsageError("create takes one file: timebeam trees create tree.json")
     trees = parsed_file(options.argument[0], "tree", parse_trees)
-    _, _, table = places_of(options)
+    _, _, table = open_trees(place)
     figures = []
     for tree in trees:
         for warning in warnings_of(tree):
@@ -123,8 +139,8 @@ def _create(options: argparse.Namespace) -> list[dict[str, Any]]:
     return figures
 
 
-def _show(options: argparse.Namespace) -> int:
-    layout, target, table = places_of(options)
+def _show(place: Place, options: TreesOptions) -> int:
+    layout, target, table = open_trees(place)
     trees, complete = stored_trees(table, options.tree)
     names = DescribedUids(layout, TableReader(target))
     contents = [table.content(tree.tree_id) for tree in trees]
@@ -138,7 +154,7 @@ def _show(options: argparse.Namespace) -> int:
     return 1 if not complete or any(content.damage for content in contents) else 0
 
 
-def _write(options: argparse.Namespace, shown: Sequence[ShownTree]) -> None:
+def _write(options: TreesOptions, shown: Sequence[ShownTree]) -> None:
     """Prints the trees, or writes them to a file.
 
     Raises:
@@ -181,7 +197,7 @@ def _series_of(content: Content, names: DescribedUids) -> Mapping[str, TreeSerie
     return series_by_tsuid
 
 
-def _test(options: argparse.Namespace) -> dict[str, Any]:
+def _test(place: Place, options: TreesOptions) -> dict[str, Any]:
     """Explains what the rules make of one series; writes nothing; returns what `--output json` prints."""
     if not options.argument:
         raise UsageError("test takes a series: timebeam trees test sys.cpu.0 host=web01, or a TSUID")
@@ -190,12 +206,12 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
         if options.definition
         else []
     )
-    layout, table = opentsdb_of(options, "trees"), None
-    target = _target(options)
+    layout, table = place.opentsdb("trees"), None
+    target = _target(place, options)
     if target is not None:
-        check_tables(target, layout.tables(), create_command(options))
+        check_tables(target, layout.tables(), place.create_command())
     if not options.definition:
-        _, _, table = places_of(options)
+        _, _, table = open_trees(place)
         trees, _ = stored_trees(table, options.tree)
     try:
         reader = TableReader(target) if target else None
@@ -212,7 +228,7 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
         figures.append({"treeId": tree.tree_id, "name": tree.name})
         print("\n" + next(tree_lines(tree)))
         try:
-            placement = place(tree, series)
+            placement = place_series.place(tree, series)
         except RejectedError as error:
             print(f"  refused: {error.reason.value}: {error.message}")
             figures[-1] |= {"reason": error.reason.value, "message": error.message}
@@ -232,10 +248,10 @@ def _test(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _target(options: argparse.Namespace) -> Target | None:
+def _target(place: Place, options: TreesOptions) -> Target | None:
     """The Bigtable instance; None if none is named, and rules of a file are tried without one."""
     try:
-        return target_of(options)
+        return place.target
     except UsageError:
         if options.definition:
             return None
@@ -251,10 +267,10 @@ def _existing(
     return {key: {cell.qualifier: cell.value for cell in row.cells} for key, row in rows.items()}
 
 
-def _purge(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _purge(place: Place, options: TreesOptions) -> list[dict[str, Any]]:
     """Counts or deletes what the rules of trees would not make; returns what `--output json` prints."""
     refuse_arguments(options)
-    layout, target, table = places_of(options)
+    layout, target, table = open_trees(place)
     trees, _ = stored_trees(table, options.tree)
     figures = []
     for tree in trees:
@@ -268,7 +284,7 @@ def _purge(options: argparse.Namespace) -> list[dict[str, Any]]:
     return figures
 
 
-_ACTIONS: Mapping[str, Callable[[argparse.Namespace], object]] = {
+_ACTIONS: Mapping[str, Callable[[Place, TreesOptions], object]] = {
     "create": _create,
     "test": _test,
     "purge": _purge,

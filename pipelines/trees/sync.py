@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -14,8 +13,9 @@ from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
+from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.progress_and_summary import TallySummary
-from timebeam.pipelines.trees.actions import places_of, refuse_arguments, stored_trees
+from timebeam.pipelines.trees.actions import TreesOptions, open_trees, refuse_arguments, stored_trees
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, warnings_of
@@ -68,20 +68,20 @@ class TreesSync(Job):
         )
 
 
-def job_of(options: argparse.Namespace, now_ms: int) -> TreesSync:
+def job_of(place: Place, options: TreesOptions) -> TreesSync:
     """The job that the options describe.
 
     Raises:
       UsageError: there is no such tree, or none that is enabled.
     """
     refuse_arguments(options)
-    layout, target, table = places_of(options)
+    layout, target, table = open_trees(place)
     trees, all_used = _trees(options, table)
     work = TreeSyncJob(target, layout, tuple(trees), _source(options, layout, target), options.dry_run)
     return TreesSync(target, [*layout.tables(), tree_table(layout.options.table_prefix)], work, all_used)
 
 
-def _trees(options: argparse.Namespace, table: TreeTable) -> tuple[list[Tree], bool]:
+def _trees(options: TreesOptions, table: TreeTable) -> tuple[list[Tree], bool]:
     """(the trees to sync, whether these are all); what is odd about them goes to standard error."""
     trees, complete = stored_trees(table, options.tree)
     if options.tree is None:
@@ -99,7 +99,7 @@ def _trees(options: argparse.Namespace, table: TreeTable) -> tuple[list[Tree], b
     return trees, complete or options.tree is not None
 
 
-def _source(options: argparse.Namespace, layout: OpenTsdb, target: Target) -> str:
+def _source(options: TreesOptions, layout: OpenTsdb, target: Target) -> str:
     """The table that the series are read from; says so where it is not the usual one."""
     meta = meta_table(layout.options.table_prefix).name
     if options.series == "data":
