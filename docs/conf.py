@@ -15,6 +15,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = "timebeam"
 myst_heading_anchors = 4
+napoleon_use_ivar = True
+autodoc_member_order = "bysource"
 
 
 SECTIONS = {
@@ -50,7 +52,15 @@ def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
             source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n{folder}/*\n```\n"
 
 
+def docstring_as_text(app: Sphinx, what: str, name: str, of: object, options: object, lines: list[str]):
+    """Makes code of what docstrings have in backticks, and text of `NAME_...`, which would be a link."""
+    for number, line in enumerate(lines):
+        code = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line)
+        lines[number] = re.sub(r"\b([A-Z]+)_(?=\.\.\.)", r"\1\\_", code)
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", docstring_as_text)
     app.connect("source-read", link_into_repository)
     app.connect("source-read", add_navigation)
