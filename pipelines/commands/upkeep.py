@@ -76,7 +76,6 @@ TREES_COMMAND = Command(
     runs="timebeam.pipelines.trees.actions:run",
     job="timebeam.pipelines.trees.sync:job_of",
     job_action="sync",
-    takes_archive=True,
     arguments=(
         Argument(
             "action", choices=["create", "show", "test", "sync", "purge"], help="what to do; see the examples"
