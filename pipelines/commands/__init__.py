@@ -50,6 +50,10 @@ COMMANDS = {name: summary for name, (_, summary) in _DECLARED.items()}
 """What `timebeam --help` says of each command."""
 
 
+PLUGIN_COMMANDS = ("ingest", "replay", "query", "check", "copy", "tables")
+"""The commands that take a store of another package."""
+
+
 def find_command(name: str) -> Command:
     """The declaration of a command: NAME_COMMAND of its module.
 
@@ -121,6 +125,8 @@ def places(command: Command, options: argparse.Namespace, *, opens: bool = True)
     }
     if not opens or not command.opened_layouts or getattr(options, "write_only", False):
         return opened
+    from timebeam.pipelines.options.catalogue import is_plugin
+    from timebeam.pipelines.options.parameters import UsageError
     from timebeam.pipelines.options.use_settings import open_place
 
     for name, place in opened.items():
@@ -129,6 +135,11 @@ def places(command: Command, options: argparse.Namespace, *, opens: bool = True)
             takes_archive=command.takes_archive,
             checks_later=getattr(options, "preflight", False),
         )
+        if command.name not in PLUGIN_COMMANDS and is_plugin("layout", opened[name].layout):
+            raise UsageError(
+                f"store {opened[name].layout} has no {command.name}: stores of other packages are "
+                f"experimental, for {', '.join(PLUGIN_COMMANDS)}"
+            )
         values, origins = opened[name].in_force()
         vars(options).update(values)
         options.origins.update(origins)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from timebeam.pipelines.options.catalogue import TO, layout_parameters
+from timebeam.pipelines.options.catalogue import TO, layout_parameters, plugin_parameters
 from timebeam.pipelines.options.parameters import (
     DECLARED,
     UsageError,
@@ -84,7 +84,8 @@ class Place:
           option: see `Place`.
         """
         before = _before(option)
-        names = [*(parameter.name for parameter in layout_parameters()[2:]), *_BESIDE]
+        plugin = plugin_parameters("layout", [values.get(option) or ""])
+        names = [*(parameter.name for parameter in (*layout_parameters()[2:], *plugin)), *_BESIDE]
         own_names = ["table_prefix", *names, *(() if before else ("tables",))]
         return cls(
             values.get(option) or "",
@@ -287,7 +288,8 @@ class Place:
           action: another one of `timebeam tables`.
         """
         values = {**self.settings, "table_prefix": self.table_prefix, "tables": self.tables}
-        defaults = {each.name: each.default for each in layout_parameters()[1:]} | {"tables": None}
+        own = *layout_parameters()[1:], *plugin_parameters("layout", [self.layout])
+        defaults = {each.name: each.default for each in own} | {"tables": None}
         words = [
             given_as(name, setting_text(values[name]))
             for name, default in defaults.items()

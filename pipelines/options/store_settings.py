@@ -16,6 +16,7 @@ from timebeam.pipelines.options.place import Place, declared_layouts
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.pipelines.options.use_settings import (
     FAMILY,
+    PACKAGE,
     TABLE,
     VERSION,
     VERSION_COLUMN,
@@ -33,7 +34,7 @@ from timebeam.schema.archive.view import ArchiveView, find_archivable
 from timebeam.schema.core.contract import ReadableStore
 from timebeam.schema.core.rows import Cell, Deletion, Row
 from timebeam.schema.core.selection import Finding, Severity
-from timebeam.schema.stores import declared_options
+from timebeam.schema.stores import declared_options, store_plugin
 from timebeam.transforms.bigtable.compare_and_set import create_cells
 from timebeam.transforms.bigtable.existing_tables import table_exists
 from timebeam.transforms.bigtable.read_ranges import scan_keys
@@ -58,7 +59,9 @@ def settings_of(place: Place, stored: Mapping[str, str] | None = None) -> dict[s
     if any(word.startswith("--rollup-config") for word in place.also) or ZONE in (stored or {}):
         names.append(ZONE)
     settings = {name: place.settings.get(name) for name in names}
-    return {name: setting_text(setting) for name, setting in settings.items() if setting not in (None, "")}
+    texts = {name: setting_text(setting) for name, setting in settings.items() if setting not in (None, "")}
+    plugin = store_plugin(place.layout)
+    return texts | ({PACKAGE: f"{plugin.package} {plugin.version}"} if plugin else {})
 
 
 def settable(layout: str) -> list[str]:
@@ -185,7 +188,7 @@ def store_again(place: Place) -> str:
     list(create_tables(target, [spec], dry_run=False))
     stored = read_rows(target, spec.name).get(place.layout, {})
     if stored:
-        refuse_newer(stored, spec.name)
+        refuse_newer(stored, spec.name, place.layout)
     texts = settings_of(place, stored)
     stale = () if place.layout == DECLARED else {*settable(place.layout), ZONE} - texts.keys()
     _replace(target, spec.name, place.layout, texts, stale)
@@ -280,7 +283,7 @@ def forget(place: Place, declared_table: str | None, *, dry_run: bool) -> Iterat
         of_table = f", table {declared_table}" if column else ""
         yield f"table {table} has no settings of layout {place.layout}{of_table}"
         return
-    refuse_newer(stored, table)
+    refuse_newer(stored, table, place.layout)
     command = "" if place.layout == DECLARED else _adopt_command(place, target, stored)
     if not dry_run:
         remaining = {name: stored[name] for name in stored.keys() - forgotten.keys() - {VERSION_COLUMN}}
@@ -301,7 +304,7 @@ def _adopt_command(place: Place, target: Target, stored: Mapping[str, str]) -> s
       UsageError: the layout has an archive with rows.
     """
     try:
-        values = parsed(stored, settings_table(place.table_prefix).name)
+        values = parsed(stored, settings_table(place.table_prefix).name, place.layout)
     except BigtableError:
         return ""
     described = place.with_settings(**values)

@@ -7,6 +7,7 @@ command that opens tables reads it once. `cbt read PREFIXtimebeam` shows it.
 |---|---|---|---|
 | a layout, as `opentsdb` | `settings` | `version` | `1` |
 | | | a parameter with `stored`, as `salt_width` | as the option takes it, `0` |
+| | `package`, of a store of another package | `NAME VERSION` |
 | `table` | `settings` | `table NAME`, a declared table without prefix | the text of its declaration, TOML |
 
 The row `leases` is that of `timebeam.transforms.care.range_leases`.
@@ -24,14 +25,14 @@ from typing import Any
 
 from google.api_core import exceptions
 
-from timebeam.pipelines.options.catalogue import OPTIONS, layout_parameters
+from timebeam.pipelines.options.catalogue import OPTIONS, layout_parameters, plugin_parameters
 from timebeam.pipelines.options.command_line import DEFAULT
-from timebeam.pipelines.options.parameters import DECLARED, UsageError
+from timebeam.pipelines.options.parameters import DECLARED, Parameter, UsageError, usage_errors
 from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.place import Place, declared_layouts, layout_named
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
-from timebeam.schema.stores import STORES
+from timebeam.schema.stores import STORES, store_plugin
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.existing_tables import table_exists
 from timebeam.transforms.bigtable.read_ranges import read_ranges, row_filter
@@ -48,6 +49,8 @@ TABLE = "table "
 """How the columns of declared tables begin."""
 ZONE = "zone"
 """The setting that is stored if there are rollups; the others are options of layouts."""
+PACKAGE = "package"
+"""The setting of a store of another package: the name of the package, a blank, and its version."""
 _STORED = {
     parameter.name: parameter for parameter in (*layout_parameters()[1:], OPTIONS[ZONE]) if parameter.stored
 }
@@ -86,9 +89,10 @@ def open_place(
         name = _only_layout(rows, place.option, table)
         place = dataclasses.replace(place, layout=name, origins={**place.origins, **of_table})
     stored = rows.get(place.layout, {})
+    _check_package(place.layout, stored, table)
     texts: Mapping[str, str]
     if place.layout != DECLARED:
-        place, contradictions = _take_stored(place, parsed(stored, table), table)
+        place, contradictions = _take_stored(place, parsed(stored, table, place.layout), table)
         texts = {"archive": setting_text(bool(place.settings.get("archive")))}
     elif "tables" in place.origins:  # else the command does not support declared tables
         place, texts, contradictions = _use_stored_tables(place, stored, table)
@@ -108,6 +112,23 @@ def open_place(
             "these tables do not exist"
         )
     return place
+
+
+def _check_package(layout: str, stored: Mapping[str, str], table: str) -> None:
+    """Raises UsageError if the store of a layout is not of the package that the stored settings name."""
+    if PACKAGE not in stored:
+        return
+    with usage_errors():
+        plugin = store_plugin(layout)
+    package, _, version = stored[PACKAGE].partition(" ")
+    if plugin is None or plugin.package != package:
+        raise UsageError(
+            f"table {table} says that store {layout} is of package {stored[PACKAGE]}"
+            + (f", not {plugin.package} {plugin.version}" if plugin else "")
+            + ": install that one"
+        )
+    if plugin.version != version:
+        detail(f"package {package} {plugin.version}: table {table} has {version}")
 
 
 def _take_stored(place: Place, stored: Mapping[str, Any], table: str) -> tuple[Place, list[str]]:
@@ -139,7 +160,8 @@ def refuse_shared(
     Raises:
       UsageError: each layout would read the rows of the other as damage.
     """
-    settings, tables = settings_table(table_prefix).name, _table_names(layout, texts, table_prefix)
+    settings = settings_table(table_prefix).name
+    tables = _table_names(layout, texts, table_prefix, is_own=True)
     if settings in tables:
         raise UsageError(
             f"table {settings} is that of the stored settings: rename the declared table, or choose other "
@@ -156,11 +178,14 @@ def refuse_shared(
         raise UsageError(f"table {table} is that of layout {other}: choose other tables ({option}), or {way}")
 
 
-def _table_names(layout: str, texts: Mapping[str, str], table_prefix: str) -> set[str]:
-    """The tables of a layout with these settings; none of a layout that only a newer timebeam knows."""
+def _table_names(
+    layout: str, texts: Mapping[str, str], table_prefix: str, *, is_own: bool = False
+) -> set[str]:
+    """The tables of a layout with these settings; none of another one that is not ours, but newer or a
+    package's."""
     if layout == DECLARED:
         return {table_prefix + name.removeprefix(TABLE) for name in texts if name.startswith(TABLE)}
-    if layout not in STORES:
+    if layout not in STORES and not is_own:
         return set()
     values = {"table_prefix": table_prefix, "archive": texts.get("archive") == "true"}
     return {spec.name for spec in layout_named(layout, values).tables()}
@@ -214,6 +239,8 @@ def _use_stored_tables(
 
 def agrees(name: str, value: Any, stored: Any) -> bool:
     """Whether a value does not contradict the stored one; a retention class can be added."""
+    if name == PACKAGE:
+        return str(value).partition(" ")[0] == str(stored).partition(" ")[0]
     if name == "retention":
         return set(stored.split(",")) <= set(value.split(","))
     return bool(value == stored)
@@ -279,13 +306,20 @@ def _only_layout(rows: StoredRows, layout: str, table: str) -> str:
     return next(iter(rows))
 
 
-def parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
+def stored_parameters(layout: str) -> Mapping[str, Parameter]:
+    """The settings that can be stored, by name, with those of a layout of another package."""
+    own = {each.name: each for each in plugin_parameters("layout", [layout]) if each.stored}
+    return {**_STORED, **own}
+
+
+def parsed(texts: Mapping[str, str], table: str, layout: str = "") -> dict[str, Any]:
     """The values of a row; raises BigtableError if a newer timebeam wrote it, or it is damaged."""
     if not texts:
         return {}
-    refuse_newer(texts, table)
+    refuse_newer(texts, table, layout)
+    known = stored_parameters(layout)
     try:
-        return {name: _STORED[name].value_of(text) for name, text in texts.items() if name in _STORED}
+        return {name: known[name].value_of(text) for name, text in texts.items() if name in known}
     except (argparse.ArgumentTypeError, ValueError) as error:
         raise BigtableError(
             f"table {table} holds a damaged setting: {error}: remove it with `timebeam tables forget`, then "
@@ -293,9 +327,9 @@ def parsed(texts: Mapping[str, str], table: str) -> dict[str, Any]:
         ) from error
 
 
-def refuse_newer(texts: Mapping[str, str], table: str) -> None:
+def refuse_newer(texts: Mapping[str, str], table: str, layout: str = "") -> None:
     """Raises BigtableError if a newer timebeam wrote a row."""
-    names = {*_STORED, VERSION_COLUMN}
+    names = {*stored_parameters(layout), VERSION_COLUMN, PACKAGE}
     newer = [f"version {texts.get(VERSION_COLUMN)}"] if texts.get(VERSION_COLUMN) != VERSION else []
     newer += [f"setting {name}" for name in texts if name not in names and not name.startswith(TABLE)]
     if newer:

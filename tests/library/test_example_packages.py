@@ -18,6 +18,8 @@ from tests.support.points import stored
 from tests.support.stored import Store
 from timebeam.schema.core.plugins import find_plugin
 from timebeam.testing import check_format, check_store
+from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.read.table_reader import scan_table
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("firm_json", "firm_hours")
@@ -77,13 +79,13 @@ def files(folder: Path) -> Path:
     return folder / "*.jsonl"
 
 
-def expected(prefix: str) -> dict[object, object]:
+def expected(prefix: str, whole: type[int] | type[float] = int) -> dict[object, object]:
     """The points of these files, as `stored` gives them."""
     return {
         (
             (prefix + name, (("device", f"pump-{minute % 3}"), ("site", "lga"))),
             HOUR_MS + 60_000 * minute + 250,
-        ): number(minute / 4 if name == "bar" else minute)
+        ): number(minute / 4 if name == "bar" else whole(minute))
         for minute in range(60)
         for name in ("bar", "rpm")
     }
@@ -130,3 +132,81 @@ def test_wrong_usage(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TIMEBEAM_FORMAT", "firm-json")
     ran = timebeam("ingest", *flags, "--auto-create-metrics", "--dry-run", "--firm-json-prefix=a.")
     assert (ran.code, "120" in ran.out) == (0, True), ran.err
+
+
+def test_a_store_of_a_package(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+    where = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
+    flags = [*where, "--layout=firm-hours", "--firm-hours-separator=|"]
+    missing = timebeam("ingest", *flags, "--format=firm-json", f"--input={files(tmp_path)}")
+    assert missing.code == 1
+    assert f"timebeam tables create --layout firm-hours --table-prefix {prefix}" in missing.err
+    created = timebeam("tables", "create", *flags)
+    assert created.code == 0, created.err
+    assert "firm_hours_separator |, package firm-hours 1.0.0" in created.out
+    stored_at = [*where, "--format=firm-json", f"--input={tmp_path}/input/*.jsonl"]
+    found = ingest(tmp_path, *stored_at)  # the layout and its option are those of the tables
+    assert found.summary["points_stored"] == 120
+    assert ingest(tmp_path, *stored_at, *TWO).summary["points_stored"] == 120
+    asked = timebeam(
+        *("query", "plant.bar", *where, f"--start={HOUR_MS}", f"--end={HOUR_MS + 3_600_000}"),
+        *("--aggregator=sum", "--downsample=1h-sum", "--output=json"),
+    )
+    assert asked.code == 0, asked.err
+    (answer,) = json.loads(asked.out)
+    assert list(answer["dps"].values()) == [sum(minute / 4 for minute in range(60))]
+    checked = timebeam("check", *where)
+    assert checked.code == 0, checked.out + checked.err
+    (keys,) = {row.key.count(b"|") for row in scan_table(Target(*bigtable), f"{prefix}hours")}
+    assert keys == 2
+
+
+def test_a_copy_from_and_to_a_store_of_a_package(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, store: Store
+) -> None:
+    where = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}"]
+    ingest(tmp_path, *store.flags, "--format=firm-json", "--auto-create-metrics", "--input", files(tmp_path))
+    start = ["--start=2026-11-01", "--end=2026-12-01"]
+    assert timebeam("tables", "create", *where, f"--table-prefix={prefix}f-", "--layout=firm-hours").code == 0
+    ran = timebeam(
+        *("copy", "--from=opentsdb", "--to=firm-hours", *where, *start),
+        *(f"--table-prefix={prefix}", f"--to-table-prefix={prefix}f-"),
+    )
+    assert ran.code == 0, ran.err + ran.out
+    other = Store.create(bigtable, f"{prefix}o-")
+    ran = timebeam(
+        *("copy", "--from=firm-hours", "--to=opentsdb", *where, *start, "--auto-create-metrics"),
+        *(f"--table-prefix={prefix}f-", f"--to-table-prefix={prefix}o-"),
+    )
+    assert ran.code == 0, ran.err + ran.out
+    assert stored(other) == expected("plant.", float)
+
+
+def test_other_commands_say_what_a_store_of_a_package_has_not(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path
+) -> None:
+    flags = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
+    assert timebeam("tables", "create", *flags, "--layout=firm-hours").code == 0
+    for layout in ([], ["--layout=firm-hours"]):
+        for command in (
+            ["compact"],
+            ["delete", "m"],
+            ["series", "*"],
+            ["export", "--output=x", "--day=2026-11-01"],
+        ):
+            ran = timebeam(command[0], *command[1:], *flags, *layout)
+            assert ran.code == 2, ran.out
+            assert f"timebeam {command[0]}: store firm-hours has no {command[0]}: stores of other" in ran.err
+    contradiction = timebeam("check", *flags, "--firm-hours-separator=|", "--layout=firm-hours")
+    assert (contradiction.code, "says that layout firm-hours has # here" in contradiction.err) == (2, True)
+
+
+def test_the_package_of_the_tables_must_be_the_one_that_is_installed(
+    bigtable: tuple[str, str], prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
+    assert timebeam("tables", "create", *flags, "--layout=firm-hours").code == 0
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.endswith("/site")])
+    find_plugin.cache_clear()
+    ran = timebeam("check", *flags)
+    assert ran.code == 2
+    assert f"{prefix}timebeam says that store firm-hours is of package firm-hours 1.0.0: " in ran.err
