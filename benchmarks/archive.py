@@ -327,8 +327,8 @@ def _selection() -> Selection:
 
 
 def _query(layout: OpenTsdb) -> int:
-    found, damage, _ = find_series(TARGET, layout, _selection())
-    assert not damage
+    found, corruption, _ = find_series(TARGET, layout, _selection())
+    assert not corruption
     return sum(len(series.times_ms) for series in found)
 
 

@@ -92,8 +92,8 @@ def count_points(layout: OpenTsdb) -> int:
     points, any_series = 0, Series.of("any", {})
     for row in scan_table(TARGET, layout.data_table):
         decoded = layout.decode_rows([Selected(row, any_series)])
-        if decoded.damage:
-            raise BenchmarkError(f"row {row.key.hex()}: {decoded.damage[0][1]}")
+        if decoded.corruption:
+            raise BenchmarkError(f"row {row.key.hex()}: {decoded.corruption[0][1]}")
         points += len(decoded.batch)
     return points
 

@@ -134,7 +134,7 @@ def write_alone(case: Case, rows: Sequence[Row]) -> float:
     started = time.perf_counter()
     for request in _requests(row for row in rows if not append or row.table not in data):
         if write_batch(TARGET, request[0].table, request):
-            raise BenchmarkError(f"{case.name}: a row was refused")
+            raise BenchmarkError(f"{case.name}: a row was rejected")
     for row in rows if append else ():
         if row.table in data:
             rules: list[ReadModifyWriteRule] = [

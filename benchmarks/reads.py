@@ -46,10 +46,10 @@ def query(prefix: str, seconds: int) -> int:
     layout = OpenTsdb(OpenTsdbOptions(table_prefix=prefix))
     points = 0
     for metric in layout.metric_uids(TableReader(TARGET)):
-        series, damage, _ = find_series(
+        series, corruption, _ = find_series(
             TARGET, layout, Selection(metric, {}, START * 1000, (START + seconds) * 1000)
         )
-        assert not damage
+        assert not corruption
         points += sum(len(found_series.times_ms) for found_series in series)
     return points
 

@@ -211,8 +211,8 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=CachedOptions())
     register_coders()
     once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
-    refused = add_rollup(once, TablesEncoder(job), write=write_cells)
-    write_dead_letters(refused, options.dead_letters, 0)
+    rejected = add_rollup(once, TablesEncoder(job), write=write_cells)
+    write_dead_letters(rejected, options.dead_letters, 0)
     result = run_with_progress(pipeline)
     summary = PointsSummary.of(result, time.perf_counter() - started, False, options.dead_letters)
     printed = {

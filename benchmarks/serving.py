@@ -92,7 +92,7 @@ def reads_of(layout: ReadableStore, query: Query) -> dict[str, Callable[[], Turn
                 Selected(row, series_of[row.key]) for row in rows if row.key in series_of
             ):
                 assert not isinstance(selected, Finding)
-                assert not layout.decode_rows(selected).damage
+                assert not layout.decode_rows(selected).corruption
 
     return {"bare read": functools.partial(_timed, bare), "decoded": functools.partial(_timed, decoded)}
 

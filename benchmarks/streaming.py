@@ -115,8 +115,8 @@ def in_memory(lines: Sequence[str], each: int, packing: Packing, per_ms: int = 1
         register_coders()
 
         def build(root: beam.Pipeline, read: TakeBatch) -> None:
-            refused = points.from_messages(root, read, Flow(endless=True, one_bundle=True))
-            write_dead_letters(refused, f"{folder}/dead", None)
+            rejected = points.from_messages(root, read, Flow(endless=True, one_bundle=True))
+            write_dead_letters(rejected, f"{folder}/dead", None)
 
         graph = Repeated(build)
         messages = messages_of(lines, each, per_ms)

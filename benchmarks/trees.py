@@ -124,8 +124,8 @@ def sync(folder: Path, *flags: str) -> dict[str, Any]:
     command = ["-m", "timebeam", "trees", "sync", *place, "--summary=json"]
     child = run_child([*command, f"--dead-letters={folder / 'dead'}", *flags])
     figures: dict[str, Any] = json.loads(child.output)
-    if figures["refused"]:
-        raise BenchmarkError(f"series were refused: {figures}")
+    if figures["rejected"]:
+        raise BenchmarkError(f"series were rejected: {figures}")
     return figures
 
 

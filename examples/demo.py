@@ -43,8 +43,8 @@ def timebeam(*arguments: str) -> None:
 
 
 def show_dead_letters() -> None:
-    """Each refused record, with its reason."""
-    print("\nDead letters: what was refused, why, and the original bytes")
+    """Each rejected record, with its reason."""
+    print("\nDead letters: what was rejected, why, and the original bytes")
     for path in sorted(FOLDER.glob("dead-letters-*.jsonl")):
         for line in path.read_text().splitlines():
             letter = json.loads(line)

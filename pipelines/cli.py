@@ -1,6 +1,6 @@
 """The console script `timebeam`: finds the command, and turns errors into one line and an exit code.
 
-Exit codes: 0 done, 1 failed or damage found, 2 wrong usage, 130 stopped by Ctrl-C.
+Exit codes: 0 done, 1 failed or corruption found, 2 wrong usage, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _text(error: BaseException) -> str:
-    """What an error says: for a refused upload, its response. Beam raises it again without that."""
+    """What an error says: for a rejected upload, its response. Beam raises it again without that."""
     from google.api_core.exceptions import from_http_response
     from google.resumable_media import InvalidResponse
 

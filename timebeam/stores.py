@@ -209,8 +209,8 @@ def _given(local: Mapping[str, object]) -> dict[str, object]:
 
 def _points(store: ReadableStore, row: Row, series: Series) -> Points:
     decoded = store.decode_rows([Selected(row, series)])
-    if decoded.damage:
-        raise ValueError(decoded.damage[0][1])
+    if decoded.corruption:
+        raise ValueError(decoded.corruption[0][1])
     return decoded.batch
 
 
@@ -451,7 +451,7 @@ class CellStore(Store):
         bases = [self._base_ms(selected.row.key) for selected in rows]
         base_ms = np.array(bases, np.int64)[row_of]
         good &= base_ms >= 0
-        damage = [
+        corruption = [
             (rows[number].row, f"{count} cells hold no points of store {self.name}")
             for number, count in enumerate(np.bincount(row_of[~good], minlength=len(rows)).tolist())
             if count
@@ -464,7 +464,7 @@ class CellStore(Store):
         )
         chosen = np.flatnonzero(good)
         chosen = chosen[latest_points(row_of[chosen], times_ms[chosen], arrivals_ms[chosen])]
-        return DecodedRows(batch.take(chosen), damage, 0)
+        return DecodedRows(batch.take(chosen), corruption, 0)
 
     def _base_ms(self, key: bytes) -> int:
         """The base time of a key in ms; -1 if it is none of this store."""
@@ -493,7 +493,7 @@ class CellStore(Store):
             if error := self.key_error(row.key):
                 yield Finding(Severity.CORRUPT, row.table, row.key, error)
                 continue
-            for _, text in self.decode_rows([Selected(row, self._parsed(row.key)[0])]).damage:
+            for _, text in self.decode_rows([Selected(row, self._parsed(row.key)[0])]).corruption:
                 yield Finding(Severity.CORRUPT, row.table, row.key, text)
 
     def restore(self, row: Row, reader: Reader) -> Restored:

@@ -559,7 +559,7 @@ class _StoreRules:
         last: dict[Series, int] = {}
         for selected in self._select(selection):
             decoded = self._store.decode_rows([selected])
-            assert not decoded.damage, f"a written row is corrupt: {decoded.damage[0][1]}"
+            assert not decoded.corruption, f"a written row is corrupt: {decoded.corruption[0][1]}"
             times_ms = decoded.batch.times_ms.tolist()
             assert times_ms == sorted(set(times_ms)), "the points of a row are not ascending in time"
             is_free = selected.series in several or not times_ms or times_ms[0] < _ORDERED_MS

@@ -184,7 +184,7 @@ _TEXT = """\
 layout = {layout}
 {place}
 auto_create_metrics = true       # assign UIDs to new metrics
-dead_letters = "dead-letters"    # where refused input goes: files dead-letters-TIME-*.jsonl
+dead_letters = "dead-letters"    # where rejected input goes: files dead-letters-TIME-*.jsonl
 # table_prefix = "test-"         # prefix of all table names
 
 # The stored bytes depend on these. `timebeam tables create` stores them with the tables, where all other

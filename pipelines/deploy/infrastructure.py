@@ -35,7 +35,7 @@ _WIDTH, _HEIGHT, _COLUMNS = 6, 4, 12
 
 _CHARTS = {
     "Points a minute": ("points_read", "points_packed", "points_duplicate"),
-    "Refused a minute, by kind": tuple(name for name in COUNTERS if name.startswith("refused_")),
+    "Rejected a minute, by kind": tuple(name for name in COUNTERS if name.startswith("rejected_")),
     "Messages a minute": ("messages_read",),
     "Bytes a minute: read, and written before compression": ("bytes_read", "bytes_written"),
     "Rows and cells a minute": ("rows_written", "cells_written", "index_rows_written"),

@@ -110,7 +110,7 @@ _JOBS = (
         "ingest",
         "Pub/Sub to Bigtable time series",
         "Streams metric points from a Pub/Sub subscription into Bigtable, in the layout of "
-        "OpenTSDB, Heroic or KairosDB or in declared tables. Refused input goes to the dead "
+        "OpenTSDB, Heroic or KairosDB or in declared tables. Rejected input goes to the dead "
         "letters.",
         frozenset({"input_subscription", "format", "layout", "instance", "dead_letters"}),
         {"input": _OF_MESSAGES},

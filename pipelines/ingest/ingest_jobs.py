@@ -105,11 +105,11 @@ class IngestGraph(PointsGraph):
         blocks = root | "Read" >> read
         parsed = blocks.main | "Parse" >> parsing(ParseFn(self.format_name, self.format_options))
         annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)
-        refused = [blocks[REJECTED], parsed[REJECTED], annotations]
+        rejected = [blocks[REJECTED], parsed[REJECTED], annotations]
         points = parsed.main
         if flow.one_bundle:
             points = points | "JoinBlocks" >> beam.ParDo(JoinFn()).with_output_types(PointBatch)
-        return refused + self.store(root, flow, points)
+        return rejected + self.store(root, flow, points)
 
     def from_messages(
         self,
@@ -120,16 +120,16 @@ class IngestGraph(PointsGraph):
         letters: bool = False,
     ) -> list[PCollection[Rejected]]:
         messages = root | "Read" >> read
-        refused: list[PCollection[Rejected]] = []
+        rejected: list[PCollection[Rejected]] = []
         if letters:
-            messages, of_rows, refused = open_letters(messages, self, self.layout, flow)
+            messages, of_rows, rejected = open_letters(messages, self, self.layout, flow)
         parsed = gathered(messages) | "Parse" >> parsing(self.parse)
         annotations = parsed[ANNOTATIONS] | "Annotations" >> self._annotations(flow)
-        refused += [parsed[REJECTED], annotations]
+        rejected += [parsed[REJECTED], annotations]
         points = parsed.main
         if letters:
             points = (points, of_rows) | "WithPointsOfRows" >> beam.Flatten()
-        return refused + self.store(root, flow, points)
+        return rejected + self.store(root, flow, points)
 
     def _annotations(self, flow: Flow) -> StoreAnnotations:
         return StoreAnnotations(
@@ -140,16 +140,16 @@ class IngestGraph(PointsGraph):
 def open_letters(
     messages: PCollection[Any], graph: InputGraph, layout: ReadableStore, flow: Flow
 ) -> tuple[PCollection[Message], PCollection[PointBatch], list[PCollection[Rejected]]]:
-    """Opens dead letters: (their messages, the points of their rows, what is refused).
+    """Opens dead letters: (their messages, the points of their rows, what is rejected).
 
     Rows that hold no points of the layout are written as they are, but in a dry run.
     """
     waits = flow.endless and not flow.one_bundle
     opened = single(messages) | "OpenLetters" >> OpenLetters(graph.target, layout, endless=waits)
-    refused = [opened[REJECTED]]
+    rejected = [opened[REJECTED]]
     if not graph.dry_run:
-        refused.append(opened[ROWS] | "WriteOtherRows" >> StoreRows(graph.target, (), "direct"))
-    return opened["main"], opened[POINTS], refused
+        rejected.append(opened[ROWS] | "WriteOtherRows" >> StoreRows(graph.target, (), "direct"))
+    return opened["main"], opened[POINTS], rejected
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

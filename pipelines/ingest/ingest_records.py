@@ -78,34 +78,34 @@ class RecordsGraph(InputGraph):
         letters: bool = False,
     ) -> list[PCollection[Rejected]]:
         messages = root | "Read" >> read
-        refused: list[PCollection[Rejected]] = []
+        rejected: list[PCollection[Rejected]] = []
         if letters:
-            messages, _, refused = open_letters(messages, self, declared_tables(self.declaration), flow)
+            messages, _, rejected = open_letters(messages, self, declared_tables(self.declaration), flow)
         step: beam.DoFn = ParseMessagesFn(self.format_name, self.format_options, self.formats)
         if self.encoding is not None:
             step = RecordMessagesFn(self.declaration, self.encoding, letters=letters)
-        return self._store(gathered(messages), step, refused)
+        return self._store(gathered(messages), step, rejected)
 
     def _store(
-        self, messages: Any, step: beam.DoFn, refused: Sequence[PCollection[Rejected]]
+        self, messages: Any, step: beam.DoFn, rejected: Sequence[PCollection[Rejected]]
     ) -> list[PCollection[Rejected]]:
-        """Adds the steps behind reading; returns what is refused, by them and before.
+        """Adds the steps behind reading; returns what is rejected, by them and before.
 
         Args:
           step: makes rows of records, or parses points.
         """
         if self.encoding is None:
             parsed = messages | "Parse" >> rejecting(step, PointBatch)
-            refused = [*refused, parsed[REJECTED]]
+            rejected = [*rejected, parsed[REJECTED]]
             rows = parsed.main | "Rows" >> rejecting(point_rows, EncodedRow, self.declaration)
         else:
             rows = messages | "Rows" >> rejecting(step, EncodedRow)
-        all_refused = [*refused, rows[REJECTED]]
+        all_rejected = [*rejected, rows[REJECTED]]
         if not self.dry_run:
             names = [spec.name for spec in self.tables()]
             write = StoreRows(self.target, names, self.writer)
-            all_refused.append(rows.main | "Write" >> write)
-        return all_refused
+            all_rejected.append(rows.main | "Write" >> write)
+        return all_rejected
 
 
 def records_graph(place: Place, options: InputOptions) -> tuple[RecordsGraph, Framing]:

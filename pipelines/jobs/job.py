@@ -231,7 +231,7 @@ class InputGraph(Protocol):
     def from_blocks(
         self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow = ...
     ) -> Sequence[PCollection[Rejected]]:
-        """Adds the graph of files; returns what is refused.
+        """Adds the graph of files; returns what is rejected.
 
         Args:
           read: gives `main`, blocks of files as `Message`, and `REJECTED`.
@@ -240,7 +240,7 @@ class InputGraph(Protocol):
     def from_messages(
         self, root: beam.Pipeline, read: beam.PTransform[Any, Any], flow: Flow, *, letters: bool = False
     ) -> Sequence[PCollection[Rejected]]:
-        """Adds the graph of messages; returns what is refused.
+        """Adds the graph of messages; returns what is rejected.
 
         Args:
           read: gives `Message`, or lists of them.
@@ -316,7 +316,7 @@ def check_place(option: str, place: str) -> None:
 
 
 def write_dead_letters(
-    refused: Sequence[PCollection[Rejected]],
+    rejected: Sequence[PCollection[Rejected]],
     dead_letters: str | None,
     run_ms: int | None,
     *,
@@ -326,11 +326,11 @@ def write_dead_letters(
 
     Args:
       dead_letters: a topic, or how the names of files begin.
-      run_ms: time of the run in ms; None for a stream, whose dead letters have the time of each refusal.
+      run_ms: time of the run in ms; None for a stream, whose dead letters have the time of each rejection.
       in_process: whether all steps run in this process.
     """
-    if not refused:
+    if not rejected:
         return
     assert dead_letters is not None
     letters = WriteDeadLetters(dead_letters, run_ms, in_process=in_process)
-    refused | "AllRefused" >> beam.Flatten() | "DeadLetters" >> letters
+    rejected | "AllRejected" >> beam.Flatten() | "DeadLetters" >> letters

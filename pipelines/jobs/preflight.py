@@ -177,7 +177,7 @@ class BigtableChecks:
             if used > _UIDS_NEAR * last:
                 yield warning(text, "docs/operate/runbook.md, UIDs run out")
             elif not used and kind == "metrics" and not creates_metrics:
-                why = "the counter is at 0, so that points of new metrics are refused"
+                why = "the counter is at 0, so that points of new metrics are rejected"
                 yield warning(f"{text}: {why}", "--auto-create-metrics")
             else:
                 yield ok(text)
@@ -277,7 +277,7 @@ def _dead_letters(place: str) -> Iterator[Check]:
     if TOPIC.fullmatch(place):
         yield from topic_checks(place)
     elif "://" in place:
-        yield unchecked(f"dead letters {place}-*: written when the first record is refused")
+        yield unchecked(f"dead letters {place}-*: written when the first record is rejected")
     else:
         try:
             check_writable(place)

@@ -69,7 +69,7 @@ _FORESEEN: dict[str, type[Exception]] = {
 
 _RUN_AGAIN = (
     "Run it again to complete the work; the default, --bigtable-writer direct, retries more errors and sends "
-    "refused rows to the dead letters"
+    "rejected rows to the dead letters"
 )
 
 _WORKER_GONE = ("Channel closed prematurely", "SDK worker disconnected")

@@ -75,8 +75,8 @@ def run_portions(job: FilesJob, run: Run) -> PointsSummary:
     memory = job.graph.hold(portions=True)
 
     def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:
-        refused = job.graph.from_blocks(root, read, Flow(one_bundle=True, snapshot=snapshot))
-        write_dead_letters(refused, run.dead_letters, run.run_ms, in_process=True)
+        rejected = job.graph.from_blocks(root, read, Flow(one_bundle=True, snapshot=snapshot))
+        write_dead_letters(rejected, run.dead_letters, run.run_ms, in_process=True)
 
     graphs = repeated_graphs(build, run.runner.flags, TakeBlocks)
     graph: Repeated | None = None
@@ -119,8 +119,8 @@ def run_stream(job: StreamJob, run: Run) -> int:
     register_coders()
     read = ReadMessages(job.source.subscription, job.source.topic)
     flow = Flow(endless=True, flush_seconds=job.flush_seconds)
-    refused = job.graph.from_messages(pipeline, read, flow, letters=job.letters)
-    write_dead_letters(refused, run.dead_letters, None)
+    rejected = job.graph.from_messages(pipeline, read, flow, letters=job.letters)
+    write_dead_letters(rejected, run.dead_letters, None)
     if run.runner.is_dataflow:
         return submit(pipeline)
     start(pipeline).wait_until_finish()
@@ -149,8 +149,8 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
 
         def build(snapshot: bool, root: beam.Pipeline, read: TakeBatch) -> None:
             flow = Flow(endless=True, one_bundle=True, snapshot=snapshot)
-            refused = job.graph.from_messages(root, read, flow, letters=job.letters)
-            write_dead_letters(refused, run.dead_letters, None)
+            rejected = job.graph.from_messages(root, read, flow, letters=job.letters)
+            write_dead_letters(rejected, run.dead_letters, None)
 
         def store_batches() -> None:
             graphs, under_way = repeated_graphs(build, run.runner.flags), UnderWay([name, *tables])
@@ -160,7 +160,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
                 while portions := subscription.take(_BATCH_MESSAGES, _BATCH_BYTES, seconds):
                     messages = [message for portion in portions for message in portion.messages]
                     for message, error in store(graph, messages, stopping, under_way):
-                        status.refuse(message, error)
+                        status.reject(message, error)
                     status.note_stored(messages)
                     subscription.acknowledge(portions)
                     status.ended = time.monotonic()
@@ -237,7 +237,7 @@ class StreamStatus:
         """How long the work has taken, until the last message was acknowledged."""
         return (self.ended or time.monotonic()) - self._started
 
-    def refuse(self, message: Message, error: Exception) -> None:
+    def reject(self, message: Message, error: Exception) -> None:
         """Makes a dead letter of a message that made the program fail; all others of its batch are stored."""
         why = f"the program failed on this message: {type(error).__name__}: {error}"
         rejected = rejected_message(message, RejectedError(Reason.INTERNAL_ERROR, why[:1000]))
@@ -256,13 +256,13 @@ class StreamStatus:
         while not self._done.wait(_STATUS_SECONDS):
             now = time.monotonic()
             totals = metrics.totals
-            refused = sum(metrics.rejected_by_reason().values())
+            rejected = sum(metrics.rejected_by_reason().values())
             latest, self._latest = self._latest.percentiles(), Delays()
             delay = f", delay p50 {latest['p50']:,} ms p99 {latest['p99']:,} ms" if latest else ""
             print(
                 f"{now - self._started:6.0f} s: {(self._messages - before) / (now - then):,.0f} messages/s, "
                 f"{totals['points_packed']:,} points stored, {totals['rows_written']:,} rows, "
-                f"{refused:,} refused{delay}",
+                f"{rejected:,} rejected{delay}",
                 file=sys.stderr,
             )
             before, then = self._messages, now

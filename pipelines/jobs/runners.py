@@ -63,7 +63,7 @@ EMULATOR_ON_DATAFLOW = (
 )
 
 _UNFIT = {
-    "DaskRunner": "it mixes up a step's outputs, good points with refused ones (docs/concepts/choose.md)"
+    "DaskRunner": "it mixes up a step's outputs, good points with rejected ones (docs/concepts/choose.md)"
 }
 """Runners of Beam that would do the wrong thing, by name."""
 
@@ -157,13 +157,13 @@ class _ForkedWorker(GrpcWorkerHandler):
         lost = RuntimeError("SDK worker disconnected")
         push = self.control_conn.push
 
-        def refuse(request: Any) -> Any:
+        def reject(request: Any) -> Any:
             future = push(request)
             if future is not None:
                 future.abort(lost)
             return future
 
-        self.control_conn.push = refuse  # type: ignore[assignment, method-assign]
+        self.control_conn.push = reject  # type: ignore[assignment, method-assign]
         self.data_conn.close()
         self.control_conn.abort(lost)
 

@@ -28,7 +28,7 @@ class LetterSubscription(Subscription):
     """Parts wait for the others of their payload, in whatever batch these come, and are not acknowledged.
 
     If more than half of what may be held waits, the parts that have waited longest are taken as they are, and
-    so are all when nothing comes any more: the graph refuses them, so they stay dead letters. When it stops
+    so are all when nothing comes any more: the graph rejects them, so they stay dead letters. When it stops
     before, Pub/Sub delivers them again. A part that comes again after it was joined is only acknowledged.
     """
 
@@ -104,7 +104,7 @@ def _digest(message: Message) -> bytes:
 
 
 def _part_of(message: Message) -> Rejected | None:
-    """The refusal in a message, if it is a letter with a part of a payload."""
+    """The rejection in a message, if it is a letter with a part of a payload."""
     if b'"part"' not in message.text:
         return None
     try:

@@ -18,7 +18,8 @@ _IN_LINES = re.compile(rf"(?![\n\t])[{_CONTROLS}]")
 
 _ERROR, _WARNING, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
 _LABEL = re.compile(
-    r"^(?:(?P<error>timebeam [a-z]+:|damage:|ERROR:)|warning:|WARNING:|skipped:|nothing found:)", re.MULTILINE
+    r"^(?:(?P<error>timebeam [a-z]+:|corruption:|ERROR:)|warning:|WARNING:|skipped:|nothing found:)",
+    re.MULTILINE,
 )
 """How lines begin that say what is wrong: coloured where a terminal is."""
 

@@ -33,12 +33,12 @@ _READ = {"points_read": "points", "messages_read": "rows", "rows_read": "rows", 
 """What jobs read, by the names of their counters; the first that a job counts is shown."""
 
 
-def progress_text(counters: Mapping[str, int], refused: int, seconds: float) -> str:
+def progress_text(counters: Mapping[str, int], rejected: int, seconds: float) -> str:
     """What a run has done so far, in one line.
 
     Args:
       counters: of the namespaces of all jobs, by name.
-      refused: records and rows.
+      rejected: records and rows.
       seconds: since it started.
     """
     if not any(counters.values()):
@@ -50,7 +50,7 @@ def progress_text(counters: Mapping[str, int], refused: int, seconds: float) -> 
     left = f", {share:.0%}, {_duration(seconds * (1 - share) / share)} left" if share >= _LEAST_SHARE else ""
     return (
         f"{seconds:5.0f} s{left}: {amount:,} {noun} read ({amount / max(seconds, 1e-3):,.0f}/s), "
-        f"{counters.get('rows_written', 0):,} rows written, {refused:,} refused"
+        f"{counters.get('rows_written', 0):,} rows written, {rejected:,} rejected"
     )
 
 
@@ -86,8 +86,8 @@ class Progress:
         stream = self._stream
         terminal = stream if isinstance(stream, PrintableStream) and stream.is_terminal else None
         while not self._done.wait(_TERMINAL_SECONDS if terminal else _LINES_SECONDS):
-            counters, refused = self.counters()
-            text = progress_text(counters, refused, time.monotonic() - started)
+            counters, rejected = self.counters()
+            text = progress_text(counters, rejected, time.monotonic() - started)
             if terminal:
                 terminal.show_status(text)
             else:
@@ -96,7 +96,7 @@ class Progress:
             terminal.show_status("")
 
     def counters(self) -> tuple[Mapping[str, int], int]:
-        """(counters by name, refusals): of this process, or of the job if its workers are other processes."""
+        """(counters by name, rejections): of this process; of the job if its workers are other processes."""
         counters: Mapping[str, int] = dict(metrics.totals)
         if counters or self.result is None:
             return counters, sum(metrics.rejected_by_reason().values())
@@ -104,7 +104,7 @@ class Progress:
             counters = metrics.counted(self.result)
         except (grpc.RpcError, RuntimeError, NotImplementedError):  # the job is not known yet, or over
             return {}, 0
-        return counters, sum(count for name, count in counters.items() if name.startswith("refused_"))
+        return counters, sum(count for name, count in counters.items() if name.startswith("rejected_"))
 
 
 def _duration(seconds: float) -> str:
@@ -143,8 +143,8 @@ class Summary(abc.ABC):
     def lines(self) -> list[tuple[str, str]]:
         """(name, figure) of each line of the text."""
 
-    def share_refused(self) -> tuple[int, int]:
-        """(how much was refused, how much was read); the first may be more, as whole files are."""
+    def share_rejected(self) -> tuple[int, int]:
+        """(how much was rejected, how much was read); the first may be more, as whole files are."""
         return 0, 0
 
     def to_json(self) -> str:
@@ -163,19 +163,19 @@ class Summary(abc.ABC):
         return False
 
     def code(self, max_rejected: Limit | None) -> int:
-        """The exit code: 1, with a line on standard error, if more is refused than is allowed.
+        """The exit code: 1, with a line on standard error, if more is rejected than is allowed.
 
-        Without `--max-rejected` all but everything may be refused.
+        Without `--max-rejected` all but everything may be rejected.
         """
-        refused, total = self.share_refused()
-        total = max(refused, total)
-        if max_rejected is None and refused and self.stored_nothing():
-            print(f"nothing was stored: all is refused{_likely_format(self.dead_letters)}", file=sys.stderr)
+        rejected, total = self.share_rejected()
+        total = max(rejected, total)
+        if max_rejected is None and rejected and self.stored_nothing():
+            print(f"nothing was stored: all is rejected{_likely_format(self.dead_letters)}", file=sys.stderr)
             return 1
-        if max_rejected is None or not max_rejected.is_exceeded(refused, total):
+        if max_rejected is None or not max_rejected.is_exceeded(rejected, total):
             return 1 if self.failed else 0
         print(
-            f"refused {refused:,} of {total:,}, more than --max-rejected {max_rejected.text}: "
+            f"rejected {rejected:,} of {total:,}, more than --max-rejected {max_rejected.text}: "
             "see the dead letters",
             file=sys.stderr,
         )
@@ -189,12 +189,12 @@ class TallySummary(Summary):
     Attributes:
       tally: figures by name, for `--summary json`.
       rows: (name, figure) of each line of the text, but for seconds and dead letters.
-      refused: how much was refused, of `read`.
+      rejected: how much was rejected, of `read`.
     """
 
     tally: Mapping[str, Any]
     rows: Sequence[tuple[str, str]]
-    refused: int = 0
+    rejected: int = 0
     read: int = 0
 
     def figures(self) -> dict[str, Any]:
@@ -204,15 +204,15 @@ class TallySummary(Summary):
         letters = (("dead letters", path) for path in self.dead_letters[:_SHOWN])
         return [*self.rows, ("seconds", f"{self.seconds:.1f}"), *letters]
 
-    def share_refused(self) -> tuple[int, int]:
-        return self.refused, self.read
+    def share_rejected(self) -> tuple[int, int]:
+        return self.rejected, self.read
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointsSummary(Summary):
     """What a job did that stores points; sizes in bytes.
 
-    points_read is the sum of stored, duplicate and refused ones, but for rows that Bigtable refused; what is
+    points_read is the sum of stored, duplicate and rejected ones, but for rows that Bigtable refused; what is
     missing in that sum, since the runner lost figures, is `unaccounted` (negative if points_read lacks it).
     What formats leave out on purpose is `skipped`, by kind, and not in points_read.
     Only rollups have rows_read, and rollup: their own counters (`buckets_1h`, `cells_skipped`).
@@ -221,7 +221,7 @@ class PointsSummary(Summary):
     points_read: int
     points_duplicate: int
     points_stored: int
-    refused: dict[str, int]
+    rejected: dict[str, int]
     uids_assigned: int
     rows: int
     cells: int
@@ -244,19 +244,19 @@ class PointsSummary(Summary):
 
         Args:
           dead_letters: prefix of the files of dead letters.
-          adds_up: whether every point that is read is stored, a duplicate, or refused; not those of a rollup.
+          adds_up: whether each point that is read is stored, a duplicate, or rejected; not in rollups.
         """
         counters: collections.Counter[str] = collections.Counter()
         for namespace in (NAMESPACE, metrics.ANNOTATIONS_NAMESPACE, metrics.META_NAMESPACE):
             counters.update(metrics.counted(result, namespace))
-        refused = _rejected(counters, dead_letters)
-        summary = cls._from_counters(counters, refused, seconds, dry_run, dead_letters, {})
+        rejected = _rejected(counters, dead_letters)
+        summary = cls._from_counters(counters, rejected, seconds, dry_run, dead_letters, {})
         skipped = metrics.without_names(metrics.counted(result, metrics.SKIPPED_NAMESPACE))
         summary = dataclasses.replace(summary, skipped=skipped)
         rollup = dict(sorted(metrics.counted(result, metrics.ROLLUP_NAMESPACE).items()))
         if rollup:
             return dataclasses.replace(summary, rollup=rollup, rows_read=counters["messages_read"])
-        # An annotation that is refused when it is stored is not in points_read.
+        # An annotation that is rejected when it is stored is not in points_read.
         checked = adds_up and not summary.annotations_read
         return dataclasses.replace(summary, unaccounted=summary._missing() if checked else 0)
 
@@ -269,15 +269,15 @@ class PointsSummary(Summary):
         Args:
           delay_ms: from publish to write, by percentile.
         """
-        refused = metrics.rejected_by_reason()
-        summary = cls._from_counters(metrics.totals, refused, seconds, dry_run, dead_letters, delay_ms)
+        rejected = metrics.rejected_by_reason()
+        summary = cls._from_counters(metrics.totals, rejected, seconds, dry_run, dead_letters, delay_ms)
         return dataclasses.replace(summary, skipped=metrics.skipped_by_kind())
 
     @classmethod
     def _from_counters(
         cls,
         counters: Mapping[str, int],
-        refused: dict[str, int],
+        rejected: dict[str, int],
         seconds: float,
         dry_run: bool,
         dead_letters: str,
@@ -287,7 +287,7 @@ class PointsSummary(Summary):
             points_read=counters.get("points_read", 0),
             points_duplicate=counters.get("points_duplicate", 0),
             points_stored=counters.get("points_packed", 0),
-            refused=refused,
+            rejected=rejected,
             uids_assigned=counters.get("uids_assigned", 0),
             rows=counters.get("rows_written", 0),
             cells=counters.get("cells_written", 0),
@@ -305,11 +305,11 @@ class PointsSummary(Summary):
     def _missing(self) -> int:
         """Points that were read, and are in no other figure."""
         of_rows = {reason.value for reason, kind in KIND_OF.items() if kind == OF_ROWS} | {OF_ROWS}
-        refused = sum(n for name, n in self.refused.items() if name not in of_rows)
-        return self.points_read - self.points_stored - self.points_duplicate - refused
+        rejected = sum(n for name, n in self.rejected.items() if name not in of_rows)
+        return self.points_read - self.points_stored - self.points_duplicate - rejected
 
-    def share_refused(self) -> tuple[int, int]:
-        return sum(self.refused.values()), max(self.points_read, self.rows_read)
+    def share_rejected(self) -> tuple[int, int]:
+        return sum(self.rejected.values()), max(self.points_read, self.rows_read)
 
     def stored_nothing(self) -> bool:
         stored = self.rows + self.points_stored + self.annotations_written + self.annotations_deleted
@@ -339,8 +339,8 @@ class PointsSummary(Summary):
             ("points read", f"{self.points_read:,}"),
             ("points stored" if not self.dry_run else "points to store", f"{self.points_stored:,}"),
             ("duplicates", f"{self.points_duplicate:,}"),
-            ("refused", f"{sum(self.refused.values()):,}"),
-            *((f"  {reason}", f"{count:,}") for reason, count in self.refused.items()),
+            ("rejected", f"{sum(self.rejected.values()):,}"),
+            *((f"  {reason}", f"{count:,}") for reason, count in self.rejected.items()),
             *((f"skipped {kind}", f"{count:,}") for kind, count in self.skipped.items()),
             *([("not accounted for", f"{self.unaccounted:,}: {_LOST}")] if self.unaccounted else []),
             ("UIDs assigned", f"{self.uids_assigned:,}"),
@@ -361,7 +361,7 @@ class PointsSummary(Summary):
 
 
 def _likely_format(dead_letters: Sequence[str]) -> str:
-    """The format that the first dead letter looks like, if it is not of the one that refused it."""
+    """The format that the first dead letter looks like, if it is not of the one that rejected it."""
     from timebeam.schema.formats import FORMATS, Message, message_format  # they take a tenth of a second
 
     for path in dead_letters[:1]:
@@ -376,13 +376,13 @@ def _likely_format(dead_letters: Sequence[str]) -> str:
 
 
 def _rejected(counters: Mapping[str, int], dead_letters: str) -> dict[str, int]:
-    """Refusals by reason; by kind where only the workers know the reasons.
+    """Rejections by reason; by kind where only the workers know the reasons.
 
     The letters themselves are counted where they are on this machine: Prism loses what a bundle counted when
     another one of its stage ends before it knows the names of the counters (metricsStore.contributeMetrics).
     """
     letters = count_letters(dead_letters)
-    kinds = {name: n for name, n in sorted(counters.items()) if n and name.startswith("refused_")}
+    kinds = {name: n for name, n in sorted(counters.items()) if n and name.startswith("rejected_")}
     if sum(letters.values()) >= sum(kinds.values()):
         return letters
     reasons = metrics.rejected_by_reason()

@@ -276,7 +276,7 @@ class Database:
             answer = database.answer(question, now_ms, with_rollups=rollups)
         except UnknownNameError as error:
             raise LookupError(error.told()) from None
-        for line in answer.damage[:_WARNED]:
+        for line in answer.corruption[:_WARNED]:
             warnings.warn(f"skipped: {line}", stacklevel=2)
         if not answer.series:
             warnings.warn(f"nothing found: {why_nothing(self.target, self.store)}", stacklevel=2)

@@ -92,12 +92,12 @@ def answer_points(place: Place, options: QueryOptions, store: ReadableStore) -> 
     for line in evaluated.explained if options.explain else ():
         print(line, file=sys.stderr)
     results = [result for result in evaluated.results if len(result.times_ms) or result.annotations]
-    damage = [*evaluated.damage]
+    corruption = [*evaluated.corruption]
     if options.global_annotations:
         of_all, unread = _global_annotations(database, question)
         results = [dataclasses.replace(result, global_annotations=of_all) for result in results]
-        damage += unread
-    for line in damage:
+        corruption += unread
+    for line in corruption:
         print(f"skipped: {line}", file=sys.stderr)
     left_out = len(all_of(results)) if options.output == "csv" else 0
     if left_out:
@@ -127,15 +127,15 @@ def _evaluated(options: QueryOptions, database: Database, question: Question, no
 
 def _list_annotations(options: QueryOptions, database: Database, question: Question) -> int:
     """Prints the annotations that start in the range, also of series without points there."""
-    notes, damage = list[Annotation](), list[str]()
+    notes, corruption = list[Annotation](), list[str]()
     if options.annotations:
         opentsdb = required_opentsdb(database.store, "annotations")
-        of_series, damage = series_annotations(database.target, opentsdb, question)
+        of_series, corruption = series_annotations(database.target, opentsdb, question)
         notes = [note for series_notes in of_series.values() for note in series_notes]
     if options.global_annotations:
         of_all, unread = _global_annotations(database, question)
-        notes, damage = [*notes, *of_all], [*damage, *unread]
-    for line in damage:
+        notes, corruption = [*notes, *of_all], [*corruption, *unread]
+    for line in corruption:
         print(f"skipped: {line}", file=sys.stderr)
     for note in by_start(notes):
         print(note.shown())
@@ -145,8 +145,8 @@ def _list_annotations(options: QueryOptions, database: Database, question: Quest
 def _global_annotations(database: Database, question: Question) -> tuple[Sequence[Annotation], Sequence[str]]:
     """(the global annotations of the range, a line for each unreadable one)."""
     opentsdb = required_opentsdb(database.store, "annotations")
-    notes, damage = global_annotations(database.target, opentsdb, question.start_ms, question.end_ms)
-    return notes or (), damage
+    notes, corruption = global_annotations(database.target, opentsdb, question.start_ms, question.end_ms)
+    return notes or (), corruption
 
 
 def _why_nothing(options: QueryOptions, database: Database, series: Sequence[Series]) -> str:

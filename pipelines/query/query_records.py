@@ -91,8 +91,8 @@ def query_records(place: Place, options: QueryOptions, declaration: Declaration,
     selection = _selection(options)
     with usage_errors():
         plan = selection.plan(layout)
-    if plan.refused:
-        raise UsageError(*plan.refused[:_SHOWN_FINDINGS])
+    if plan.rejected:
+        raise UsageError(*plan.rejected[:_SHOWN_FINDINGS])
     is_declared_scan = not selection.where and any(read.scan for read in layout.reads)
     if plan.ranges and not plan.served and not (options.full_scan or is_declared_scan):
         reason = scan_reason(layout, [*selection.where])

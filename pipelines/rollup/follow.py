@@ -76,7 +76,7 @@ class DueDay(NamedTuple):
 class Rounds:
     """The work of each round.
 
-    Remembers when it first saw each marked hour, and how long and until when days with refused rows wait.
+    Remembers when it first saw each marked hour, and how long and until when days with rejected rows wait.
 
     Attributes:
       rollup: the job, without its parts.
@@ -128,7 +128,7 @@ class Rounds:
             yield ChangedHour(day.metric, start_s, ()), now_ms
 
     def taken(self, due: Iterable[DueDay], now_ms: int) -> dict[Lease, DueDay]:
-        """Leases the rows of days for one round, except days that wait after a refusal.
+        """Leases the rows of days for one round, except days that wait after a rejection.
 
         Leaves out days that another process has leased meanwhile.
         """
@@ -177,7 +177,7 @@ class Rounds:
         give_up(self.rollup.target, self.table, lost, hours)
         return len(lost)
 
-    def refused(self, days: Iterable[DueDay], unwritten: Collection[bytes], now_ms: int) -> None:
+    def rejected(self, days: Iterable[DueDay], unwritten: Collection[bytes], now_ms: int) -> None:
         """Lets the days of a round wait if Bigtable refused rows of their metrics."""
         for day in days:
             key = day.day.leases.key
@@ -228,7 +228,7 @@ class Figures(NamedTuple):
       waiting: hours that could have been rolled up too.
       lost: leases that another process took over.
       unwritten: by metric, the hours that stay marked because Bigtable refused rows of the metric.
-      refused: dead letters by reason.
+      rejected: dead letters by reason.
       lag_seconds: how long the hour that could be rolled up first has waited, at the end of the round.
     """
 
@@ -239,21 +239,21 @@ class Figures(NamedTuple):
     rows: int
     lost: int
     unwritten: dict[str, int]
-    refused: dict[str, int]
+    rejected: dict[str, int]
     seconds: float
     lag_seconds: float
 
     def text(self) -> str:
         """One line for people."""
-        refused = "".join(f"; refused {count:,} {reason}" for reason, count in self.refused.items())
-        refused += "".join(
+        rejected = "".join(f"; rejected {count:,} {reason}" for reason, count in self.rejected.items())
+        rejected += "".join(
             f"; {count:,} hours of {printable(metric)} stay marked"
             for metric, count in self.unwritten.items()
         )
         lost = f"; {self.lost:,} leases lost" if self.lost else ""
         return (
             f"round {self.round}: {self.hours:,} hours of metrics from {self.points_read:,} points in "
-            f"{self.seconds:.1f} s, {self.waiting:,} wait; lag {self.lag_seconds:.0f} s{lost}{refused}"
+            f"{self.seconds:.1f} s, {self.waiting:,} wait; lag {self.lag_seconds:.0f} s{lost}{rejected}"
         )
 
 
@@ -305,7 +305,7 @@ class FollowedRollup(AnyJob):
         now_ms, rounds = clock_ms(), self.rounds
         due = rounds.due(now_ms)
         leased = {} if run.dry_run else rounds.taken(due, now_ms)
-        points, rows, lost, unwritten, refused = 0, 0, 0, dict[str, int](), dict[str, int]()
+        points, rows, lost, unwritten, rejected = 0, 0, 0, dict[str, int](), dict[str, int]()
         if leased:
             place = run.dead_letters_option or ""
             run = dataclasses.replace(run, run_ms=now_ms, dead_letters=dead_letters_of(place, now_ms))
@@ -313,17 +313,19 @@ class FollowedRollup(AnyJob):
             build(pipeline, rounds.job(leased, now_ms), run)
             result = run_with_progress(pipeline)
             summary, counters = summary_of(result, run), counted(result, _COUNTERS)
-            points, rows, refused = summary.points_read, summary.rows, summary.refused
+            points, rows, rejected = summary.points_read, summary.rows, summary.rejected
             lost = counters.pop("lost", 0)
             uids = set(map(bytes.fromhex, counters))
-            rounds.refused(leased.values(), uids, now_ms)
+            rounds.rejected(leased.values(), uids, now_ms)
             unwritten = self._hours_by_name(day for day in leased.values() if day.day.metric in uids)
         hours = sum(len(day.hours) for day in leased.values()) - sum(unwritten.values())
         ended_ms = clock_ms()
         lag_ms = max((ended_ms - since_ms for day in due for since_ms in day.since_ms), default=0)
         waiting = sum(len(day.hours) for day in due) - hours
         seconds = (ended_ms - now_ms) / 1000
-        return Figures(number, hours, waiting, points, rows, lost, unwritten, refused, seconds, lag_ms / 1000)
+        return Figures(
+            number, hours, waiting, points, rows, lost, unwritten, rejected, seconds, lag_ms / 1000
+        )
 
     def _hours_by_name(self, days: Iterable[DueDay]) -> dict[str, int]:
         """The number of hours of each metric, by name."""

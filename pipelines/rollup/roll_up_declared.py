@@ -99,19 +99,19 @@ class DeclaredRollups(DescribedRollup):
             print(f"dropped {name}, which was older than expire")
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
-        refused: list[PCollection[Rejected]] = []
+        rejected: list[PCollection[Rejected]] = []
         for copy in self.copies:
             name = copy.table
             plan = functools.partial(table_ranges, self.target, copy.source.table)
             ranges = spread_chunks(root, "Ranges", plan, KeyRange, f"[{name}]")
             rows = ranges | f"CopyDay[{name}]" >> rejecting(copy_day, EncodedRow, copy)
             writer = StoreRows(self.target, [name], "direct")
-            refused += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]
+            rejected += [rows[REJECTED], rows.main | f"Write[{name}]" >> writer]
         for rollup in self.rollups:
             (name,) = rollup.tables
             once = root | f"Once[{name}]" >> beam.Create([None], reshuffle=False)
-            refused += add_rollup(once, rollup, name=name)
-        return refused
+            rejected += add_rollup(once, rollup, name=name)
+        return rejected
 
     def summarize(self, result: PipelineResult, run: Run) -> PointsSummary:
         return summary_of(result, run)

@@ -136,9 +136,9 @@ class LayoutRollup(DescribedRollup):
             hours = once | "Marks" >> beam.FlatMap(covered_hours, *covered).with_output_types(ChangedHour)
             clearing = ClearHoursFn(self.target, work.layout)
         once = root | "Once" >> beam.Create([None], reshuffle=False)
-        refused = add_rollup(when_complete(once, hours), self.encoder)
-        hours | "ClearMarks" >> beam.ParDo(clearing, AsList(unwritten_metrics(refused, work.layout)))
-        return refused
+        rejected = add_rollup(when_complete(once, hours), self.encoder)
+        hours | "ClearMarks" >> beam.ParDo(clearing, AsList(unwritten_metrics(rejected, work.layout)))
+        return rejected
 
     @property
     @abc.abstractmethod

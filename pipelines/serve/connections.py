@@ -112,7 +112,7 @@ microseconds for a chunk of any length, and a read has 256 KiB: 40,000 chunks of
 
 
 class _Connection(h11.Connection):
-    """Refuses bodies in many short chunks, and those whose length is told twice (RFC 9112 §6.3).
+    """Rejects bodies in many short chunks, and those whose length is told twice (RFC 9112 §6.3).
 
     Attributes:
       is_last: an answer began before the body had ended: the connection ends with it, as the answer says. A

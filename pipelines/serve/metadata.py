@@ -66,7 +66,7 @@ def annotation(api: Api, request: Request) -> Any:
     try:
         return annotation_body(parse_stored(value))
     except NotAnAnnotationError as error:
-        raise ApiError(f"The annotation is damaged: {error}") from error
+        raise ApiError(f"The annotation is corrupt: {error}") from error
 
 
 def uid_meta(api: Api, request: Request) -> Any:
@@ -149,7 +149,7 @@ def _uid_body(form: Names, kind: str, uid: bytes, rows: Mapping[bytes, Row]) -> 
     """The metadata of a name, out of rows of the UID table.
 
     Raises:
-      ApiError: the UID has no name, or its metadata is damaged.
+      ApiError: the UID has no name, or its metadata is corrupt.
     """
     cells = _cells(rows.get(uid))
     if kind.encode() not in cells:
@@ -158,7 +158,7 @@ def _uid_body(form: Names, kind: str, uid: bytes, rows: Mapping[bytes, Row]) -> 
     try:
         meta = UidMeta(kind, 0) if stored is None else UidMeta.from_bytes(kind, stored)
     except ValueError as error:
-        raise ApiError(f"The metadata of UID {uid.hex().upper()} is damaged: {error}") from error
+        raise ApiError(f"The metadata of UID {uid.hex().upper()} is corrupt: {error}") from error
     return {
         "uid": uid.hex().upper(),
         "type": QUALIFIERS[kind].decode().removesuffix("_meta").upper(),

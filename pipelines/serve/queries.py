@@ -125,7 +125,7 @@ def answered(api: Api, asked: TsQuery, index: int, now_ms: int) -> Answered:
         raise ApiError(error.args[0], details=error.args[0]) from error
     except ValueError as error:
         raise ApiError(str(error)) from error
-    api.skipped.extend(evaluated.damage)
+    api.skipped.extend(evaluated.corruption)
     results = evaluated.results
     if find_opentsdb(api.store) is not None:
         check_finite(results)
@@ -155,8 +155,8 @@ def shown_globally(api: Api, asked: TsQuery) -> list[Annotation] | None:
     layout = find_opentsdb(api.store)
     if layout is None or asked.no_annotations or not asked.global_annotations:
         return None
-    notes, damage = global_annotations(api.target, layout, asked.start_ms, asked.end_ms)
-    api.skipped.extend(damage)
+    notes, corruption = global_annotations(api.target, layout, asked.start_ms, asked.end_ms)
+    api.skipped.extend(corruption)
     return notes
 
 
@@ -214,7 +214,7 @@ def remote_read(api: Api, request: Request) -> bytes:
     if api.skipped:
         count = f"{len(api.skipped):,} problem{'s' * (len(api.skipped) > 1)}"
         raise ApiError(
-            f"the answer would be incomplete, {count}: {'; '.join(api.skipped[:_SHOWN])}; repair damage "
+            f"the answer would be incomplete, {count}: {'; '.join(api.skipped[:_SHOWN])}; repair corruption "
             "(`timebeam check`), or leave out these series by matchers",
             500,
         )
@@ -240,7 +240,7 @@ def _series(api: Api, query: ReadQuery, now_ms: int) -> Iterator[LabelledPoints]
             continue
         except ValueError as error:
             raise ApiError(str(error)) from error
-        api.skipped.extend(evaluated.damage)
+        api.skipped.extend(evaluated.corruption)
         for result in evaluated.results:
             labels = query.labels(result.members[0])
             if labels is None or not len(result.times_ms):

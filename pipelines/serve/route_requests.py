@@ -185,7 +185,7 @@ def error_of(error: Exception) -> ApiError:
     return ApiError("Internal server error; see the log", 500)
 
 
-def refusal(error: Exception) -> Response:
+def rejection(error: Exception) -> Response:
     """The answer to a request that failed, as a TSD words it."""
     answered = error_of(error)
     return Response(answered.status, answered.body(), answered.headers)
@@ -233,7 +233,7 @@ def respond(api: Api, request: Request) -> Response:
             raise ApiError("Method not allowed", 405, details)
         body = answer(api, request)
     except (ApiError, OverBudgetError) as error:
-        return refusal(error)
+        return rejection(error)
     skipped = {SKIPPED: str(len(api.skipped))} if api.skipped else {}
     if isinstance(body, bytes):
         return Response(200, body, {"Content-Encoding": "snappy", **skipped}, "application/x-protobuf")

@@ -131,8 +131,8 @@ def _last_point(api: Api, series: Series, end_ms: int, hours: int) -> Iterator[t
     last_ms = floor_to(end_ms, HOUR_MS) + HOUR_MS - 1
     tags = {key: frozenset({value}) for key, value in series.tags}
     selection = Selection(series.metric, tags, first_ms, last_ms, explicit_tags=True)
-    found, damage, _ = find_series(api.target, api.store, selection, lambda other: other == series)
-    api.skipped.extend(damage)
+    found, corruption, _ = find_series(api.target, api.store, selection, lambda other: other == series)
+    api.skipped.extend(corruption)
     for points in found:
         yield int(points.times_ms[-1]), points.values[-1:].tolist()[0]
 

@@ -37,7 +37,7 @@ from timebeam.pipelines.serve.route_requests import (
     UnavailableError,
     as_json,
     read_body,
-    refusal,
+    rejection,
     request_of,
     respond,
     show_page,
@@ -80,13 +80,13 @@ class KnownHosts:
         self._app, self._hosts, self._allowed = app, hosts, frozenset(map(str.lower, allowed))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        why = self._refusal(scope) if scope["type"] == "http" else None
+        why = self._rejection(scope) if scope["type"] == "http" else None
         if why is None:
             await self._app(scope, receive, send)
         else:
             await JSONResponse(ApiError(why, 403).body(), 403)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> str | None:
+    def _rejection(self, scope: Scope) -> str | None:
         """Why a request is not answered; None if it is."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", "").lower(), headers.get("origin")
@@ -300,7 +300,7 @@ class _Server:
             finally:
                 gone.cancel()
         except Exception as error:
-            return refusal(error)
+            return rejection(error)
 
     async def _request(self, http: HttpRequest) -> Request:
         """The request with its body; raises as `read_body` does."""

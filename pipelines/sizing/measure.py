@@ -288,9 +288,9 @@ def row_span(layout: Store, load: SizingLoad) -> tuple[int, int]:
 
 
 def _key(layout: Store, uids: Uids, series: Series) -> SeriesKey:
-    refused = layout.reject(series)
-    if refused is not None:
-        raise refused
+    rejected = layout.reject(series)
+    if rejected is not None:
+        raise rejected
     return layout.series_key(series, uids.assign(layout, series))
 
 

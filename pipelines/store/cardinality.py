@@ -93,7 +93,7 @@ def run(place: Place, options: CardinalityOptions, now_ms: int) -> int:
 
 
 def producers(letters: Iterable[Rejected], most: int) -> list[Rank]:
-    """Who sent new series that were refused: records by attribute of their messages, as KEY=VALUE."""
+    """Who sent new series that were rejected: records by attribute of their messages, as KEY=VALUE."""
     counted: collections.Counter[str] = collections.Counter()
     for rejected in letters:
         if rejected.reason is Reason.SERIES_LIMIT:
@@ -133,7 +133,7 @@ def _json(counts: Cardinality, since_ms: int, ranks: Ranks) -> dict[str, Any]:
 
 def _tables(ranks: Ranks) -> Iterator[str]:
     for kind, of_kind in ranks.items():
-        headings = ("refused",) if kind == "producers" else ("series", "new", "values")
+        headings = ("rejected",) if kind == "producers" else ("series", "new", "values")
         lines = ["".join(f"{heading:>12} " for heading in headings) + f" {_HEADINGS[kind]}"]
         for rank in of_kind:
             counts = (rank.series, rank.new, rank.values)[: len(headings)]

@@ -104,14 +104,14 @@ class Compact(Job):
             rows=[
                 ("rows read", f"{tally.rows_read:,}"),
                 ("rows to rewrite" if self.work.dry_run else "rows rewritten", f"{tally.rows_rewritten:,}"),
-                ("rows refused", f"{tally.rows_refused:,}"),
+                ("rows rejected", f"{tally.rows_rejected:,}"),
                 ("cells before, after", f"{tally.cells_before:,}, {tally.cells_after:,}"),
                 ("bytes before, after", f"{tally.bytes_before:,}, {tally.bytes_after:,}"),
             ],
             seconds=run.seconds,
             dry_run=self.work.dry_run,
             why_nothing="" if tally.rows_read else why_nothing(self.work.target, self.work.layout),
-            failed=tally.rows_refused > 0,
+            failed=tally.rows_rejected > 0,
         )
 
 
@@ -136,7 +136,7 @@ def compact_job(place: Place, options: CompactOptions, now_ms: int) -> Compact:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Archive(Job):
-    """Archives one range of time; damaged rows stay in the data table, and the exit code is 1.
+    """Archives one range of time; corrupt rows stay in the data table, and the exit code is 1.
 
     Attributes:
       older_than: the option.
@@ -174,7 +174,7 @@ class Archive(Job):
             rows=[
                 ("rows read", f"{tally.rows_read:,}"),
                 ("skipped: written lately", f"{tally.rows_busy:,}"),
-                ("skipped: damaged", f"{tally.rows_damaged:,}"),
+                ("skipped: corrupt", f"{tally.rows_corrupt:,}"),
                 ("points read", f"{tally.points_read:,}"),
                 ("archive rows written", f"{tally.rows_written:,}"),
                 ("bytes per archived point", f"{per_point:.2f}"),
@@ -184,7 +184,7 @@ class Archive(Job):
             seconds=run.seconds,
             dry_run=self.work.dry_run,
             why_nothing="" if tally.rows_read else self._why_nothing(),
-            failed=tally.rows_damaged > 0,
+            failed=tally.rows_corrupt > 0,
         )
 
     def _waiting(self, rows: int) -> str:
@@ -216,7 +216,7 @@ def archive_job(place: Place, options: ArchiveOptions, now_ms: int) -> Archive:
     if not layout.archive_view.is_used:
         raise UsageError(
             "these tables have no archive: create one with `timebeam tables create --archive` and their "
-            "other options; a timebeam that knows no archive then refuses the tables"
+            "other options; a timebeam that knows no archive then rejects the tables"
         )
     if layout.writing.read_only:
         raise UsageError(layout.writing.read_only)

@@ -48,7 +48,7 @@ from timebeam.transforms.read.find_series import why_nothing
 _SHOWN = 10  # series of which points are missing
 
 
-class _RefusedByCopy(NamedTuple):
+class _RejectedByCopy(NamedTuple):
     """The dead letters of a copy.
 
     Attributes:
@@ -83,7 +83,7 @@ class Copy(Job):
 
     def run_here(self, run: Run) -> int | None:
         """Compares only, if that is asked for; see `AnyJob.run_here`."""
-        return self.verify(_RefusedByCopy(), as_json=run.as_json) if self.verify_only else None
+        return self.verify(_RejectedByCopy(), as_json=run.as_json) if self.verify_only else None
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         graph, period = self.graph, (self.start_ms, self.end_ms)
@@ -93,18 +93,18 @@ class Copy(Job):
             carry = CarryAttached(
                 CarryJob(graph.target, annotated, graph.layout, graph.uids, *period, graph.dry_run)
             )
-        refused = graph.from_points(root, ReadPoints(graph.target, self.source, *period), carry)
+        rejected = graph.from_points(root, ReadPoints(graph.target, self.source, *period), carry)
         if self.translate is not None:
-            refused.append(root | "RollupsMetaTrees" >> CopyTranslated(self.translate))
-        return refused
+            rejected.append(root | "RollupsMetaTrees" >> CopyTranslated(self.translate))
+        return rejected
 
     def finish(self, run: Run) -> int:
         """Reads everything back; returns 1 if a point is neither there nor a dead letter."""
         if run.dry_run:
             return 0
         assert run.dead_letters is not None
-        refused = count_letters(run.dead_letters) or metrics.rejected_by_reason()
-        unread = refused.pop(Reason.CORRUPT_FILE.value, 0)
+        rejected = count_letters(run.dead_letters) or metrics.rejected_by_reason()
+        unread = rejected.pop(Reason.CORRUPT_FILE.value, 0)
         rows = set[tuple[str, bytes]]()
         others = 0  # letters of rows that were not unreadable
         if self.translate is not None:
@@ -113,40 +113,41 @@ class Copy(Job):
                 if row.table in tables:
                     rows.add((row.table, row.key))
                     others += reason is not Reason.CORRUPT_FILE
-        return self.verify(_RefusedByCopy(sum(refused.values()) - others, unread, rows), as_json=run.as_json)
+        by_copy = _RejectedByCopy(sum(rejected.values()) - others, unread, rows)
+        return self.verify(by_copy, as_json=run.as_json)
 
-    def verify(self, refused: _RefusedByCopy, *, as_json: bool) -> int:
+    def verify(self, rejected: _RejectedByCopy, *, as_json: bool) -> int:
         """Compares what is stored with the source, and prints the differences; returns the exit code.
 
         Args:
           as_json: print the figures as a line of JSON, and the sentences on standard error.
         """
         if not as_json:
-            return self._compare(refused)[0]
+            return self._compare(rejected)[0]
         with contextlib.redirect_stdout(sys.stderr):
-            code, figures = self._compare(refused)
+            code, figures = self._compare(rejected)
         print(json.dumps(figures | {"verified": code == 0}))
         return code
 
-    def _compare(self, refused: _RefusedByCopy) -> tuple[int, dict[str, Any]]:
+    def _compare(self, rejected: _RejectedByCopy) -> tuple[int, dict[str, Any]]:
         """(exit code, the figures of the comparison)."""
         target, source, sink = self.graph.target, self.source, self.graph.layout
         compared = compare(target, source, sink, self.start_ms, self.end_ms)
-        code = _print_compared(compared, refused.points, refused.unread)
+        code = _print_compared(compared, rejected.points, rejected.unread)
         figures = dataclasses.asdict(compared) | {
             "missing": {str(series): count for series, count in compared.missing.items()},
             "different": {str(series): count for series, count in compared.different.items()},
-            "unreadable": refused.unread,
+            "unreadable": rejected.unread,
         }
         if not compared.points and not compared.missing and not compared.different:
             print(f"nothing found: {why_nothing(target, source)}", file=sys.stderr)
         annotated = find_opentsdb(source)
         if annotated is not None:
             attached = compare_attached(target, annotated, sink, self.start_ms, self.end_ms)
-            code = max(code, _print_attached(attached, sink, refused.points))
+            code = max(code, _print_attached(attached, sink, rejected.points))
             figures["attached"] = dataclasses.asdict(attached)
         if self.translate is not None:
-            rows = compare_translated(self.translate, refused.rows)
+            rows = compare_translated(self.translate, rejected.rows)
             code = max(code, _print_rows(rows, self.translate))
             figures["rows"] = rows._asdict()
         return code, figures
@@ -229,11 +230,11 @@ def _table_pairs(options: CopyOptions, source: ReadableStore, sink: Store) -> li
     return table_pairs(with_uids, to_write, options.also, config)
 
 
-def _print_compared(compared: Compared, refused: int, unread: int) -> int:
+def _print_compared(compared: Compared, rejected: int, unread: int) -> int:
     """Prints the differences; returns the exit code.
 
     Args:
-      refused: points that went to the dead letters.
+      rejected: points that went to the dead letters.
       unread: places of the source that could not be read.
     """
     missing, different = sum(compared.missing.values()), sum(compared.different.values())
@@ -242,14 +243,14 @@ def _print_compared(compared: Compared, refused: int, unread: int) -> int:
         copied += f", {compared.newer:,} of them with newer values in the destination, which were kept"
     if unread:
         print(f"{unread:,} rows or cells could not be read: see the dead letters", file=sys.stderr)
-    if missing + different <= refused:
+    if missing + different <= rejected:
         absent = missing + different
-        print(f"{copied}; verified" + (f", but {absent:,} refused: see the dead letters" if absent else ""))
+        print(f"{copied}; verified" + (f", but {absent:,} rejected: see the dead letters" if absent else ""))
         return 1 if unread else 0
     wrong = f"{missing:,} are missing"
     if different:
         wrong += f" and {different:,} have a different value that is not newer"
-    print(f"{copied}; {wrong}; up to {refused:,} of them may be dead letters", file=sys.stderr)
+    print(f"{copied}; {wrong}; up to {rejected:,} of them may be dead letters", file=sys.stderr)
     for word, counts in (("missing", compared.missing), ("different", compared.different)):
         for series, count in sorted(counts.items())[:_SHOWN]:
             print(f"{word}: {count:,} of {printable(str(series))}", file=sys.stderr)
@@ -264,12 +265,12 @@ def _print_rows(compared: ComparedRows, translate: TranslateJob) -> int:
         wrong = f"{compared.missing:,} cells are missing and {compared.different:,} differ"
         print(f"{text}; {wrong}", file=sys.stderr)
         return 1
-    refused = f", but {compared.refused:,} cells refused: see the dead letters" if compared.refused else ""
-    print(f"{text}; verified{refused}")
+    rejected = f", but {compared.rejected:,} cells rejected: see dead letters" if compared.rejected else ""
+    print(f"{text}; verified{rejected}")
     return 0
 
 
-def _print_attached(compared: ComparedAttached, sink: Store, refused: int) -> int:
+def _print_attached(compared: ComparedAttached, sink: Store, rejected: int) -> int:
     """Prints what became of annotations and histograms, if there are any; returns the exit code."""
     if find_opentsdb(sink) is None:
         if compared.missing:
@@ -280,4 +281,4 @@ def _print_attached(compared: ComparedAttached, sink: Store, refused: int) -> in
         print(f"copied {compared.annotations:,} annotations and {compared.histograms:,} histograms; verified")
     if compared.missing:
         print(f"{compared.missing:,} annotations and histograms are missing", file=sys.stderr)
-    return 1 if compared.missing > refused else 0
+    return 1 if compared.missing > rejected else 0

@@ -124,7 +124,7 @@ class DeleteSummary(Summary):
             "tables": {table: figures._asdict() for table, figures in self.tables.items()},
             **({"rules": rules} if rules else {}),
             "unreadable": self.tally.unreadable,
-            "refused": self.tally.refused,
+            "rejected": self.tally.rejected,
             "changed": self.tally.changed > 0,
             "token": self.token,
             "seconds": self.seconds,
@@ -139,8 +139,8 @@ class DeleteSummary(Summary):
             lines.append((f"{rule}, {verb} from {table}".removeprefix(", "), ", ".join(counts)))
         if self.tally.unreadable:
             lines.append(("rows not read", f"{self.tally.unreadable:,}"))
-        if self.tally.refused:
-            lines.append(("rows refused", f"{self.tally.refused:,}"))
+        if self.tally.rejected:
+            lines.append(("rows rejected", f"{self.tally.rejected:,}"))
         if self.tally.changed:
             lines.append(("nothing deleted", "cells have changed since the dry run: get a new token"))
         lines.append(("seconds", f"{self.seconds:.1f}"))
@@ -217,7 +217,7 @@ class Delete(Job):
             stale_rows(work.target, work.layout, task.question) for task in work.tasks if not task.rolled
         )
         figures_of = delete_rows(work.target, stale, dry_run=False)
-        if not tally.refused:
+        if not tally.rejected:
             write_done(work.log, work.interrupted)
         return figures_of
 
@@ -234,7 +234,7 @@ class Delete(Job):
             seconds=run.seconds,
             dry_run=work.dry_run,
             why_nothing="" if by_rule or tally.changed else why_nothing(work.target, work.layout),
-            failed=bool(tally.unreadable or tally.refused or tally.changed),
+            failed=bool(tally.unreadable or tally.rejected or tally.changed),
         )
 
 

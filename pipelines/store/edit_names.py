@@ -179,7 +179,7 @@ def _merge(place: Place, options: EditNamesOptions, layout: OpenTsdb, target: Ta
     )
     if tally.kept:
         print(
-            f"{tally.kept:,} cells stay: damage, or rollups of intervals that two series have: see "
+            f"{tally.kept:,} cells stay: corruption, or rollups of intervals that two series have: see "
             "docs/use/names.md"
         )
     if not options.yes:

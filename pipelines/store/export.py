@@ -83,18 +83,18 @@ class Export(Job):
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
         assert run.dead_letters is not None
         read = PointsSummary.of(result, run.seconds, run.dry_run, run.dead_letters, adds_up=False)
-        tally, refused = COUNTERS.tally(result), sum(read.refused.values())
+        tally, rejected = COUNTERS.tally(result), sum(read.rejected.values())
         return TallySummary(
             tally=tally._asdict()
-            | {"points_read": read.points_read, "refused": read.refused, "dead_letters": read.dead_letters},
+            | {"points_read": read.points_read, "rejected": read.rejected, "dead_letters": read.dead_letters},
             rows=[
                 ("points read", f"{read.points_read:,}"),
                 ("points to export" if run.dry_run else "points exported", f"{tally.points_exported:,}"),
-                ("refused", f"{refused:,}"),
-                *((f"  {reason}", f"{count:,}") for reason, count in read.refused.items()),
+                ("rejected", f"{rejected:,}"),
+                *((f"  {reason}", f"{count:,}") for reason, count in read.rejected.items()),
                 ("files, bytes", f"{tally.files_written:,}, {tally.file_bytes:,}"),
             ],
-            refused=refused,
+            rejected=rejected,
             read=read.points_read,
             seconds=run.seconds,
             dry_run=run.dry_run,

@@ -31,7 +31,7 @@ from timebeam.transforms.read.table_reader import TableReader
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RebuildIndex(Job):
-    """Writes every index row that the data keys ask for; exit code 1 if a key is unknown or a row refused."""
+    """Writes every index row that the data keys ask for; exit code 1 if it cannot for a key or a row."""
 
     work: ReindexJob
 
@@ -41,18 +41,18 @@ class RebuildIndex(Job):
 
     def summarize(self, result: PipelineResult, run: Run) -> TallySummary:
         tally = store_index.COUNTERS.tally(result)
-        stored = tally.index_rows - tally.rows_refused
+        stored = tally.index_rows - tally.rows_rejected
         return TallySummary(
             tally=tally._asdict(),
             rows=[
                 ("data rows read", f"{tally.rows_read:,}"),
                 ("index rows to write" if run.dry_run else "index rows written", f"{stored:,}"),
                 ("data rows skipped", f"{tally.keys_skipped:,}"),
-                ("index rows refused", f"{tally.rows_refused:,}"),
+                ("index rows rejected", f"{tally.rows_rejected:,}"),
             ],
             seconds=run.seconds,
             dry_run=run.dry_run,
-            failed=tally.keys_skipped + tally.rows_refused > 0,
+            failed=tally.keys_skipped + tally.rows_rejected > 0,
         )
 
 
@@ -113,7 +113,7 @@ class MetaSync(Job):
             ("counters changed by others", f"{tally.counters_lost:,}"),
             ("unknown keys", f"{tally.keys_skipped:,}"),
             ("series without names", f"{tally.series_skipped:,}"),
-            ("damaged, not changed", f"{tally.damaged:,}"),
+            ("corrupt, not changed", f"{tally.corrupt:,}"),
         ]
         if orphan_count is not None:
             rows += [("series without points", f"{orphan_count:,}"), ("  removed", f"{removed:,}")]
@@ -178,7 +178,7 @@ def _lines(job: MetaSyncJob, rows: Sequence[Row], names: UidDirectory) -> Iterab
 
 
 def _is_edited(row: Row) -> bool:
-    """Whether somebody wrote into the metadata; damaged ones count."""
+    """Whether somebody wrote into the metadata; corrupt ones count."""
     for cell in row.cells:
         if cell.qualifier == DOCUMENT:
             try:

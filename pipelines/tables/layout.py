@@ -64,30 +64,30 @@ def _heat(declaration: Declaration, options: DeclarationOptions) -> int:
     need_plots("matplotlib")
     with usage_errors():
         layouts = [declaration.layout(options.layout)] if options.layout else list(declaration.layouts)
-        batch, rejected = _read(pathlib.Path(options.input))
+        batch, unreadable = _read(pathlib.Path(options.input))
     heats = []
     as_json, verdicts = options.summary == "json", []
     for layout in layouts:
         try:
-            heated, refused = _layout_heat(layout, batch)
+            heated, rejected = _layout_heat(layout, batch)
         except ValueError as error:
             raise UsageError(f"{options.input}: {error}") from None
         verdict = heated.verdict() if heated else "no record of the sample makes a row"
         verdicts.append(
-            {"table": layout.table, "layout": layout.name, "verdict": verdict, "refused": refused}
+            {"table": layout.table, "layout": layout.name, "verdict": verdict, "rejected": rejected}
         )
         if not as_json:
-            note = f"; {refused:,} records refused" if refused else ""
+            note = f"; {rejected:,} records rejected" if rejected else ""
             print(f"{layout.table} ({layout.name}): {verdict}{note}")
         if heated is not None:
             heats.append((layout, heated))
     if heats:
         output.write_bytes(_picture(heats))
     if as_json:
-        print(json.dumps({"tables": verdicts, "unreadable": rejected, "written": bool(heats)}))
+        print(json.dumps({"tables": verdicts, "unreadable": unreadable, "written": bool(heats)}))
         return 0 if heats else 1
-    if rejected:
-        print(f"{rejected:,} records of the sample could not be read")
+    if unreadable:
+        print(f"{unreadable:,} records of the sample could not be read")
     if heats:
         print(f"wrote {options.output}")
     return 0 if heats else 1
@@ -102,7 +102,7 @@ def _read(path: pathlib.Path) -> tuple[RecordBatch, int]:
 
 
 def _layout_heat(layout: TableLayout, batch: RecordBatch) -> tuple[Heat | None, int]:
-    """The heat of one layout and how many records it refuses; writes are taken to come at event time."""
+    """The heat of one layout and how many records it rejects; writes are taken to come at event time."""
     if layout.when:
         batch = batch.take(np.flatnonzero(batch.present(layout.when)))
     rows, rejections = layout_rows(layout, batch)

@@ -57,8 +57,8 @@ def _lines(shown_tree: ShownTree, depth: int | None, *, branches: bool) -> Itera
         f"  {n_branches:,} branches on {deepest:,} levels, {leaves:,} leaves, "
         f"{len(content.collisions):,} collisions, {len(content.not_matched):,} series without match"
     )
-    for text in content.damage[:_SHOWN_FAILURES]:
-        yield f"  damaged: {text}"
+    for text in content.corruption[:_SHOWN_FAILURES]:
+        yield f"  corrupt: {text}"
     if not branches:
         return
     for level, branch in content.root.walk():

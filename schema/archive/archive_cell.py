@@ -178,10 +178,10 @@ def header_of(value: bytes) -> PartHeader:
             f"{VERSION} with codec {PCODEC}; a newer one wrote this cell: upgrade timebeam"
         )
     if header.version < VERSION and max(header.time_form, header.value_form) > _BOTH:
-        raise ArchiveError("damaged header: forms of version 2 in version 1")
+        raise ArchiveError("corrupt header: forms of version 2 in version 1")
     if not (0 < header.points <= POINTS and header.unit <= _BOTH and header.value_form in _VALUE_FORMS):
         raise ArchiveError(
-            f"damaged header: {header.points:,} points, form of the times {header.time_form}, of the values "
+            f"corrupt header: {header.points:,} points, form of the times {header.time_form}, of the values "
             f"{header.value_form}"
         )
     return header
@@ -198,14 +198,14 @@ def decode_part(place: PartPlace, header: PartHeader, value: bytes, points: Part
       ArchiveError: the cell is corrupt; the columns may have been written.
     """
     if _checksum(place, value) != header.checksum:
-        raise ArchiveError("damaged: the bytes do not have the checksum of the header")
+        raise ArchiveError("corrupt: the bytes do not have the checksum of the header")
     n, position = header.points, _HEADER.size
     for code, flags in ((header.unit, points.in_ms), (header.kind, points.kinds.view(np.bool_))):
         flags[:] = code == 1
         if code == _BOTH:
             bitmap = np.frombuffer(value[position : position + -(-n // 8)], np.uint8)
             if len(bitmap) != -(-n // 8):
-                raise ArchiveError("damaged: the bits of the points end early")
+                raise ArchiveError("corrupt: the bits of the points end early")
             flags[:] = np.unpackbits(bitmap, count=n).view(np.bool_)
             position += len(bitmap)
     lengths = header.time_bytes, header.arrival_bytes, header.integer_bytes
@@ -216,7 +216,7 @@ def decode_part(place: PartPlace, header: PartHeader, value: bytes, points: Part
         if header.time_form & _LAGS:
             points.arrivals_ms[:] += points.times_ms
         if points.arrivals_ms.max() != header.newest_ms:
-            raise ArchiveError("damaged: the newest arrival is not that of the header")
+            raise ArchiveError("corrupt: the newest arrival is not that of the header")
     else:
         points.arrivals_ms[:] = header.newest_ms
     _fill_values(value[integers_at:floats_at], value[floats_at:], header, points)
@@ -227,7 +227,7 @@ def _offsets_ms(column: bytes, n: int, unit_ms: int) -> Int64s:
     numbers = np.empty(n, np.uint32)
     decompress(column, numbers)
     if not (numbers[1:] > numbers[:-1]).all():
-        raise ArchiveError("damaged: the times do not ascend")
+        raise ArchiveError("corrupt: the times do not ascend")
     return np.multiply(numbers, unit_ms, dtype=np.int64)
 
 
@@ -242,7 +242,7 @@ def _fill_times(column: bytes, place: PartPlace, header: PartHeader, times_ms: I
     if (offsets_ms[0], offsets_ms[-1]) != (header.first_ms, header.last_ms) or offsets_ms[
         -1
     ] >= place.span_ms:
-        raise ArchiveError("damaged: the times are not those of the header, or beyond the span")
+        raise ArchiveError("corrupt: the times are not those of the header, or beyond the span")
     np.add(offsets_ms, place.base_ms, out=times_ms)
 
 
@@ -261,7 +261,7 @@ def _fill_values(integers: bytes, floats: bytes, header: PartHeader, points: Par
         decompress_floats(floats, header.decimals, float_values)
         bits[is_float], bits[~is_float] = float_values.view(np.int64), integer_values
     else:
-        raise ArchiveError("damaged: values of another kind than in the header")
+        raise ArchiveError("corrupt: values of another kind than in the header")
 
 
 def _both(flags: Bools) -> int:
@@ -379,9 +379,9 @@ def decompress(column: bytes, numbers: Any) -> None:
     except BaseException as error:  # a panic of the Rust code is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
-        raise ArchiveError(f"damaged: pcodec cannot read a column: {error}") from error
+        raise ArchiveError(f"corrupt: pcodec cannot read a column: {error}") from error
     if progress.n_processed != len(numbers) or not progress.finished:
-        raise ArchiveError("damaged: a column has another number of values than the header says")
+        raise ArchiveError("corrupt: a column has another number of values than the header says")
 
 
 def decompress_floats(column: bytes, decimals: DecimalForm | None, floats: Floats) -> None:

@@ -190,7 +190,7 @@ def decode_archive_rows(heads: SeriesHeads, rows: Sequence[Selected]) -> Decoded
         try:
             archive_cell.decode_part(place, header, value, cut)
             if row is row_before and cut.times_ms[0] <= last_ms:
-                raise ArchiveError("damaged: its times overlap those of the part before it")
+                raise ArchiveError("corrupt: its times overlap those of the part before it")
         except ArchiveError as error:
             corruption.append(_corrupt(row, place.qualifier, error))
             continue
@@ -231,7 +231,7 @@ def archive_findings(
             continue
         yield from of_series(row, key)
         decoded = decode_archive_rows(heads, [Selected(row, Series("", ()))])
-        yield from (Finding(Severity.CORRUPT, row.table, row.key, text) for _, text in decoded.damage)
+        yield from (Finding(Severity.CORRUPT, row.table, row.key, text) for _, text in decoded.corruption)
         codes = [cell.value[0] for cell in row.cells if cell.qualifier == SPAN and cell.value]
         codes += [key.code] if any(cell.family == FAMILY for cell in row.cells) else []
         for code in codes:
@@ -318,8 +318,8 @@ def remove_points(heads: SeriesHeads, row: Row, deleted: DeleteRange) -> RowDele
       ValueError: a cell is corrupt.
     """
     decoded = decode_archive_rows(heads, [Selected(row, Series("", ()))])
-    if decoded.damage:
-        raise ValueError(decoded.damage[0][1])
+    if decoded.corruption:
+        raise ValueError(decoded.corruption[0][1])
     batch = decoded.batch
     is_deleted = deleted.takes(batch.times_ms, batch.arrivals_ms)
     count = int(np.count_nonzero(is_deleted))

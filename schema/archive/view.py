@@ -313,7 +313,7 @@ class ArchiveView(abc.ABC, Generic[P]):
         )
         late_rows = [Selected(late, row.series) for row, how in merged_rows for late in how.late]
         late = decode_data(late_rows)
-        corruption = [*alone.damage, *beside.damage]
+        corruption = [*alone.corruption, *beside.corruption]
         if late.outside:  # points of other hours, whose rows are not decoded here
             text = "points of another hour than the row's"
             corruption += [(late_rows[number].row, text) for number in late.outside]
@@ -325,7 +325,7 @@ class ArchiveView(abc.ABC, Generic[P]):
         joined = DecodedRows.joined([rest, alone, DecodedRows(points, (), late.skipped)])
         return DecodedRows(
             joined.batch,
-            [*corruption, *late.damage, *rest.damage],
+            [*corruption, *late.corruption, *rest.corruption],
             joined.skipped,
             [numbers[number] for number in rest.outside],
         )

@@ -176,7 +176,7 @@ def decompressed(name: str, file: BinaryIO) -> Iterator[bytes]:
             try:
                 chunk = decompressor.decompress(data)
             except _CORRUPT as error:
-                raise CorruptDataError(f"damaged compressed data: {error}") from error
+                raise CorruptDataError(f"corrupt compressed data: {error}") from error
             if chunk:
                 yield chunk
             data = b""
@@ -210,7 +210,7 @@ def unpack(encoding: str, data: bytes, limit: int = LARGEST) -> bytes:
     try:
         content = ENCODINGS[encoding](data, limit)
     except (*_NO_SNAPPY, CorruptDataError, TruncatedError, binascii.Error) as error:
-        raise RejectedError(Reason.CORRUPT_MESSAGE, f"damaged {encoding}: {error}") from error
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"corrupt {encoding}: {error}") from error
     if len(content) > limit:
         raise RejectedError(
             Reason.CORRUPT_MESSAGE, f"{encoding}: more than {limit} bytes after decompression"

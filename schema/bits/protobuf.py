@@ -146,7 +146,7 @@ class SingleMessages:
     """The fields of messages that are read one by one.
 
     Attributes:
-      damaged: the numbers of corrupt messages.
+      corrupt: the numbers of corrupt messages.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -156,7 +156,7 @@ class SingleMessages:
         self._firsts, self._ends = array("q"), array("q")
         self._needed = _REPEATS
         self._most = room() // VALUE_BYTES
-        self.damaged: list[int] = []
+        self.corrupt: list[int] = []
 
     def charge(self) -> None:
         """Charges all fields; a new tag takes about as much as two more.
@@ -190,10 +190,10 @@ class SingleMessages:
                 if text[position] == tag and tag & 7 == BYTES and tag <= 0x7F:
                     position = self._read_list(tag, position, min(end, position + _LIST_BYTES))
         except (ProtoError, IndexError):
-            self.damaged.append(message)
+            self.corrupt.append(message)
         else:
             if position != end:
-                self.damaged.append(message)
+                self.corrupt.append(message)
 
     def _read_list(self, tag: int, position: int, until: int) -> int:
         """Reads adjacent messages that all have one tag and a length of at most two bytes; where they end."""

@@ -34,7 +34,7 @@ class CorruptMessagesError(ProtoError):
     """
 
     def __init__(
-        self, positions: Int64s, why: str = "damaged message: its fields do not end where it ends"
+        self, positions: Int64s, why: str = "corrupt message: its fields do not end where it ends"
     ) -> None:
         super().__init__(why)
         self.positions = positions
@@ -127,7 +127,7 @@ def scan(text: bytes, starts: Int64s, ends: Int64s, run_tag: int = _NONE) -> Fie
     for message, first, end in spans.tolist():
         single.read(message, first, end)
     single.charge()
-    corrupt.append(np.array(single.damaged, np.int64))
+    corrupt.append(np.array(single.corrupt, np.int64))
     if any(map(len, corrupt)):
         raise CorruptMessagesError(starts[np.unique(np.concatenate(corrupt))])
     return _ordered(steps, counts, single.columns(), starts)

@@ -120,7 +120,7 @@ def _decode(
     if len(rest.batch):
         row_of = np.append(row_of, np.repeat(alone, [len(content.batch) for content in decoded]))
         batch = join([batch, rest.batch]).take(np.argsort(row_of, kind="stable"))
-    return DecodedRows(batch, rest.damage, rest.skipped)
+    return DecodedRows(batch, rest.corruption, rest.skipped)
 
 
 def _read(
@@ -201,8 +201,8 @@ def restored_points(store: Store, row: Row, decoded: DecodedRows, key: SeriesKey
     Raises:
       ValueError: it does not, or the row is corrupt.
     """
-    if decoded.damage:
-        raise ValueError(decoded.damage[0][1])
+    if decoded.corruption:
+        raise ValueError(decoded.corruption[0][1])
     batch = decoded.batch
     if not len(batch):
         return batch

@@ -208,14 +208,14 @@ class DecodedRows:
     Attributes:
       batch: their points; those of a row one per time, ascending in time. Arrivals are the timestamps of
         the cells.
-      damage: (row, what of it could not be read, in words).
+      corruption: (row, what of it could not be read, in words).
       skipped: cells that hold no points (annotations, histograms).
       outside: positions of rows with points outside of their row's time span. No writer makes such rows; a
         reader that relies on the order of points must leave them out.
     """
 
     batch: PointBatch
-    damage: Sequence[tuple[Row, str]]
+    corruption: Sequence[tuple[Row, str]]
     skipped: int
     outside: Sequence[int] = ()
 
@@ -224,7 +224,7 @@ class DecodedRows:
         """The content of rows that were decoded apart, without `outside`."""
         batches = [content.batch for content in contents if len(content.batch)]
         batch = join(batches) if len(batches) > 1 else batches[0] if batches else PointBatch.of([], 0)
-        corruption = [entry for content in contents for entry in content.damage]
+        corruption = [entry for content in contents for entry in content.corruption]
         return cls(batch, corruption, sum(content.skipped for content in contents))
 
     def within(self, start_ms: int, end_ms: int) -> DecodedRows:
@@ -240,7 +240,7 @@ class Severity(enum.StrEnum):
     """How bad a finding is."""
 
     NOTE = "note"
-    CORRUPT = "damage"
+    CORRUPT = "corruption"
 
 
 class Finding(NamedTuple):

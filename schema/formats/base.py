@@ -101,7 +101,7 @@ class TooManyRejectedError(Exception):
     first."""
 
     def __init__(self, rejected: Sequence[Rejected]) -> None:
-        super().__init__(f"more than {len(rejected)} records are refused")
+        super().__init__(f"more than {len(rejected)} records are rejected")
         self.rejected = rejected
 
 

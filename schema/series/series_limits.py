@@ -159,7 +159,7 @@ class SeriesCount:
                 self._sketch = union.get_result(tgt_hll_type.HLL_8)
             elif cell.qualifier.startswith(_VALUES):
                 if len(cell.value) % _HASH_BYTES:
-                    raise ValueError(f"damaged count of tag values: {len(cell.value)} bytes")
+                    raise ValueError(f"corrupt count of tag values: {len(cell.value)} bytes")
                 noted = self._noted(cell.qualifier[len(_VALUES) :].decode())
                 noted.update(np.frombuffer(cell.value, "<u8").tolist())
 
@@ -205,7 +205,7 @@ def _sketch(raw: bytes) -> Any:
     try:
         return hll_sketch.deserialize(raw)
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"damaged count of series: {error}") from error
+        raise ValueError(f"corrupt count of series: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ locals {
   # What, of which thing, from when on, for how long. All are threshold conditions on a metric.
   alerts = {
     dead-letters = {
-      title    = "input was refused"
+      title    = "input was rejected"
       filter   = "resource.type = \"pubsub_subscription\" AND resource.label.subscription_id = \"${google_pubsub_subscription.dead_letters.name}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\""
       above    = 0
       duration = "0s"
@@ -55,11 +55,11 @@ locals {
 
     series-limit = {
       title    = "a metric grows beyond its limit"
-      filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = \"${google_dataflow_flex_template_job.ingest.name}\" AND metric.type = \"dataflow.googleapis.com/job/user_counter\" AND metric.label.metric_name = \"refused_limit\""
+      filter   = "resource.type = \"dataflow_job\" AND resource.label.job_name = \"${google_dataflow_flex_template_job.ingest.name}\" AND metric.type = \"dataflow.googleapis.com/job/user_counter\" AND metric.label.metric_name = \"rejected_limit\""
       above    = 0
       duration = "0s"
       aligner  = "ALIGN_DELTA"
-      meaning  = "A producer makes new series: they are refused, all other points are stored. The dead letters say which metric and tag key."
+      meaning  = "A producer makes new series: they are rejected, all other points are stored. The dead letters say which metric and tag key."
     }
 
     nightly-failed = {
@@ -108,7 +108,7 @@ locals {
     uids = {
       title   = "UIDs run out"
       filter  = "resource.type = \"dataflow_step\" AND severity >= WARNING AND \"UIDs of kind\" AND \"are used\""
-      meaning = "More than four fifths of the UIDs of a kind are given; when all are, points of new names are refused."
+      meaning = "More than four fifths of the UIDs of a kind are given; when all are, points of new names are rejected."
     }
     nightly-not-started = {
       title   = "a nightly job was not started"

@@ -63,7 +63,7 @@ locals {
   )
 
   nightly = merge(
-    # Tables whose writers all mark are followed (templates/follow): a run of a day is refused there.
+    # Tables whose writers all mark are followed (templates/follow): a run of a day is rejected there.
     var.rollup_config_file == null || module.settings.values.marked_since != "" ? {} : {
       rollup = { description = "The rollups of the last complete day.", schedule = var.schedule, parameters = local.rollup_parameters }
     },

@@ -58,7 +58,7 @@ def test_metrics_of_the_sdk(
             *("--dead-letters", str(tmp_path / "dead")),
         )
     assert (ran.code, pubsub.left) == (0, 0), ran.err
-    assert json.loads(ran.out)["refused"] == {}
+    assert json.loads(ran.out)["rejected"] == {}
     latest: dict[Any, Any] = {}
     for (series, _), value in sorted(store.content().items(), key=lambda item: item[0][1]):
         latest[series] = value

@@ -62,7 +62,7 @@ def test_two_minutes_of_its_own_metrics(
         )
     assert (ran.code, pubsub.left) == (0, 0), ran.err
     summary = json.loads(ran.out)
-    assert (summary["refused"], list(tmp_path.glob("dead*"))) == ({}, [])
+    assert (summary["rejected"], list(tmp_path.glob("dead*"))) == ({}, [])
     assert summary["skipped"]["not_finite"] > 0
     assert counters["samples_failed_total"] == counters["samples_dropped_total"] == 0, counters
     # It goes on to send after its counters were read.

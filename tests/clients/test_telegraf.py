@@ -202,7 +202,7 @@ def _stored(store: AnyStore, topic: str, folder: Path) -> Points:
         *("--flush-seconds=1", "--dead-letters", str(folder / f"dead-{topic}"), "--summary=json"),
     )
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["refused"] == {}
+    assert json.loads(ran.out)["rejected"] == {}
     plain = (lambda name: name.replace("__", "_")) if "opentsdb" in store.layout.name else str
     return {
         (

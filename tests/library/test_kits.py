@@ -173,7 +173,7 @@ class Narrows(Hours):
         return super().write_values(kinds, bits & ~0xFF)
 
 
-class Refuses(Hours):
+class Rejects(Hours):
     def values_stored(self, kinds: Any, bits: Any) -> Any:
         return super().values_stored(kinds, bits) & (bits != 42)
 
@@ -227,7 +227,7 @@ class ByChance(Hours):
         (OneKey, "row key"),
         (LowestFirst, "lacks|order"),
         (Narrows, "not "),
-        (Refuses, "is rejected"),
+        (Rejects, "is rejected"),
         (Misses, "lacks"),
         (TakesAll, "is not selected by"),
         (RaisesForCells, "a kind"),

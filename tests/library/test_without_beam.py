@@ -13,16 +13,16 @@ from timebeam.pipelines.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_REFUSE = """\
+_REJECT = """\
 import contextlib, io, json, sys
 
-class Refusing:
+class Rejecting:
     def find_spec(self, name, path=None, target=None):
-        if any(name == each or name.startswith(each + ".") for each in refused):
+        if any(name == each or name.startswith(each + ".") for each in rejected):
             raise ImportError(f"{name} must not be imported")
 
-refused = json.loads(sys.argv[1])
-sys.meta_path.insert(0, Refusing())
+rejected = json.loads(sys.argv[1])
+sys.meta_path.insert(0, Rejecting())
 """
 
 _PARSE_AND_DECODE = """\
@@ -68,8 +68,8 @@ for command in json.loads(sys.argv[2]):
 """
 
 
-def _run(program: str, refused: list[str], *arguments: str) -> None:
-    command = [sys.executable, "-c", _REFUSE + program, json.dumps(refused), *arguments]
+def _run(program: str, rejected: list[str], *arguments: str) -> None:
+    command = [sys.executable, "-c", _REJECT + program, json.dumps(rejected), *arguments]
     ran = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 

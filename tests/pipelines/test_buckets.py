@@ -88,7 +88,7 @@ def test_a_bucket_that_may_not_be_looked_for_may_be_there(storage: None) -> None
     cli._check_buckets(["--log=gs://unknown/run"])
 
 
-def test_a_refused_upload_says_who_may_not_do_what() -> None:
+def test_a_rejected_upload_says_who_may_not_do_what() -> None:
     """Beam raises such an error again with its text in the place of the response."""
     response = requests.Response()
     response.status_code, response._content = 403, b'{"error": {"message": "x may not create objects"}}'

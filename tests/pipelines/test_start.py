@@ -31,7 +31,7 @@ SLOW = (
     "starlette",
     "uvicorn",
 )
-"""What no command needs to explain itself, or to refuse an option."""
+"""What no command needs to explain itself, or to reject an option."""
 
 READERS = ("check", "config", "query", "serve", "series", "suggest", "tables")
 """Commands that read Bigtable by themselves, without a pipeline."""

@@ -1,4 +1,4 @@
-"""What is wrong before any work is one line with exit code 2, and what came of refusals an exit code."""
+"""What is wrong before any work is one line with exit code 2, and what came of rejections an exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
     return Store.create(bigtable, prefix)
 
 
-def refused_usage(*arguments: str | Path) -> str:
+def rejected_usage(*arguments: str | Path) -> str:
     """The one line of a command that is wrong usage."""
     ran = timebeam(*arguments)
     assert ran.code == 2, ran
@@ -42,7 +42,7 @@ def test_the_version() -> None:
 
 @pytest.mark.parametrize(("word", "meant"), [("igest", "ingest"), ("qurey", "query"), ("table", "tables")])
 def test_a_misspelt_command(word: str, meant: str) -> None:
-    assert refused_usage(word) == f"timebeam: unknown command {word!r}: did you mean {meant}?"
+    assert rejected_usage(word) == f"timebeam: unknown command {word!r}: did you mean {meant}?"
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_a_misspelt_command(word: str, meant: str) -> None:
 )
 def test_a_misspelt_option_required_or_of_beam(misspelt: str, meant: str) -> None:
     layout = [] if meant == "--layout" else ["--layout=opentsdb"]
-    line = refused_usage("ingest", *layout, *TEXT, "--input=x", misspelt)
+    line = rejected_usage("ingest", *layout, *TEXT, "--input=x", misspelt)
     name = misspelt.partition("=")[0]
     assert line == f"timebeam ingest: unknown option {name}: did you mean {meant}?"
 
 
 def test_a_misspelt_option_beside_a_missing_one() -> None:
-    line = refused_usage("ingest", "--layuot=opentsdb", "--input=x")
+    line = rejected_usage("ingest", "--layuot=opentsdb", "--input=x")
     assert line == "timebeam ingest: unknown option --layuot: did you mean --layout?"
 
 
@@ -70,17 +70,17 @@ def test_a_misspelt_option_beside_a_missing_one() -> None:
     ],
 )
 def test_a_misspelt_choice(given: list[str], meant: str) -> None:
-    line = refused_usage("ingest", *given, "--input=x")
+    line = rejected_usage("ingest", *given, "--input=x")
     assert meant in line
     assert "(choose from " in line
 
 
 def test_a_choice_that_is_like_no_other() -> None:
-    assert "did you mean" not in refused_usage("ingest", "--layout=zzz", "--format=influx", "--input=x")
+    assert "did you mean" not in rejected_usage("ingest", "--layout=zzz", "--format=influx", "--input=x")
 
 
 def test_an_option_of_beam_that_is_given_twice(store: Store) -> None:
-    assert "--region is given twice" in refused_usage(
+    assert "--region is given twice" in rejected_usage(
         "ingest", *store.flags, *TEXT, "--input=x", "--region=a", "--region=b"
     )
 
@@ -95,19 +95,19 @@ def test_all_files_of_a_repeated_option_are_read(store: Store, tmp_path: Path) -
 
 def test_dataflow_that_is_not_told_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ("ingest", *store.flags, *TEXT, "--input=x", "--runner=DataflowRunner")
-    assert "BIGTABLE_EMULATOR_HOST is set" in refused_usage(*flags)
+    assert "BIGTABLE_EMULATOR_HOST is set" in rejected_usage(*flags)
     monkeypatch.delenv(HOST_VARIABLE)
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
-    line = refused_usage(*flags)
+    line = rejected_usage(*flags)
     assert "region" in line
     assert "temp_location" in line
-    assert "--setup_file ./none.py does not exist" in refused_usage(*flags, "--setup_file=./none.py")
+    assert "--setup_file ./none.py does not exist" in rejected_usage(*flags, "--setup_file=./none.py")
 
 
 @pytest.mark.parametrize("place", ["/proc/nope/x", "file/x"])
 def test_dead_letters_that_cannot_be_written(store: Store, tmp_path: Path, place: str) -> None:
     file = put_file(tmp_path / "file", random_points(5))
-    line = refused_usage("ingest", *store.flags, *TEXT, "--input", file, "--dead-letters", tmp_path / place)
+    line = rejected_usage("ingest", *store.flags, *TEXT, "--input", file, "--dead-letters", tmp_path / place)
     assert "cannot create files there" in line
     assert store.cells() == set()
 
@@ -122,20 +122,20 @@ def test_buckets_without_credentials(store: Store, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    line = refused_usage("ingest", *store.flags, *TEXT, "--input", "gs://bucket/a.txt")
+    line = rejected_usage("ingest", *store.flags, *TEXT, "--input", "gs://bucket/a.txt")
     assert "no Google Cloud credentials" in line
 
 
 def test_a_port_that_is_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        line = refused_usage("emulator", "--port", str(port))
+        line = rejected_usage("emulator", "--port", str(port))
     assert line.startswith(f"timebeam emulator: --port {port} is in use")
 
 
 def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HOST_VARIABLE, "foo")
-    line = refused_usage("check", "--layout=opentsdb")
+    line = rejected_usage("check", "--layout=opentsdb")
     assert "BIGTABLE_EMULATOR_HOST=foo is not HOST:PORT: set it as" in line
 
 
@@ -145,9 +145,9 @@ def test_an_emulator_that_is_named_by_an_url(
 ) -> None:
     said = f"={address} is not HOST:PORT: did you mean localhost:9999?"
     monkeypatch.setenv(PUBSUB_VARIABLE, address)
-    assert PUBSUB_VARIABLE + said in refused_usage("generate", "--topic=projects/p/topics/t")
+    assert PUBSUB_VARIABLE + said in rejected_usage("generate", "--topic=projects/p/topics/t")
     monkeypatch.setenv(HOST_VARIABLE, address)
-    assert HOST_VARIABLE + said in refused_usage("check", "--layout=opentsdb")
+    assert HOST_VARIABLE + said in rejected_usage("check", "--layout=opentsdb")
 
 
 @pytest.mark.parametrize(
@@ -160,24 +160,24 @@ def test_an_emulator_that_is_named_by_an_url(
     ],
 )
 def test_a_declaration_that_is_missing(arguments: tuple[str, ...], emulator: str) -> None:
-    assert "cannot read the declaration of tables none.toml" in refused_usage(*arguments)
+    assert "cannot read the declaration of tables none.toml" in rejected_usage(*arguments)
 
 
 @pytest.mark.parametrize(
     ("limit", "code"), [("1", 1), ("2", 0), ("19.9%", 1), ("20%", 0), ("0", 1), ("100%", 0)]
 )
-def test_more_refusals_than_allowed(store: Store, tmp_path: Path, limit: str, code: int) -> None:
+def test_more_rejections_than_allowed(store: Store, tmp_path: Path, limit: str, code: int) -> None:
     lines = [b"put bad\n", b"put worse\n"]
     lines += [b"put m %d 1 h=a\n" % (1795250200 + second) for second in range(8)]
     file = write_file(tmp_path / "a.txt", lines)
     ran = ingest(store, "--input", file, "--dead-letters", tmp_path / "d", "--max-rejected", limit)
     assert ran.code == code
     assert "points stored              8" in ran.out
-    said = f"refused 2 of 10, more than --max-rejected {limit}: see the dead letters\n"
+    said = f"rejected 2 of 10, more than --max-rejected {limit}: see the dead letters\n"
     assert ran.err == (said if code else "")
 
 
 @pytest.mark.parametrize("limit", ["-1", "1.5", "101%", "%", "nan%", ""])
 def test_limits_that_are_none(store: Store, limit: str) -> None:
-    line = refused_usage("ingest", *store.flags, *TEXT, "--input=x", f"--max-rejected={limit}")
+    line = rejected_usage("ingest", *store.flags, *TEXT, "--input=x", f"--max-rejected={limit}")
     assert "--max-rejected" in line

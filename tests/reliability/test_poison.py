@@ -59,22 +59,24 @@ def test_poison_in_the_input(
         assert content[letter.offset : letter.offset + len(letter.payload)] == letter.payload
     summary = json.loads(ran.out)
     assert summary["points_read"] == len(work.points) + len(put)
-    assert summary["refused"] == dict(sorted(collections.Counter(poison[line].value for line in put).items()))
+    assert summary["rejected"] == dict(
+        sorted(collections.Counter(poison[line].value for line in put).items())
+    )
     check_equal(store, work.points, packing)
 
 
-def refuse_rows(seed: int) -> BadEntries:
-    """2 % of the rows are refused for good, as the service does with rows beyond its limits."""
+def reject_rows(seed: int) -> BadEntries:
+    """2 % of the rows are rejected for good, as the service does with rows beyond its limits."""
     return BadEntries(grpc.StatusCode.INVALID_ARGUMENT, some_keys(0.02, seed))
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_direct_writer_makes_dead_letters_of_refused_rows(
+def test_direct_writer_makes_dead_letters_of_rejected_rows(
     store: Store, emulator: str, work: Workload, seed: int, packing: str
 ) -> None:
     """Test 6, rows that Bigtable refuses. The run ends well; the dead letters hold exactly those rows
     with all their cells, and the rest is equal."""
-    fault = refuse_rows(seed)
+    fault = reject_rows(seed)
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
         ran = run(work, store, "--bigtable-writer=direct", f"--packing={packing}")
     assert ran.code == 0
@@ -83,20 +85,20 @@ def test_direct_writer_makes_dead_letters_of_refused_rows(
     assert 0 < len(bad) < len(work.points) // 10
     check_equal(store, [point for point in work.points if point not in bad], packing)
     assert {letter.reason for letter in read_letters(work)} == {Reason.WRITE_REFUSED}
-    refused = [json.loads(letter.payload) for letter in read_letters(work)]
-    keys = [base64.b64decode(row["key"]) for row in refused]
+    rejected = [json.loads(letter.payload) for letter in read_letters(work)]
+    keys = [base64.b64decode(row["key"]) for row in rejected]
     assert len(keys) == len(set(keys))
     assert set(keys) == {row_key(point, uids, options) for point in bad}
 
 
-def test_beam_writer_fails_the_bundle_on_a_refused_row(
+def test_beam_writer_fails_the_bundle_on_a_rejected_row(
     store: Store, emulator: str, work: Workload, seed: int
 ) -> None:
-    """Test 6 for Beam's writer: one refused row fails the run, and every run after it.
+    """Test 6 for Beam's writer: one rejected row fails the run, and every run after it.
 
     All other rows are stored, but there is no dead letter: only the direct writer gets past the row.
     """
-    fault = refuse_rows(seed)
+    fault = reject_rows(seed)
 
     def plan(call: Call) -> BadEntries | None:
         return fault if call.method == MUTATE_ROWS else None

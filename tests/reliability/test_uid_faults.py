@@ -62,7 +62,7 @@ def names_of(work: Workload) -> set[Name]:
 
 
 def notes(store: Store) -> list[str]:
-    """What `timebeam check` notes; asserts that it finds no damage."""
+    """What `timebeam check` notes; asserts that it finds no corruption."""
     checked = timebeam("check", *store.flags, "--most=100000")
     assert checked.code == 0, checked.out
     return checked.out.splitlines()[:-1]

@@ -142,7 +142,7 @@ def test_a_range_may_end_with_the_year_9999(client: httpx.Client, downsample: st
     "interval", ["8035yc", "999999999dc", "999999999wc", "999999999hc", "9223372036854775807ms"]
 )
 @pytest.mark.parametrize("fill", ["", "-nan"])
-def test_an_interval_of_any_length_is_answered_or_refused(
+def test_an_interval_of_any_length_is_answered_or_rejected(
     client: httpx.Client, interval: str, fill: str
 ) -> None:
     for start in ("1356998400", "1h-ago"):
@@ -154,7 +154,7 @@ def test_an_interval_of_any_length_is_answered_or_refused(
             )
 
 
-def test_a_large_body_is_refused(client: httpx.Client) -> None:
+def test_a_large_body_is_rejected(client: httpx.Client) -> None:
     response = client.post("/api/query", content=b" " * 10_001)
     assert (response.status_code, response.json()["error"]["code"]) == (413, 413)
 
@@ -412,9 +412,9 @@ def test_the_gate_lets_some_in_has_others_wait_in_order_and_turns_the_rest_away(
         tasks = [asyncio.create_task(enter(name)) for name in "bc"]
         await asyncio.sleep(0)
         assert (gate.running, gate.queued, order) == (1, 2, ["a"])
-        with pytest.raises(ApiError) as refused:
+        with pytest.raises(ApiError) as rejected:
             await gate.enter()
-        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "5"})
+        assert (rejected.value.status, rejected.value.headers) == (503, {"Retry-After": "5"})
         for task in tasks:
             gate.leave()
             await task

@@ -110,8 +110,8 @@ def test_a_client_that_hangs_up_leaves_the_queue() -> None:
         until(lambda: gauge(client, "running") == 1)
         waiting = [sent(client) for _ in range(LIMITS.waiting)]
         until(lambda: gauge(client, "waiting") == LIMITS.waiting)
-        refused = client.get(QUERY)
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        rejected = client.get(QUERY)
+        assert (rejected.status_code, rejected.headers["retry-after"]) == (503, "5")
         for connection in waiting:
             connection.close()
         until(lambda: gauge(client, "waiting") == 0)

@@ -124,10 +124,10 @@ def test_metadata_that_is_not_there(api: Api, parameters: str, status: int, mess
     assert message in body["error"]["message"]
 
 
-def test_damaged_metadata_of_a_name_is_said(bigtable: tuple[str, str]) -> None:
-    store = Store.create(bigtable, "damaged_meta_")
+def test_corrupt_metadata_of_a_name_is_said(bigtable: tuple[str, str]) -> None:
+    store = Store.create(bigtable, "corrupt_meta_")
     store.set_uid("metrics", "name", b"\0\0\1", b"sys.load")
-    store.set_cell(store.layout.options.uid_table, b"\0\0\1", "name", b"metric_meta", b"{damaged")
+    store.set_cell(store.layout.options.uid_table, b"\0\0\1", "name", b"metric_meta", b"{corrupt")
     code, body = answer(Api(store.target, store.layout), "/api/uid/uidmeta?uid=000001&type=metric")
     assert code == 400
-    assert body["error"]["message"].startswith("The metadata of UID 000001 is damaged: not JSON")
+    assert body["error"]["message"].startswith("The metadata of UID 000001 is corrupt: not JSON")

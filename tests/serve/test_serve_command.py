@@ -1,4 +1,4 @@
-"""`timebeam serve` as a command: what it refuses before it listens, and declared tables."""
+"""`timebeam serve` as a command: what it rejects before it listens, and declared tables."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_a_remote_read_of_two_series_with_equal_labels_is_an_error(
 def test_two_uids_of_one_name(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, salt_width: int, is_rolled_up: bool
 ) -> None:
-    """As with a TSD, a literal is the UID of the name, and a TSUID itself; an answer with both is refused."""
+    """As with a TSD, a literal is the UID of the name, and a TSUID itself; one with both is rejected."""
     store = stored(bigtable, prefix, tmp_path, "abc", salt_width=salt_width)
     config = config_file(tmp_path, [interval("30m", "1d")])
     store = with_tables(store, config)

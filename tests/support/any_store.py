@@ -103,7 +103,7 @@ class AnyStore:
         return list(scan_table(self.target, self.layout.tables()[0].name))
 
     def content(self) -> Content:
-        """What the layout finds and decodes; asserts that nothing is damaged."""
+        """What the layout finds and decodes; asserts that nothing is corrupt."""
         return {at: value for at, (_, value) in self.arrived().items()}
 
     def arrived(self) -> dict[tuple[SeriesName, int], tuple[int, Number]]:
@@ -117,7 +117,7 @@ class AnyStore:
         for selected in self.layout.select(everything, TableReader(self.target)):
             assert isinstance(selected, Selected), selected
             decoded = self.layout.decode_rows([selected])
-            assert not decoded.damage
+            assert not decoded.corruption
             for i, (series, time_ms, value) in enumerate(decoded.batch.points()):
                 assert not series.resources
                 name, arrival_ms = (series.metric, series.tags), int(decoded.batch.arrivals_ms[i])

@@ -32,13 +32,13 @@ def timebeam(*arguments: str | Path) -> Ran:
 
 
 def code_of(summary: Mapping[str, Any]) -> int:
-    """The exit code of an ingest or replay without `--max-rejected`: 1 if it refused all that it read."""
+    """The exit code of an ingest or replay without `--max-rejected`: 1 if it rejected all that it read."""
     figures = ("rows", "points_stored", "points_duplicate", "annotations_written", "annotations_deleted")
-    return int(bool(summary["refused"]) and not any(summary[name] for name in figures))
+    return int(bool(summary["rejected"]) and not any(summary[name] for name in figures))
 
 
 class Ingested(NamedTuple):
-    """What an ingest said and refused."""
+    """What an ingest said and rejected."""
 
     summary: dict[str, Any]
     letters: list[dict[str, Any]]

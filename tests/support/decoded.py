@@ -14,7 +14,7 @@ class DecodedRow(NamedTuple):
     """As `DecodedRows`, with what could not be read in words alone."""
 
     batch: PointBatch
-    damage: list[str]
+    corruption: list[str]
     skipped: int
 
 
@@ -23,4 +23,4 @@ def decode_row(
 ) -> DecodedRow:
     """The points of a row."""
     decoded = layout.decode_rows([Selected(row, series, archived)])
-    return DecodedRow(decoded.batch, [text for _, text in decoded.damage], decoded.skipped)
+    return DecodedRow(decoded.batch, [text for _, text in decoded.corruption], decoded.skipped)

@@ -135,7 +135,7 @@ class Store:
         return Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
 
     def points(self) -> dict[Series, dict[int, int | float]]:
-        """The values of every series by their time in ms; asserts that nothing is damaged.
+        """The values of every series by their time in ms; asserts that nothing is corrupt.
 
         Rows of global annotations have none.
         """
@@ -147,7 +147,7 @@ class Store:
             metric, *tags = [names[pair] for pair in parse_key(self.layout.options, row.key).uids]
             series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
             decoded = decode_row(self.layout, row, series)
-            assert not decoded.damage
+            assert not decoded.corruption
             for _, time_ms, value in decoded.batch.points():
                 assert time_ms not in found.setdefault(series, {})
                 found[series][time_ms] = value

@@ -130,8 +130,8 @@ class _Draw:
 
     def _another_ingest(self, before: list[Step]) -> Step:
         step = self._ingest(f"ingest{len(before)}", create=self._rng.random() < 0.75)
-        refuses = step.trouble is not None and step.trouble.kind == "refuse"  # then a replay has no limit
-        limited = self._layout == "opentsdb" and not refuses and self._rng.random() < 0.25
+        rejects = step.trouble is not None and step.trouble.kind == "refuse"  # then a replay has no limit
+        limited = self._layout == "opentsdb" and not rejects and self._rng.random() < 0.25
         return msgspec.structs.replace(step, limited=limited)
 
     def _ingest(self, name: str, *, create: bool) -> Ingest:

@@ -1,4 +1,4 @@
-"""Points written in each format by the plainest means, and lines that each format must refuse."""
+"""Points written in each format by the plainest means, and lines that each format must reject."""
 
 from __future__ import annotations
 

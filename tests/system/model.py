@@ -78,7 +78,7 @@ class Model:
     def store(
         self, file: File, *, append: bool, create: bool, mark: bool, only: Collection[int] | None = None
     ) -> list[Point]:
-        """Ingests a file; the points that must be refused.
+        """Ingests a file; the points that must be rejected.
 
         Args:
           only: the series that a limit lets in; None for all.
@@ -100,7 +100,7 @@ class Model:
             for time, value in {(point.series, point.time_ms): point.value for point in stored}.items():
                 _replace(self.points, time, Version(rank, as_stored(self.layout, value)))
         self.metrics |= {SERIES[point.series][0] for point in stored}
-        named = file.points if only is None else stored  # tags get UIDs though their metric is refused
+        named = file.points if only is None else stored  # tags get UIDs though their metric is rejected
         self.tag_keys |= {key for point in named for key, _ in SERIES[point.series][1]}
         self.tag_values |= {value for point in named for _, value in SERIES[point.series][1]}
         if mark:
@@ -160,13 +160,13 @@ class Model:
         }
 
     def copy(self, start_ms: int, end_ms: int) -> int:
-        """Copies the points of a time range, both ends included; how many must be refused."""
-        refused = 0
+        """Copies the points of a time range, both ends included; how many must be rejected."""
+        rejected = 0
         for time, version in self.points.items():
             if not start_ms <= time[1] <= end_ms:
                 continue
             if not storable(self.copy_layout, version.value):
-                refused += 1
+                rejected += 1
             else:
                 copied = Version(version.rank, as_stored(self.copy_layout, version.value))
                 _replace(self.copied, time, copied)
@@ -174,7 +174,7 @@ class Model:
             for column, version in self.histograms.items():
                 if start_ms <= column[1] <= end_ms:
                     _replace(self.copied_histograms, column, version)
-        return refused
+        return rejected
 
     def roll_up(self, start_s: int, end_s: int) -> None:
         """Makes all intervals that start in [start_s, end_s)."""

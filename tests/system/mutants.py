@@ -5,9 +5,9 @@
     python -m tests.system.mutants --form influx --number 17
 
 Each is read between two good messages, as a stream reads them. Whatever it is, the process does not end, nor
-does anything raise; both good messages are read, and the mutant is points, refusals, or both. (It is nothing
-only where a message may hold nothing: no text, no points, fields that the format does not know.) What fails
-is kept in `.mutants/`, with the command that tries it again.
+does anything raise; both good messages are read, and the mutant is points, rejections, or both. (It is
+nothing only where a message may hold nothing: no text, no points, fields that the format does not know.)
+What fails is kept in `.mutants/`, with the command that tries it again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Reader:
         self._stored = self.read([(self._good, {}), (b"", {}), (self._good, {})])[0]
 
     def read(self, messages: Sequence[tuple[bytes, Attributes]]) -> tuple[int, int, list[Rejected]]:
-        """(what is stored of the good messages, of the second one, refusals)
+        """(what is stored of the good messages, of the second one, rejections)
 
         That is: points, edits, or rows of declared tables; rows, which messages may share, are the second's.
         """
@@ -107,31 +107,31 @@ class _Reader:
             pubsub_message(data, str(number), _T + number, attributes, "s")
             for number, (data, attributes) in enumerate(messages)
         ]
-        good, own, refused = 0, 0, []
+        good, own, rejected = 0, 0, []
         for output in self._fn.process(listed):
             if isinstance(output, PointBatch):
                 of_own = np.count_nonzero(output.arrivals_ms == _T + 1)
                 good, own = good + len(output) - of_own, own + of_own
             elif getattr(output, "tag", None) == REJECTED:
-                refused.append(output.value)
+                rejected.append(output.value)
             elif getattr(output, "tag", None) == ANNOTATIONS:
                 of_own = sum(edit.arrival_ms == _T + 1 for edit in output.value)
                 good, own = good + len(output.value) - of_own, own + of_own
             else:
                 own += 1
-        return good, own, refused
+        return good, own, rejected
 
     def judged(self, data: bytes, attributes: Attributes) -> tuple[str, str]:
         """(outcome of a mutant, what is wrong with it)"""
-        stored, points, refused = self.read([(self._good, {}), (data, attributes), (self._good, {})])
+        stored, points, rejected = self.read([(self._good, {}), (data, attributes), (self._good, {})])
         if self._is_declared:
             points = self.read([(b"", {}), (data, attributes)])[1]
-        own = [each for each in refused if each.envelope is None or each.envelope.message_id == "1"]
-        outcome = " and ".join([*["points"] * bool(points), *["refusals"] * bool(own)]) or "nothing"
+        own = [each for each in rejected if each.envelope is None or each.envelope.message_id == "1"]
+        outcome = " and ".join([*["points"] * bool(points), *["rejections"] * bool(own)]) or "nothing"
         if stored != self._stored:
             return outcome, f"{stored} points of the good messages are read, not {self._stored}"
-        if len(own) < len(refused):
-            return outcome, f"a good message is refused: {refused[0].message}"
+        if len(own) < len(rejected):
+            return outcome, f"a good message is rejected: {rejected[0].message}"
         internal = [each.message for each in own if each.reason is Reason.INTERNAL_ERROR]
         if internal:
             return outcome, internal[0]

@@ -143,7 +143,7 @@ class _Run:
             self._compare(tables, content, [each.points[tables] for each in orders])
         for store in self._stores.by_name.values():
             ran = timebeam("check", *store.flags)
-            expect(ran.code == 0, "damage", ran)
+            expect(ran.code == 0, "corruption", ran)
         if {"uids", "no archive"} <= self._race.kind.has:
             ran = timebeam("names", "fix", *self._stores.by_name[MAIN].flags)
             expect((ran.code, ran.out) == (0, "nothing to do\n"), "names", ran)
@@ -203,5 +203,5 @@ class _Run:
 
 
 def _has_no_name(ran: Ran) -> bool:
-    """Whether a command was refused a name that a merge has taken away."""
+    """Whether a command was rejected a name that a merge has taken away."""
     return ran.code != 0 and ("o such name" in ran.err or "did you mean" in ran.err)

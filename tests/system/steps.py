@@ -44,7 +44,7 @@ class Point(_Data, frozen=True, tag=True):
 
 
 class File(_Data, frozen=True, tag=True):
-    """An input file: its points in order, lines that every reader must refuse, and its modification time."""
+    """An input file: its points in order, lines that every reader must reject, and its modification time."""
 
     format: str
     suffix: str
@@ -58,7 +58,7 @@ class Trouble(_Data, frozen=True, tag=True):
 
     `kind`: `pass` (some calls fail, and succeed when they are repeated), `abort` (from the `nth` on all
     fail, then the command is run again), `kill` (a child process dies by SIGKILL at the `nth`, then the
-    command is run again), `refuse` (some rows are refused for good, then their letters are replayed).
+    command is run again), `refuse` (some rows are rejected for good, then their letters are replayed).
     """
 
     kind: str

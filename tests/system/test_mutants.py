@@ -26,5 +26,5 @@ def test_some_mutants_of_every_form() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("form", forms())
-def test_mutants_become_points_or_refusals(form: str) -> None:
+def test_mutants_become_points_or_rejections(form: str) -> None:
     check("--form", form, "--count=100", "--workers=1")

@@ -34,7 +34,7 @@ def run(
     trouble: Trouble | None,
     before: Callable[[], None] | None = None,
 ) -> tuple[Ran, bool]:
-    """(what the command left, whether it was stopped or refused something by the trouble)."""
+    """(what the command left, whether it was stopped or rejected something by the trouble)."""
     if trouble is None:
         return timebeam(*arguments), False
     if trouble.kind == "kill":

@@ -188,7 +188,7 @@ class World:
             self._check_partial(step.files)
             if trouble and trouble.kind == "refuse":
                 expect(ran.code == code_of(json.loads(ran.out)), "exit code", ran)
-                self._run_replay(step, letters)  # letters of other stages are refused again
+                self._run_replay(step, letters)  # letters of other stages are rejected again
             else:
                 expect(ran.code != 0, "exit code of a run that failed", ran)
                 expect("Traceback" not in ran.err, "stack trace", ran.err)
@@ -199,15 +199,15 @@ class World:
                 ]
                 ran = timebeam(*arguments)
         expect(ran.code == code_of(json.loads(ran.out)), "exit code", ran)
-        refused = [
+        rejected = [
             File(file.format, file.suffix, file.arrival_ms, points, [])
             for file in step.files
             if (points := self._store(step, file, create=step.create, only=only))
         ]
-        refused_points = sum(len(file.points) for file in refused)
-        rows_refused = trouble is not None and trouble.kind == "refuse"
-        self._check_letters(letters, step.files, refused_points, rows_refused=rows_refused)
-        self._letters[step.name] = letters, refused
+        rejected_points = sum(len(file.points) for file in rejected)
+        rows_rejected = trouble is not None and trouble.kind == "refuse"
+        self._check_letters(letters, step.files, rejected_points, rows_rejected=rows_rejected)
+        self._letters[step.name] = letters, rejected
 
     def _store(
         self, step: Ingest, file: File, *, create: bool, only: Collection[int] | None = None
@@ -220,9 +220,9 @@ class World:
         flags += [f"--packing={step.packing}"] if step.packing else []
         return flags + (["--mark-changed"] if step.mark else [])
 
-    def _replay(self, step: Ingest, letters: Path, refused: list[File]) -> None:
+    def _replay(self, step: Ingest, letters: Path, rejected: list[File]) -> None:
         self._run_replay(step, letters)
-        for file in refused if step.files[0].format != "avro" else []:  # see docs/reference/reasons.md
+        for file in rejected if step.files[0].format != "avro" else []:  # see docs/reference/reasons.md
             self._store(step, file, create=True)
 
     def _run_replay(self, step: Ingest, letters: Path) -> None:
@@ -237,24 +237,24 @@ class World:
         expect(ran.code == code_of(json.loads(ran.out)), "exit code of replay", ran)
 
     def _check_letters(
-        self, letters: Path, inputs: list[File], refused_points: int, *, rows_refused: bool
+        self, letters: Path, inputs: list[File], rejected_points: int, *, rows_rejected: bool
     ) -> None:
-        """Every broken line has its letter, every refused point too, and nothing else has."""
+        """Every broken line has its letter, every rejected point too, and nothing else has."""
         records = [
             json.loads(line)
             for path in letters.parent.iterdir()
             if path.is_file()
             for line in path.read_text("utf-8").splitlines()
         ]
-        if rows_refused:
+        if rows_rejected:
             records = [record for record in records if record["stage"] != "write"]
         broken = [line for file in inputs for line in file.broken]
         payloads = [record.get("payload", "") for record in records]
         for line in broken:
             expect(any(line in payload for payload in payloads), "broken line without letter", line)
         reasons = sorted(record["reason"] for record in records)
-        right = len(records) == len(broken) + refused_points
-        expect(right, "number of letters", (reasons, broken, refused_points))
+        right = len(records) == len(broken) + rejected_points
+        expect(right, "number of letters", (reasons, broken, rejected_points))
 
     def _roll_up(self, step: Rollup) -> None:
         start_s, end_s = START_S + step.start * HOUR_S, START_S + step.end * HOUR_S
@@ -303,11 +303,11 @@ class World:
             *(["--auto-create-metrics"] if self._copies.has_uids else []),
         ]
         ran = self._finish(arguments, step.trouble)
-        refused = self._model.copy(start_ms, end_ms)
+        rejected = self._model.copy(start_ms, end_ms)
         expect("verified" in ran.out, "proof of the copy", ran)
         expected = _expected(self._model.copied, self._model.copied_histograms)
         _check_content("copy", _content(self._copies), expected)
-        expect(bool(refused) == ("but " in ran.out), "refusals of the copy", (refused, ran))
+        expect(bool(rejected) == ("but " in ran.out), "rejections of the copy", (rejected, ran))
 
     def _export(self, step: Export) -> None:
         """Exports days, over what an earlier step has exported of them, and reads all files."""
@@ -404,7 +404,7 @@ class World:
     def _check_sound(self) -> None:
         for stored in (self._tables, self._copies):
             ran = timebeam("check", *stored.flags)
-            expect(ran.code == 0, "damage", ran)
+            expect(ran.code == 0, "corruption", ran)
 
     def _new_folder(self) -> Path:
         self._runs += 1

@@ -109,7 +109,7 @@ def test_a_form_shows_parameters_only_where_they_count(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_regexes_take_the_example_and_refuse_bad_values(name: str) -> None:
+def test_regexes_take_the_example_and_reject_bad_values(name: str) -> None:
     for one in template_parameters(name):
         regex = one["regex"]
         assert regex, one["name"]

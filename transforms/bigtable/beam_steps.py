@@ -193,7 +193,7 @@ class WriteRows(WithErrorHandler):
     Each row has its own result. Rows with errors that may pass (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED,
     INTERNAL, RESOURCE_EXHAUSTED) are retried for two minutes. A row that the service refuses
     (INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE) comes out with the reason. Other errors, such as a
-    missing table, fail the bundle. A bundle ends when all its rows are written or refused; a repeated bundle
+    missing table, fail the bundle. A bundle ends when all its rows are written or rejected; a repeated bundle
     writes the same cells again.
 
     Attributes:
@@ -227,14 +227,14 @@ class WriteRows(WithErrorHandler):
 
 
 _Request = tuple[list[RowMutation], list[WindowedValue], Future[list[tuple[int, Exception]]]]
-"""(rows, the window and timestamp of each or nothing, and the (number, error) of each refused row)."""
+"""(rows, the window and timestamp of each or nothing, and the (number, error) of each rejected row)."""
 
 
 class RowWriter:
     """Buffers rows and writes them in requests, some of them at once, in threads of a pool.
 
     Args:
-      send: writes rows of a table in one request; returns the (number, error) of each refused row.
+      send: writes rows of a table in one request; returns the (number, error) of each rejected row.
       on_written: called with the rows of each request, after they are written or refused.
     """
 
@@ -254,10 +254,10 @@ class RowWriter:
         self._under_way: collections.deque[_Request] = collections.deque()
 
     def add(self, row: RowMutation, windows: WindowedValue | None = None) -> Iterator[Any]:
-        """Adds a row; the refused rows of requests that have ended.
+        """Adds a row; the rejected rows of requests that have ended.
 
         Args:
-          windows: the windows and the timestamp of the row. If it is refused, its `FailedRow` comes out in
+          windows: the windows and the timestamp of the row. If it is rejected, its `FailedRow` comes out in
             them. Given for all rows or for none.
         """
         if isinstance(row, EncodedRow):
@@ -277,7 +277,7 @@ class RowWriter:
             yield from self._flush()
 
     def finish(self) -> Iterator[Any]:
-        """Waits until all rows are written or refused; the refused ones."""
+        """Waits until all rows are written or rejected; the rejected ones."""
         yield from self._flush()
         yield from self._results(0)
 
@@ -295,7 +295,7 @@ class RowWriter:
         self._rows, self._bytes, self._mutations = {}, 0, 0
 
     def _results(self, most: int) -> Iterator[Any]:
-        """Waits until at most `most` requests are under way; the refused rows."""
+        """Waits until at most `most` requests are under way; the rejected rows."""
         while len(self._under_way) > most:
             rows, windows, result = self._under_way.popleft()
             for number, error in result.result():
@@ -306,7 +306,7 @@ class RowWriter:
 
 
 class _WriteFn(beam.DoFn):
-    """Rows in, refused rows out; a bundle ends when all its rows have results."""
+    """Rows in, rejected rows out; a bundle ends when all its rows have results."""
 
     def __init__(self, options: WriteRows) -> None:
         self._options = options
@@ -340,26 +340,26 @@ class _WriteFn(beam.DoFn):
             add_sink(self._options.target, table)
 
     def _send(self, table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
-        """Writes rows in one request; the (number, error) of each refused row."""
+        """Writes rows in one request; the (number, error) of each rejected row."""
         target = self._options.target
         self._tables.add(table)
         try:
             with self._options.around(rows):
-                refused = mutate_rows(target, table, rows)
+                rejected = mutate_rows(target, table, rows)
         except GoogleAPICallError as error:
             count_call(target, table, "MutateRows", error)
             raise
         count_call(target, table, "MutateRows")
-        for _, reason in refused:
+        for _, reason in rejected:
             count_call(target, table, "MutateRows", reason)
-        return refused
+        return rejected
 
 
 class _WriteInWindowsFn(_WriteFn):
-    """As `_WriteFn`; a refused row comes out in the windows of its input row, with its timestamp.
+    """As `_WriteFn`; a rejected row comes out in the windows of its input row, with its timestamp.
 
     A row in several windows is written once. What `process` yields comes out once for each window of the
-    element that it is given, so refused rows wait for an element of one window, or for the end of the bundle.
+    element that it is given, so rejected rows wait for one of one window, or for the end of the bundle.
     """
 
     def start_bundle(self) -> None:

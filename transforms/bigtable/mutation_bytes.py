@@ -264,7 +264,7 @@ def encoded_row(row: Row) -> EncodedRow:
 
 
 def plain_row(row: RowMutation) -> Row:
-    """A row with cells and deletions as objects: slow for an encoded row, for refused rows and marks."""
+    """A row with cells and deletions as objects: slow for an encoded row, for rejected rows and marks."""
     if isinstance(row, Row):
         return row
     cells, deleted = [], []

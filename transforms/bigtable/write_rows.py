@@ -43,13 +43,13 @@ def mutate_rows(
 def write_all(
     target: Target, table: str, rows: Iterable[RowMutation], check: Callable[[], None] | None = None
 ) -> None:
-    """Writes any number of rows, none of which may be refused.
+    """Writes any number of rows, none of which may be rejected.
 
     Args:
       check: see `mutate_rows`.
 
     Raises:
-      GoogleAPICallError: a row was refused or could not be written; others may have been written.
+      GoogleAPICallError: a row was rejected or could not be written; others may have been written.
     """
     for request in requests(rows):
         for _, error in mutate_rows(target, table, request, check):
@@ -96,8 +96,8 @@ def _write(
     backoff: Backoff,
     check: Callable[[], None] | None,
 ) -> list[tuple[int, Exception]]:
-    """Writes the rows with these numbers; the refused ones."""
-    refused: list[tuple[int, Exception]] = []
+    """Writes the rows with these numbers; the rejected ones."""
+    rejected: list[tuple[int, Exception]] = []
     pending = numbers
     while True:
         if check is not None:
@@ -106,23 +106,23 @@ def _write(
         if isinstance(request_error, REFUSALS):
             unwritten = [pending[index] for index in errors]
             if len(unwritten) == 1:
-                return [*refused, (unwritten[0], request_error)]
+                return [*rejected, (unwritten[0], request_error)]
             middle = len(unwritten) // 2
             for half in (unwritten[:middle], unwritten[middle:]):
-                refused += _write(target, table, rows, half, backoff, check)
-            return refused
+                rejected += _write(target, table, rows, half, backoff, check)
+            return rejected
         repeated: list[int] = []
         last_error: Exception | None = None
         for index, error in errors.items():
             if isinstance(error, REFUSALS):
-                refused.append((pending[index], error))
+                rejected.append((pending[index], error))
             elif isinstance(error, RETRYABLE):
                 repeated.append(pending[index])
                 last_error = error
             else:
                 raise error
         if last_error is None:
-            return refused
+            return rejected
         backoff.wait(last_error)
         pending = repeated
 

@@ -60,7 +60,7 @@ class ArchiveTally(NamedTuple):
     Attributes:
       rows_read: data rows of closed hours.
       rows_busy: of these, those that were written in the last `quiet_hours`, which are left for a later run.
-      rows_damaged: of these, those that cannot be read in full, which stay.
+      rows_corrupt: of these, those that cannot be read in full, which stay.
       points_read: their points.
       rows_written: archive rows.
       points_archived: the points of the archive rows that hold points of this run.
@@ -71,7 +71,7 @@ class ArchiveTally(NamedTuple):
 
     rows_read: int = 0
     rows_busy: int = 0
-    rows_damaged: int = 0
+    rows_corrupt: int = 0
     points_read: int = 0
     rows_written: int = 0
     points_archived: int = 0
@@ -110,7 +110,7 @@ def _archive(
 ) -> ArchiveTally:
     """Archives data rows of one block that nobody writes to."""
     closed, batch, corrupt = _readable(job.layout, entries)
-    tally = ArchiveTally(rows_damaged=corrupt, points_read=len(batch))
+    tally = ArchiveTally(rows_corrupt=corrupt, points_read=len(batch))
     if job.dry_run or not len(batch):
         return tally
     code_of = _codes(job, closed, batch)
@@ -157,7 +157,7 @@ def _readable(layout: Archivable, entries: Iterable[ClosedRow]) -> tuple[list[Cl
     """(the rows that can be read in full, their points, the number of the others)."""
     entries = [entry for entry in entries if entry.row.cells]
     decoded = layout.decode_rows([Selected(entry.row, entry.name) for entry in entries])
-    bad = {id(row) for row, _ in decoded.damage} | {id(entries[number].row) for number in decoded.outside}
+    bad = {id(row) for row, _ in decoded.corruption} | {id(entries[number].row) for number in decoded.outside}
     if bad:
         entries = [entry for entry in entries if id(entry.row) not in bad]
         decoded = layout.decode_rows([Selected(entry.row, entry.name) for entry in entries])
@@ -228,8 +228,8 @@ def _changes(
     decoded = archive_rows.decode_archive_rows(
         heads, [Selected(row, row_series[key]) for key, row in stored.items()]
     )
-    if decoded.damage:
-        row, text = decoded.damage[0]
+    if decoded.corruption:
+        row, text = decoded.corruption[0]
         raise VerifyError(f"table {table}, row {row.key.hex()}: {text}; nothing was deleted")
     points, from_source = archive_rows.merged(batch, decoded.batch, by_kind=job.archive.by_kind)
     numbers = {series: number for number, series in enumerate(points.series)}

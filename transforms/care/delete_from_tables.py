@@ -64,13 +64,13 @@ class DeleteTally(NamedTuple):
     Attributes:
       checksum: the sum of those of all cells that a dry run saw.
       changed: 1 if nothing was deleted, since the cells are not those of the dry run.
-      unreadable, refused: rows that could not be read, and those that Bigtable refused to change.
+      unreadable, rejected: rows that could not be read, and those that Bigtable refused to change.
     """
 
     checksum: int
     changed: int
     unreadable: int
-    refused: int
+    rejected: int
 
 
 COUNTERS = metrics.TallyCounters(NAMESPACE, DeleteTally)
@@ -107,7 +107,7 @@ class PendingRemovals:
       check: called before each request that changes rows.
 
     Attributes:
-      refused: how many rows Bigtable refused to change.
+      rejected: how many rows Bigtable refused to change.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class PendingRemovals:
         self._target, self._log, self._hours_writer, self._rule = target, log, hours_writer, rule
         self._archive, self._check = archived, check
         self._removals: list[tuple[RowDeletion, Series]] = []
-        self._mutations = self._bytes = self.refused = 0
+        self._mutations = self._bytes = self.rejected = 0
 
     def add(self, removal: RowDeletion, series: Series) -> None:
         """Adds a removal; carries out those before it if they are many."""
@@ -175,8 +175,8 @@ class PendingRemovals:
             self._archive.carry_out([removal.mutation for removal, _ in self._removals])
         for removal, _ in self._removals:
             if removal.mutation.key in rejected:
-                COUNTERS.count("refused")
-                self.refused += 1
+                COUNTERS.count("rejected")
+                self.rejected += 1
             else:
                 count_removal(removal, self._rule)
 

@@ -144,7 +144,7 @@ class DeletePoints(beam.PTransform):  # type: ignore[type-arg]
         deleting = beam.FlatMap(_delete, AsSingleton(may_delete), job).with_output_types(int)
         rejected = chunks | "Delete" >> deleting
         if not job.series:  # else more is deleted afterwards
-            rejected | "SumRefused" >> beam.CombineGlobally(sum) | "Done" >> beam.Map(_done, job)
+            rejected | "SumRejected" >> beam.CombineGlobally(sum) | "Done" >> beam.Map(_done, job)
 
 
 def _chunks(job: DeleteJob) -> Iterator[DeleteChunk]:
@@ -234,7 +234,7 @@ def _delete(chunk: DeleteChunk, may_delete: bool, job: DeleteJob) -> Iterator[in
             for removal, series in _removals(job, chunk):
                 pending.add(removal, series)
             pending.flush()
-        yield pending.refused
+        yield pending.rejected
     metrics.work_done()
 
 

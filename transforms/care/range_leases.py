@@ -16,7 +16,7 @@ not renewed its lease for a third of that time renews it before it sends another
 have deleted it. So no clocks of two machines are compared, but that nobody waits for a lease of yesterday.
 
 A deletion takes one lease after another, and must not miss rows that are moved in between, from keys that it
-has not read to keys that it has read. Its leases are refused if rows were moved since it began.
+has not read to keys that it has read. Its leases are rejected if rows were moved since it began.
 """
 
 from __future__ import annotations

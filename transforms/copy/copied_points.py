@@ -102,7 +102,7 @@ def read_batches(
             source = f"row of table {decoded.table}"
             yield Rejected(decoded.key, Reason.CORRUPT_FILE, decoded.text, Stage.READ, source)
             continue
-        for row, text in decoded.damage:
+        for row, text in decoded.corruption:
             yield rejected_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
         yield decoded.batch
 

@@ -325,7 +325,7 @@ def verify_day(folder: str) -> Verified:
     try:
         entries = read_manifest(folder)
     except ValueError as error:
-        return Verified(0, [f"{folder}: the manifest is damaged: {error}"])
+        return Verified(0, [f"{folder}: the manifest is corrupt: {error}"])
     if entries is None:
         return Verified(0, [f"{folder}: no manifest {MANIFEST}: export the day"])
     points, problems = 0, []

@@ -1,7 +1,7 @@
 """A dead letter: one JSON object for rejected input, in parts if it is too long for a message.
 
 The payload of a rejected row is the row as JSON. Limits of rows are checked before the sink: one row that is
-refused fails the whole bundle of Beam's own writer.
+rejected fails the whole bundle of Beam's own writer.
 
 Format: docs/reference/reasons.md.
 """

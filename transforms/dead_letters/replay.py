@@ -152,7 +152,7 @@ class OpenLetters(beam.PTransform):  # type: ignore[type-arg]
             | "WithJoined" >> beam.Flatten()
             | "Open" >> step.with_outputs(POINTS, ROWS, REJECTED, main="main")
         )
-        rejected = (read[REJECTED], joined_letters[REJECTED], opened[REJECTED]) | "Refused" >> beam.Flatten()
+        rejected = (read[REJECTED], joined_letters[REJECTED], opened[REJECTED]) | "Rejected" >> beam.Flatten()
         return {"main": opened.main, POINTS: opened[POINTS], ROWS: opened[ROWS], REJECTED: rejected}
 
 

@@ -37,13 +37,13 @@ COUNTERS = (
     "uid_hits",
     "uid_misses",
     "uids_assigned",
-    "refused_input",
-    "refused_name",
-    "refused_time",
-    "refused_value",
-    "refused_uid",
-    "refused_limit",
-    "refused_bigtable",
+    "rejected_input",
+    "rejected_name",
+    "rejected_time",
+    "rejected_value",
+    "rejected_uid",
+    "rejected_limit",
+    "rejected_bigtable",
 )
 META_NAMESPACE = "timebeam-meta"
 META_CELLS = "meta_cells_written"
@@ -63,11 +63,11 @@ ROLLUP_NAMESPACE = "timebeam-rollup"
 
 DISTRIBUTIONS = ("flush_rows", "delay_ms")
 
-OF_ROWS = "refused_bigtable"
+OF_ROWS = "rejected_bigtable"
 """The kind of rejections of rows, not of records: they are not in `points_read`."""
 
 _KINDS = {
-    "refused_name": (
+    "rejected_name": (
         Reason.BAD_METRIC,
         Reason.BAD_TAG,
         Reason.DUPLICATE_TAG,
@@ -76,18 +76,18 @@ _KINDS = {
         Reason.NAME_NOT_STORABLE,
         Reason.SERIES_NOT_STORABLE,
     ),
-    "refused_time": (Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE),
-    "refused_value": (
+    "rejected_time": (Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE),
+    "rejected_value": (
         Reason.EMPTY_VALUE,
         Reason.BAD_NUMBER,
         Reason.NUMBER_OUT_OF_RANGE,
         Reason.VALUE_NOT_STORABLE,
     ),
-    "refused_uid": (Reason.UNKNOWN_NAME, Reason.UIDS_EXHAUSTED),
-    "refused_limit": (Reason.SERIES_LIMIT,),
+    "rejected_uid": (Reason.UNKNOWN_NAME, Reason.UIDS_EXHAUSTED),
+    "rejected_limit": (Reason.SERIES_LIMIT,),
     OF_ROWS: (Reason.OVER_BIGTABLE_LIMIT, Reason.WRITE_REFUSED),
 }
-KIND_OF = dict.fromkeys(Reason, "refused_input") | {
+KIND_OF = dict.fromkeys(Reason, "rejected_input") | {
     reason: kind for kind, reasons in _KINDS.items() for reason in reasons
 }
 """The counter of each reason."""
@@ -97,7 +97,7 @@ WORK_PLANNED, WORK_DONE = "work_planned", "work_done"
 """Counters of that namespace, for the progress of a run: bytes of files, or ranges of a table."""
 
 totals: collections.Counter[str] = collections.Counter()
-"""The counts of this process, for its progress; rejections also by reason as `refused/REASON`."""
+"""The counts of this process, for its progress; rejections also by reason as `rejected/REASON`."""
 
 
 @functools.lru_cache(maxsize=1000)
@@ -143,7 +143,7 @@ def count_annotations(name: str, by: int) -> None:
 def count_rejected(rejected: Rejected) -> None:
     """Counts a rejection: the points that it stands for."""
     count(KIND_OF[rejected.reason], rejected.points)
-    totals[f"refused/{rejected.reason.value}"] += rejected.points
+    totals[f"rejected/{rejected.reason.value}"] += rejected.points
 
 
 def count_rejected_again(rejected: Rejected) -> None:
@@ -253,7 +253,7 @@ def observe(name: str, value: int) -> None:
 
 def rejected_by_reason() -> dict[str, int]:
     """The rejections of this process by reason, sorted."""
-    return _totals_of("refused/")
+    return _totals_of("rejected/")
 
 
 def skipped_by_kind() -> dict[str, int]:

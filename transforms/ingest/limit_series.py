@@ -55,7 +55,9 @@ class LimitState:
     def __init__(self, cache_size: int) -> None:
         self.counts: LruCache[bytes, SeriesCount] = LruCache(MOST_METRICS)
         self.new: LruCache[tuple[str, int], int] = LruCache(10 * MOST_METRICS)
-        self.refused: LruCache[Series, tuple[float, RejectedError]] = LruCache(min(cache_size, MOST_REJECTED))
+        self.rejected: LruCache[Series, tuple[float, RejectedError]] = LruCache(
+            min(cache_size, MOST_REJECTED)
+        )
         self.changed: dict[bytes, SeriesCount] = {}
         self.merged_s = time.monotonic()
 
@@ -104,7 +106,7 @@ class SeriesLimiter:
         now = time.monotonic()
         rejected: dict[Series, RejectedError] = {}
         for series in candidates:
-            if (before := state.refused.get(series)) is not None and before[0] > now:
+            if (before := state.rejected.get(series)) is not None and before[0] > now:
                 rejected[series] = before[1]
         rest = {series: key for series, key in candidates.items() if series not in rejected}
         if not rest:
@@ -124,7 +126,7 @@ class SeriesLimiter:
                     self._count(state, series)
                 else:
                     rejected[series] = error
-                    state.refused[series] = (now + REJECTED_SECONDS, error)
+                    state.rejected[series] = (now + REJECTED_SECONDS, error)
         return rejected
 
     def merge(self, state: LimitState, rows: Iterable[bytes] = ()) -> None:

@@ -122,44 +122,44 @@ class PointsGraph:
         read: beam.PTransform[Any, Any],
         attached: beam.PTransform[Any, Any] | None = None,
     ) -> list[PCollection[Rejected]]:
-        """Adds the graph of storing points that need no parsing; returns what is refused.
+        """Adds the graph of storing points that need no parsing; returns what is rejected.
 
         Args:
           read: gives `main`, `PointBatch`, and `REJECTED`.
-          attached: stores annotations and histograms, and gives what it refused.
+          attached: stores annotations and histograms, and gives what it rejected.
         """
         source = root | "Read" >> read
         points = source.main | "Spread" >> beam.Reshuffle().with_output_types(PointBatch)
-        refused = [source[REJECTED]]
+        rejected = [source[REJECTED]]
         if attached is not None:
-            refused.append(root | "Others" >> attached)
-        return refused + self.store(root, ONCE, points)
+            rejected.append(root | "Others" >> attached)
+        return rejected + self.store(root, ONCE, points)
 
     def store(
         self, root: beam.Pipeline, flow: Flow, points: PCollection[PointBatch]
     ) -> list[PCollection[Rejected]]:
-        """Adds the steps behind parsing; returns what they refuse."""
-        encoded, refused = self.encode(root, flow, points)
-        return refused + self.write(_on_arrival(encoded, flow) if self.groups(flow) else encoded, flow)
+        """Adds the steps behind parsing; returns what they reject."""
+        encoded, rejected = self.encode(root, flow, points)
+        return rejected + self.write(_on_arrival(encoded, flow) if self.groups(flow) else encoded, flow)
 
     def encode(
         self, root: beam.Pipeline, flow: Flow, points: PCollection[PointBatch]
     ) -> tuple[PCollection[Encoded], list[PCollection[Rejected]]]:
-        """Adds the steps that take each batch by itself; (pieces of rows, what they refuse)."""
+        """Adds the steps that take each batch by itself; (pieces of rows, what they reject)."""
         names = root | "UidSnapshot" >> (
             ReadUidSnapshot(self.target, self.layout, self.uids)
             if flow.snapshot
             else beam.Create([], reshuffle=False).with_output_types(list)
         )
         keyed = points | "AssignUids" >> rejecting(self.assign, PointBatch, beam.pvalue.AsIter(names))
-        refused = [keyed[REJECTED]]
+        rejected = [keyed[REJECTED]]
         batches = keyed.main
         if self.index is not None:
             indexed = batches | "Index" >> rejecting(self.index, PointBatch)
-            refused.append(indexed[REJECTED])
+            rejected.append(indexed[REJECTED])
             batches = indexed.main
         encoded = batches | "Encode" >> rejecting(EncodeFn(self.layout), Encoded)
-        return encoded.main, [*refused, encoded[REJECTED]]
+        return encoded.main, [*rejected, encoded[REJECTED]]
 
     def groups(self, flow: Flow) -> bool:
         """Whether the pieces of a row are brought together before they are packed.
@@ -171,21 +171,21 @@ class PointsGraph:
 
     def write(self, encoded: PCollection[Encoded], flow: Flow) -> list[PCollection[Rejected]]:
         """Adds the steps from the pieces of rows, in the global window, to their mutations; returns what they
-        refuse."""
+        reject."""
         if self.groups(flow):
             encoded = encoded | "GroupPerRow" >> GroupPerRow(one_bundle=flow.one_bundle)
         in_parts = flow.one_bundle and not flow.endless
         pack = self.pack_in_parts if in_parts and self.pack_in_parts is not None else self.pack
         packed = encoded | "Pack" >> rejecting(pack, EncodedRow)
-        refused = [packed[REJECTED]]
+        rejected = [packed[REJECTED]]
         if not self.dry_run:
             tables = data_tables(self.layout)
             appends = self.layout.writing.append_qualifier if self.packing is Packing.APPEND else b""
             write = StoreRows(self.target, tables, self.writer, self.hours_writer, appends)
-            refused.append(packed.main | "Write" >> write)
+            rejected.append(packed.main | "Write" >> write)
             if self.track is not None:
                 packed.main | "Meta" >> beam.ParDo(self.track).with_output_types(Rejected)
-        return refused
+        return rejected
 
 
 def _on_arrival(encoded: PCollection[Any], flow: Flow) -> PCollection[Any]:

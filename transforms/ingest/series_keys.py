@@ -47,14 +47,14 @@ class KeyCache:
 
     Attributes:
       replaced: the first name that is stored as a name, where several may be.
-      refused: names without a UID, and the time (monotonic, s) until which they are not looked up.
+      rejected: names without a UID, and the time (monotonic, s) until which they are not looked up.
       limits: what is known of metrics with limits; None without any.
       filled: whether the snapshot is in the cache.
     """
 
     def __init__(self, size: int, limiter: SeriesLimiter | None) -> None:
         self.lock = threading.Lock()
-        self.refused: LruCache[Name, tuple[float, RejectedError]] = LruCache(size)
+        self.rejected: LruCache[Name, tuple[float, RejectedError]] = LruCache(size)
         self.uids: LruCache[Name, bytes] = LruCache(size)
         self.keys: LruCache[Series, SeriesKey] = LruCache(size)
         self.replaced: LruCache[Name, str] = LruCache(size)
@@ -215,7 +215,7 @@ class SeriesKeys:
             uid = self._cache.uids.get(name)
             if uid is not None:
                 result[name] = uid
-            elif (rejected := self._cache.refused.get(name)) is not None and rejected[0] > now:
+            elif (rejected := self._cache.rejected.get(name)) is not None and rejected[0] > now:
                 result[name] = rejected[1]
         metrics.count("uid_hits", len(result))
         missing = names.difference(result)
@@ -230,7 +230,7 @@ class SeriesKeys:
                     self._cache.uids[name] = uid_or_error
                 else:
                     until = now + self._options.negative_seconds
-                    self._cache.refused[name] = (until, uid_or_error)
+                    self._cache.rejected[name] = (until, uid_or_error)
         return result
 
 

@@ -86,13 +86,13 @@ class ReindexTally(NamedTuple):
       rows_read: data rows.
       index_rows: index rows of the data rows, each counted once per `_ENTRIES_AT_ONCE` data rows.
       keys_skipped: data rows whose key is not a key of the layout.
-      rows_refused: index rows that Bigtable refused.
+      rows_rejected: index rows that Bigtable refused.
     """
 
     rows_read: int
     index_rows: int
     keys_skipped: int
-    rows_refused: int
+    rows_rejected: int
 
 
 COUNTERS = metrics.TallyCounters(NAMESPACE, ReindexTally)
@@ -140,7 +140,7 @@ def _write_index(element: tuple[str, KeyRange], job: ReindexJob) -> Iterator[Non
         COUNTERS.count("index_rows", count)
         metrics.count("rows_written", count)
         for rejected in rejections:
-            skips.skip("rows_refused", rejected.message)
+            skips.skip("rows_rejected", rejected.message)
     metrics.work_done()
     yield from ()
 

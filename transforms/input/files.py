@@ -70,7 +70,7 @@ class AvroCutter:
             yield Message(container, self._modified_ms, self._path, offset)
         from timebeam.schema.formats.avro.container import EarlyEndError
 
-        corruption = self._cutter.damage
+        corruption = self._cutter.corruption
         if corruption:
             raise (
                 TruncatedError(str(corruption))

@@ -39,11 +39,11 @@ NAMESPACE = "timebeam-compact"
 
 
 class CompactTally(NamedTuple):
-    """Result of a compaction: rows read, rewritten and refused; cells and bytes of all rows read."""
+    """Result of a compaction: rows read, rewritten and rejected; cells and bytes of all rows read."""
 
     rows_read: int
     rows_rewritten: int
-    rows_refused: int
+    rows_rejected: int
     cells_before: int
     cells_after: int
     bytes_before: int
@@ -218,5 +218,5 @@ class _TellFn(beam.DoFn):
 
     def process(self, rejected: Rejected) -> Iterator[Rejected]:
         metrics.count_rejected(rejected)
-        self._skips.skip("rows_refused", f"a row is not compacted: {rejected.message}")
+        self._skips.skip("rows_rejected", f"a row is not compacted: {rejected.message}")
         yield rejected

@@ -55,7 +55,7 @@ class AttachedCells(NamedTuple):
     base_s: int
     cells: Sequence[Cell]
     times_ms: Sequence[int]
-    damage: Sequence[str]
+    corruption: Sequence[str]
 
 
 def read_attached(layout: OpenTsdb, reader: Reader, start_ms: int, end_ms: int) -> Iterator[AttachedCells]:
@@ -92,7 +92,7 @@ def _attached(
         if not selection.start_ms <= time_ms <= selection.end_ms:
             continue
         if cell in notes and notes[cell].note is None:
-            corruption.append(notes[cell].damage)
+            corruption.append(notes[cell].corruption)
             continue
         cells.append(cell)
         times_ms.append(time_ms)
@@ -186,7 +186,7 @@ class _CarryFn(beam.DoFn):
     def process(self, _: None) -> Iterator[Rejected]:
         job, batch = self._job, list[AttachedCells]()
         for attached in read_attached(job.source, TableReader(job.target), job.start_ms, job.end_ms):
-            for text in attached.damage:
+            for text in attached.corruption:
                 metrics.count("points_read")
                 yield rejected_row(attached.row._replace(cells=()), Reason.CORRUPT_FILE, text, Stage.READ)
             batch.append(attached)

@@ -335,12 +335,12 @@ class ComparedRows(NamedTuple):
     """Result of a comparison: cells of the sink that are those of the source, or newer; and all others.
 
     Attributes:
-      refused: cells that are missing or different, of rows that are dead letters.
+      rejected: cells that are missing or different, of rows that are dead letters.
     """
 
     rows: int
     cells: int
-    refused: int
+    rejected: int
     missing: int
     different: int
 
@@ -371,7 +371,7 @@ def compare_translated(job: TranslateJob, rejected: Set[tuple[str, bytes]]) -> C
                 places |= {(tables.sink.name, row.key)} if isinstance(row, Row) else set()
                 if places & rejected:
                     wrong = compared.missing + compared.different
-                    compared = compared._replace(refused=wrong, missing=0, different=0)
+                    compared = compared._replace(rejected=wrong, missing=0, different=0)
                 totals = ComparedRows._make(map(operator.add, totals, compared))
     return totals
 

@@ -74,7 +74,7 @@ class MetaSyncTally(NamedTuple):
       counters_lost: wrong cells `ts_ctr` that another writer changed meanwhile.
       keys_skipped: rows whose key is not the key of a series.
       series_skipped: series with a UID without a name.
-      damaged: cells with unreadable metadata, left unchanged.
+      corrupt: cells with unreadable metadata, left unchanged.
     """
 
     rows_read: int
@@ -86,12 +86,12 @@ class MetaSyncTally(NamedTuple):
     counters_lost: int
     keys_skipped: int
     series_skipped: int
-    damaged: int
+    corrupt: int
 
     @property
     def failures(self) -> int:
         """The number of rows, series and cells that could not be synchronised."""
-        return self.keys_skipped + self.series_skipped + self.damaged
+        return self.keys_skipped + self.series_skipped + self.corrupt
 
 
 COUNTERS = TallyCounters(META_NAMESPACE, MetaSyncTally)
@@ -224,7 +224,7 @@ class _StoreSeriesFn(BufferedDoFn[tuple[bytes, SeriesExtent]]):
                 try:
                     new = _renewed(job, tsuid, cell, extents[tsuid])
                 except ValueError as error:
-                    skips.skip("damaged", f"row {tsuid.hex()} of {job.table}, {cell.qualifier!r}: {error}")
+                    skips.skip("corrupt", f"row {tsuid.hex()} of {job.table}, {cell.qualifier!r}: {error}")
                     continue
                 if new is not None:
                     replacements.append(Replacement(tsuid, cell, new))
@@ -278,7 +278,7 @@ class _StoreUidsFn(BufferedDoFn[tuple[UidPair, int]]):
                     try:
                         meta_documents.UidMeta.from_bytes(kind, cell.value)
                     except ValueError as error:
-                        skips.skip("damaged", f"UID {uid.hex()} of kind {kind}: {error}")
+                        skips.skip("corrupt", f"UID {uid.hex()} of kind {kind}: {error}")
         _create("uids_created", job, job.layout.options.uid_table, rows, existing)
         return ()
 

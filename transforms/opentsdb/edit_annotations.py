@@ -79,7 +79,7 @@ def store(
         outcomes = list(pool.map(lambda place: table.apply(place, groups[place], stored.get(place)), groups))
     metrics.count_annotations("annotations_written", sum(outcome.written for outcome in outcomes))
     metrics.count_annotations("annotations_deleted", sum(outcome.deleted for outcome in outcomes))
-    return [rejected for outcome in outcomes for rejected in outcome.refused]
+    return [rejected for outcome in outcomes for rejected in outcome.rejected]
 
 
 def stored_cells(
@@ -135,7 +135,7 @@ class EditOutcome(NamedTuple):
 
     written: bool
     deleted: bool
-    refused: Sequence[Rejected]
+    rejected: Sequence[Rejected]
 
 
 class _AnnotationTable:
@@ -255,7 +255,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
             )
         store = _StoreAnnotationsFn(self._target, layout, dry_run=self._dry_run)
         stored = groups | "Store" >> beam.ParDo(store).with_output_types(Rejected)
-        return (addressed[REJECTED], stored) | "AllRefused" >> beam.Flatten()
+        return (addressed[REJECTED], stored) | "AllRejected" >> beam.Flatten()
 
 
 def _reject_all(edits: list[AnnotationEdit], message: str) -> list[Rejected]:

@@ -61,7 +61,7 @@ class RollupReader:
                 continue
             base_s = keys.base_s_of(layout.options, selected.row.key)
             decoded = decode_rollups(selected.row.cells, base_s, self.interval, self.config.aggregation_ids)
-            for text in decoded.damage:
+            for text in decoded.corruption:
                 yield rejected_row(selected.row, Reason.CORRUPT_FILE, text, Stage.READ)
             pending.append((selected.series, decoded))
             size += len(decoded.ids)

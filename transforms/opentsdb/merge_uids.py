@@ -199,7 +199,7 @@ def moved_cells(
     for cell in row.cells:
         if is_append(cell.qualifier):
             content = read_row([cell])
-            if content.damage:
+            if content.corruption:
                 continue
             new_cells += columns(content.elements, cell.timestamp_ms)
         elif annotation_cells.is_annotation(cell.qualifier):

@@ -73,7 +73,7 @@ def global_annotations(
 
 def _notes(layout: OpenTsdb, row: Row, corruption: list[str]) -> Sequence[Annotation]:
     stored = list(cells.read_annotations(layout.options, row))
-    corruption += [f"row {row.key.hex()}: {one.damage}" for one in stored if one.note is None]
+    corruption += [f"row {row.key.hex()}: {one.corruption}" for one in stored if one.note is None]
     return [one.note for one in stored if one.note is not None]
 
 

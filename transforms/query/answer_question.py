@@ -31,7 +31,7 @@ class Evaluated:
     Attributes:
       series: those that passed and have points near the range.
       tsuids: of the series of the answer; empty in a layout without UIDs.
-      damage: what could not be read, one line each.
+      corruption: what could not be read, one line each.
       explained: a line for each period: its table, and why.
       stats: what the answer took, by the names of a TSD's statistics; times in ms.
       interval: of the rollups that were read; empty for points alone.
@@ -40,7 +40,7 @@ class Evaluated:
     results: Sequence[Result]
     series: Sequence[Series]
     tsuids: Mapping[Series, bytes]
-    damage: Sequence[str]
+    corruption: Sequence[str]
     explained: Sequence[str]
     stats: Mapping[str, float]
     interval: str = ""
@@ -71,7 +71,7 @@ def evaluate(
         read = find_points(target, layout, question)
     else:
         read = find_rolled_up(target, *rollups, question, now_ms)
-    series, corruption = [item.series for item in read.series], read.damage
+    series, corruption = [item.series for item in read.series], read.corruption
     ordered = with_tsuids(layout, read.series, metered(target))
     tsuids = {item.series: item.tsuid for item in ordered if item.tsuid}
     stats.add_scan()

@@ -63,7 +63,7 @@ def find_series(
         if isinstance(decoded, Finding):
             corruption.append(f"row {decoded.key.hex()}: {decoded.text}")
             continue
-        corruption += [f"row {row.key.hex()}: {text}" for row, text in decoded.damage]
+        corruption += [f"row {row.key.hex()}: {text}" for row, text in decoded.corruption]
         skipped_cells += decoded.skipped
         meter.add_points(len(decoded.batch))
         if intervals is not None:

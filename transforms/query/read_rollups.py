@@ -56,7 +56,7 @@ class SeriesRead:
     """The series of a query.
 
     Attributes:
-      damage: a line for each unreadable row or value.
+      corruption: a line for each unreadable row or value.
       explained: a line for each period: its table, and why.
       may_have_annotations: false if all rows of the range were read, and no cell was without points.
       group: the pre-aggregate whose groups are in place of series; None if there are series.
@@ -64,7 +64,7 @@ class SeriesRead:
     """
 
     series: list[QuerySeries]
-    damage: list[str]
+    corruption: list[str]
     explained: list[str]
     may_have_annotations: bool = True
     group: PreAggregate | None = None
@@ -84,7 +84,7 @@ class _TableRollups:
     covered: Int64s
     changing: Int64s
     partials: dict[Series, list[Partials]]
-    damage: list[str]
+    corruption: list[str]
     tsuids: dict[Series, bytes]
 
 
@@ -200,7 +200,7 @@ class _RollupQuery:
             else:
                 decoded = self.layout.decode_rows([Selected(row, series)])
                 partial = Partials(decoded.batch.times_ms, decoded.batch.floats[None, :])
-                unread = [text for _, text in decoded.damage]
+                unread = [text for _, text in decoded.corruption]
             corruption += [f"row {row.key.hex()}: {text}" for text in unread]
             meter.add_points(len(partial.times_ms))
             inside = (partial.times_ms >= source.first_ms) & (partial.times_ms < source.until_ms)
@@ -272,7 +272,7 @@ class _RollupQuery:
         how, length_ms = question.downsampling, source.interval.seconds * 1000
         assert how is not None
         assert how.interval_ms is not None
-        corruption, tsuids = list(rolled.damage), rolled.tsuids
+        corruption, tsuids = list(rolled.corruption), rolled.tsuids
         missing = gaps(rolled.covered, length_ms, plan.start_ms, plan.end_ms)
         for span in merged_spans(missing, row_keys.SPAN_S * 1000, MOST_READS):
             raw_series, unread, _ = find_series(
@@ -328,7 +328,7 @@ def _row_rollups(
         numbers[i, columns], has[i, columns] = floats[has_id], True
     is_complete = has.all(axis=0)
     rollups = Partials(starts_s[is_complete] * 1000, numbers[:, is_complete])
-    return rollups, starts_s[~is_complete] * 1000, decoded.damage
+    return rollups, starts_s[~is_complete] * 1000, decoded.corruption
 
 
 def _table(layout: OpenTsdb, source: RollupSource) -> str:

@@ -85,7 +85,7 @@ class NumberReader:
         metrics.count("messages_read", len(rows))
         metrics.count("points_read", len(batch))
         metrics.count_rollup("cells_skipped", decoded.skipped)
-        for row, text in decoded.damage:
+        for row, text in decoded.corruption:
             yield rejected_row(row, Reason.CORRUPT_FILE, text, Stage.READ)
         for position in sorted(outside):
             why = "points of another hour than the row's"

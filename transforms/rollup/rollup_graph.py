@@ -292,7 +292,7 @@ def unwritten_metrics(rejected: Sequence[PCollection[Rejected]], layout: Readabl
     """The metrics of rows that Bigtable refused, by their UIDs; empty bytes for all metrics without UIDs."""
     return (
         rejected
-        | "Refused" >> beam.Flatten()
+        | "Rejected" >> beam.Flatten()
         | "Unwritten" >> beam.FlatMap(_unwritten, layout).with_output_types(bytes)
         | "DistinctUnwritten" >> beam.Distinct()
     )

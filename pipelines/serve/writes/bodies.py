@@ -35,9 +35,9 @@ BODIES_AT_ONCE = 256
 
 _LOG = logging.getLogger("timebeam.serve")
 
-LISTED_REFUSALS, LISTED_BYTES = 1_000, 1 << 20
-"""Refusals of a body that an answer can list, and the bytes of their payloads. After so many refusals of one
-portion a body is read no further: a refused record costs as much as a hundred good points, and 64 KB of gzip
+LISTED_REJECTIONS, LISTED_BYTES = 1_000, 1 << 20
+"""Rejections of a body that an answer can list, and the bytes of their payloads. After so many in one
+portion a body is read no further: a rejected record costs as much as a hundred good points, and 64 KB of gzip
 can be 30 million of them."""
 
 
@@ -47,16 +47,16 @@ class BodyContent:
 
     Attributes:
       points: that are good.
-      refused: points and records that are not.
-      rejected: the first refusals, up to `LISTED_REFUSALS` and `LISTED_BYTES`; each stands for some points.
+      rejected_points: points and records that are not.
+      rejected: the first, up to `LISTED_REJECTIONS` and `LISTED_BYTES`; each stands for some points.
       histograms, histogram_points: see `Parsed.histograms`.
-      reasons: of all refusals.
+      reasons: of all rejections.
       skipped: how much of each kind is left out on purpose; see `Parsed.skipped`.
       is_unread: whether some of the body was not read; then the counts are of what was read.
     """
 
     points: int = 0
-    refused: int = 0
+    rejected_points: int = 0
     histograms: int = 0
     histogram_points: int = 0
     is_unread: bool = False
@@ -66,11 +66,11 @@ class BodyContent:
     skipped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def reject(self, rejected: Rejected) -> None:
-        """Counts a refusal."""
-        self.refused += rejected.points
+        """Counts a rejection."""
+        self.rejected_points += rejected.points
         self.reasons.add(rejected.reason)
         self.is_unread |= rejected.reason is Reason.INTERNAL_ERROR
-        if len(self.rejected) < LISTED_REFUSALS and self.listed_bytes < LISTED_BYTES:
+        if len(self.rejected) < LISTED_REJECTIONS and self.listed_bytes < LISTED_BYTES:
             self.listed_bytes += len(rejected.payload)
             if self.listed_bytes > LISTED_BYTES:  # of a body of one record, or of many
                 rejected = dataclasses.replace(rejected, payload=rejected.payload[:SHORT_BYTES])
@@ -82,11 +82,11 @@ class BodyContent:
         return self.points > 0 or self.is_unread
 
     def stop(self, why: TooManyRejectedError) -> None:
-        """Counts the refusals after which the body is read no further; the first one says so."""
+        """Counts the rejections after which the body is read no further; the first one says so."""
         for rejected in why.rejected:
             self.reject(rejected)
         first = self.rejected[0]
-        message = f"{first.message}; after {self.refused:,} refusals the rest was not read"
+        message = f"{first.message}; after {self.rejected_points:,} rejections the rest was not read"
         self.rejected[0] = dataclasses.replace(first, message=message)
         self.is_unread = True
 
@@ -94,7 +94,7 @@ class BodyContent:
 def contents_of(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: Formats) -> list[BodyContent]:
     """As `parse_bodies`; if that fails, body by body, so that none costs another one.
 
-    A body that fails alone counts as refused and unread: it is published, and the stream decides.
+    A body that fails alone counts as rejected and unread: it is published, and the stream decides.
     """
     try:
         return parse_bodies(bodies, formats)
@@ -111,10 +111,10 @@ def contents_of(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: Form
 def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: Formats) -> list[BodyContent]:
     """The content of each of some bodies, which come with the attributes of their messages.
 
-    The number of a body takes the place of its arrival, by which points and refusals are told apart.
+    The number of a body takes the place of its arrival, by which points and rejections are told apart.
     """
     messages = [
-        Message(body, number, envelope=Envelope("", number, attributes), rejected_at_most=LISTED_REFUSALS)
+        Message(body, number, envelope=Envelope("", number, attributes), rejected_at_most=LISTED_REJECTIONS)
         for number, (body, attributes) in enumerate(bodies)
     ]
     contents = [BodyContent() for _ in bodies]
@@ -138,7 +138,7 @@ def parse_bodies(bodies: Sequence[tuple[bytes, Mapping[str, str]]], formats: For
 def _read(group: list[Message], form: MessageFormat, contents: list[BodyContent]) -> None:
     """Adds what some bodies hold to their contents.
 
-    They are read together, unless native histograms are to be counted, or so much is refused that one may
+    They are read together, unless native histograms are to be counted, or so much is rejected that one may
     be read no further: how each is answered depends on that body alone.
     """
     if len(group) > 1 and form.name != RemoteWrite.name:
@@ -201,7 +201,7 @@ class BodyParser:
 
 
 def _unpacked(encoding: str, body: bytes) -> bytes | None:
-    """A short body without its encoding; None if it is long, as 2 KB of zstd may be 64 MiB, or damaged."""
+    """A short body without its encoding; None if it is long, as 2 KB of zstd may be 64 MiB, or corrupt."""
     if len(body) > SHORT_BYTES:
         return None
     try:

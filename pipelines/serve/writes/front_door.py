@@ -139,7 +139,7 @@ class FrontDoor:
                 self._count_points(request.path, "published", content.points)
         finally:
             self._held_bytes -= write.held_bytes
-        self._count_points(request.path, "refused", content.refused)
+        self._count_points(request.path, "rejected", content.rejected_points)
         for kind, number in content.skipped.items():
             self._counters.add("timebeam_write_skipped_total", number, request.path, kind)
         return protocol.answer(write, content)

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from timebeam.pipelines.serve.route_requests import Response, refusal
+from timebeam.pipelines.serve.route_requests import Response, rejection
 from timebeam.pipelines.serve.writes.bodies import BodyContent
 from timebeam.schema.bits.json_text import DECODER, JsonPairs, NumberText
 from timebeam.schema.bits.protobuf import VARINT, encoded_bytes, encoded_varint
@@ -33,7 +33,7 @@ ENCODINGS = ("gzip", "zstd")
 """Content encodings of bodies, which the stream reads too."""
 
 _UNREADABLE = (Reason.BAD_SYNTAX, Reason.BAD_ENCODING, Reason.CORRUPT_MESSAGE, Reason.LINE_TOO_LONG)
-"""Reasons to refuse text that is not even a record."""
+"""Reasons to reject text that is not even a record."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -87,9 +87,9 @@ class Protocol(abc.ABC):
 
 
 def summary_of(content: BodyContent) -> str:
-    """The first refusal of a body in words, and the number of all."""
+    """The first rejection of a body in words, and the number of all."""
     first = content.rejected[0]
-    more = f" (and {content.refused - 1:,} more)" if content.refused > 1 else ""
+    more = f" (and {content.rejected_points - 1:,} more)" if content.rejected_points > 1 else ""
     payload = short(first.payload[:200].decode("utf-8", "replace"))
     return f"{first.message}{more}: {payload}" if payload.isprintable() else f"{first.message}{more}"
 
@@ -113,23 +113,23 @@ class OpenTsdbPut(Protocol):
             start = "Unable to parse the given JSON"
             message = start if starts_well else "The JSON must start as an object or an array"
             raise ApiError(message, details=unreadable[0].message)
-        if not content.points and not content.refused:
+        if not content.points and not content.rejected_points:
             raise ApiError("No datapoints found in content")
         request = write.request
         if not (request.has("summary") or request.has("details")):
-            if content.refused:
+            if content.rejected_points:
                 details = 'Please see the TSD logs or append "details" to the put request'
                 raise ApiError("One or more data points had errors", details=details)
             return Response(204, b"")
-        body: dict[str, Any] = {"success": content.points, "failed": content.refused}
+        body: dict[str, Any] = {"success": content.points, "failed": content.rejected_points}
         if request.parameter("sync_timeout") not in (None, "0"):
             body["timeouts"] = 0
         if request.has("details"):
             body["errors"] = [_put_error(rejected) for rejected in content.rejected]
-        return Response(400 if content.refused else 200, body)
+        return Response(400 if content.rejected_points else 200, body)
 
     def error(self, write: Write, error: ApiError) -> Response:
-        return refusal(error)
+        return rejection(error)
 
 
 def _encoded(text: str) -> bytes:
@@ -180,7 +180,7 @@ _PRECISIONS = {"n": "ns", "u": "us", "µ": "us", **{unit: unit for unit in ("ns"
 
 _NO_NUMBERS = {Reason.BAD_NUMBER, Reason.NUMBER_OUT_OF_RANGE}
 
-REFUSED = "X-Timebeam-Refused"
+REJECTED = "X-Timebeam-Refused"
 """The header of an answer with 204 that says how many values of the body become dead letters."""
 
 
@@ -209,10 +209,10 @@ class InfluxWrite(Protocol):
 
     def answer(self, write: Write, content: BodyContent) -> Response:
         if _lacks_numbers_alone(content):
-            return Response(204, b"", {REFUSED: str(content.refused)})
-        if content.refused:
+            return Response(204, b"", {REJECTED: str(content.rejected_points)})
+        if content.rejected_points:
             start = "partial write: " if self.is_published(content) else ""
-            raise ApiError(f"{start}{summary_of(content)} dropped={content.refused}")
+            raise ApiError(f"{start}{summary_of(content)} dropped={content.rejected_points}")
         return Response(204, b"")
 
     def error(self, write: Write, error: ApiError) -> Response:
@@ -221,8 +221,8 @@ class InfluxWrite(Protocol):
 
 
 def _lacks_numbers_alone(content: BodyContent) -> bool:
-    """Whether a body was read, and its only refusals are fields without a number that can be stored."""
-    return content.refused > 0 and content.reasons <= _NO_NUMBERS and not content.is_unread
+    """Whether a body was read, and its only rejections are fields without a number that can be stored."""
+    return content.rejected_points > 0 and content.reasons <= _NO_NUMBERS and not content.is_unread
 
 
 _INFLUX_CODES = {401: "unauthorized", 413: "request too large", 500: "internal error", 503: "unavailable"}
@@ -240,7 +240,7 @@ class KairosDbDatapoints(Protocol):
         return super().attributes(write)
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        if content.refused:
+        if content.rejected_points:
             return Response(400, {"errors": [rejected.message for rejected in content.rejected]})
         if not content.points:
             raise ApiError("Invalid json. No content due to end of input.")
@@ -256,7 +256,7 @@ class HeroicWrite(Protocol):
     format = "heroic-json"
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        if content.refused:
+        if content.rejected_points:
             raise ApiError(summary_of(content))
         return Response(200, {"errors": [], "times": []})
 
@@ -289,7 +289,7 @@ class RemoteWriteRequests(Protocol):
             samples = max(0, content.points + skipped - content.histogram_points)
             counts = {"Samples": samples, "Histograms": content.histograms, "Exemplars": 0}
             headers = {f"X-Prometheus-Remote-Write-{name}-Written": str(n) for name, n in counts.items()}
-        if content.refused:
+        if content.rejected_points:
             return _plain_text(400, summary_of(content), headers)
         return Response(204, b"", headers)
 
@@ -298,7 +298,7 @@ class RemoteWriteRequests(Protocol):
 
 
 class OtlpMetrics(Protocol):
-    """/v1/metrics: OTLP over HTTP, as protobuf or JSON. Refused points are a partial success."""
+    """/v1/metrics: OTLP over HTTP, as protobuf or JSON. Rejected points are a partial success."""
 
     format = "otlp"
 
@@ -310,11 +310,11 @@ class OtlpMetrics(Protocol):
     def answer(self, write: Write, content: BodyContent) -> Response:
         if _unreadable(content):
             raise ApiError(summary_of(content))
-        message = summary_of(content) if content.refused else ""
+        message = summary_of(content) if content.rejected_points else ""
         if _media_type(write) == _JSON:
-            partial = {"rejectedDataPoints": str(content.refused), "errorMessage": message}
+            partial = {"rejectedDataPoints": str(content.rejected_points), "errorMessage": message}
             return Response(200, {"partialSuccess": partial} if message else {}, media_type=_JSON)
-        partial_success = _INT + encoded_varint(content.refused) + encoded_bytes(2, _encoded(message))
+        partial_success = _INT + encoded_varint(content.rejected_points) + encoded_bytes(2, _encoded(message))
         return Response(200, encoded_bytes(1, partial_success) if message else b"", media_type=_PROTOBUF)
 
     def error(self, write: Write, error: ApiError) -> Response:

@@ -147,7 +147,7 @@ class TelnetPort:
         return goes_on
 
     async def _stored(self, command: str, lines: list[bytes]) -> list[bytes]:
-        """Publishes lines, if one of them is good; the answers to those that are refused."""
+        """Publishes lines, if one of them is good; the answers to those that are rejected."""
         if not lines:
             return []
         text, attributes = b"\n".join(lines), {"format": FORMATS[command]}
@@ -155,7 +155,7 @@ class TelnetPort:
         if content.may_have_points:
             await self._publish(text, attributes)
         self._counters.add("timebeam_written_points_total", content.points, "telnet", "published")
-        self._counters.add("timebeam_written_points_total", content.refused, "telnet", "refused")
+        self._counters.add("timebeam_written_points_total", content.rejected_points, "telnet", "rejected")
         return _rejections(command, content)
 
     async def _publish(self, text: bytes, attributes: Mapping[str, str]) -> None:
@@ -174,7 +174,7 @@ def _too_long(line: bytes) -> bytes:
 
 
 def _rejections(command: str, content: BodyContent) -> list[bytes]:
-    """The answers to refused lines."""
+    """The answers to rejected lines."""
     return [
         f"{command}: {'invalid value' if rejected.reason in _INVALID_VALUES else 'illegal argument'}: "
         f"{rejected.message}\n".encode("utf-8", "replace")

@@ -304,10 +304,10 @@ class Avro(MessageFormat):
         block."""
         container = unpack(message.text)
         rejected: list[Rejected] = []
-        if container.damage:
-            truncated = isinstance(container.damage, EarlyEndError)
+        if container.corruption:
+            truncated = isinstance(container.corruption, EarlyEndError)
             reason = Reason.TRUNCATED_FILE if truncated else Reason.CORRUPT_FILE
-            why = f"{container.damage}: the records before are stored, these bytes are not"
+            why = f"{container.corruption}: the records before are stored, these bytes are not"
             rejected.append(rejection(message, container.read_bytes, len(message.text), reason, why))
         if container.header is None:
             return Parsed(PointBatch.of([], message.arrival_ms), rejected)

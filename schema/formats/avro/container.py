@@ -121,12 +121,12 @@ def read_block(data: bytes, offset: int, sync: bytes) -> Block:
     count, start = read_long(data, offset)
     size, start = read_long(data, start)
     if count < 0 or not 0 <= size <= LARGEST:
-        raise ContainerError(f"damaged block: {count} records in {size} bytes")
+        raise ContainerError(f"corrupt block: {count} records in {size} bytes")
     end = start + size
     if end + _SYNC_BYTES > len(data):
         raise EarlyEndError("it ends inside a block")
     if data[end : end + _SYNC_BYTES] != sync:
-        raise ContainerError("damaged block: no sync marker after it")
+        raise ContainerError("corrupt block: no sync marker after it")
     return Block(count, start, end, end + _SYNC_BYTES)
 
 
@@ -137,13 +137,13 @@ class Container(NamedTuple):
       header: of the bytes; None if they have none.
       text: the bytes of the uncompressed container.
       read_bytes: number of bytes in the header and the whole blocks.
-      damage: why the bytes after them cannot be read; None if there are none.
+      corruption: why the bytes after them cannot be read; None if there are none.
     """
 
     header: Header | None
     text: bytes
     read_bytes: int
-    damage: ContainerError | None
+    corruption: ContainerError | None
 
     def blocks(self) -> Iterator[Block]:
         """The blocks in `text`."""
@@ -162,7 +162,7 @@ class ContainerCutter:
       header: of the container; None until it has arrived.
       rest: the bytes not handed on: the beginning of a block, or everything from corruption on.
       offset: where `rest` begins in the bytes that arrived.
-      damage: why nothing more is handed on; everything before `rest` has been.
+      corruption: why nothing more is handed on; everything before `rest` has been.
     """
 
     def __init__(self, size: int, limit: int | None = None) -> None:
@@ -170,7 +170,7 @@ class ContainerCutter:
         self.header: Header | None = None
         self.rest = b""
         self.offset = 0
-        self.damage: ContainerError | None = None
+        self.corruption: ContainerError | None = None
         self._size, self._limit = size, limit
         self._buffered: list[bytes] = []
         self._buffered_bytes = 0
@@ -186,11 +186,11 @@ class ContainerCutter:
         start, position = self.offset, 0
         self.rest = b""
         try:
-            if self.header is None and self.damage is None:
+            if self.header is None and self.corruption is None:
                 self.header = read_header(data)
                 position = len(self.header.raw)
                 self._plain_offset = len(self.header.plain)
-            while self.header and self.damage is None:
+            while self.header and self.corruption is None:
                 position = self._buffer(self.header, data, position)
                 if self._buffered_bytes >= self._size:
                     self.offset = start + position
@@ -198,15 +198,15 @@ class ContainerCutter:
         except EarlyEndError:
             pass  # the block or header is complete when more bytes arrive, or `finish` calls it corruption
         except ContainerError as error:
-            self.damage = error
+            self.corruption = error
         self.rest, self.offset = data[position:], start + position
-        if self.damage:
+        if self.corruption:
             yield from self._flush()
 
     def finish(self) -> Iterator[tuple[int, bytes]]:
-        """The last container; if the bytes end inside a block or the header, sets `damage`."""
-        if self.damage is None and (self.rest or self.header is None):
-            self.damage = EarlyEndError(_EARLY)
+        """The last container; if the bytes end inside a block or the header, sets `corruption`."""
+        if self.corruption is None and (self.rest or self.header is None):
+            self.corruption = EarlyEndError(_EARLY)
         yield from self._flush()
 
     def _buffer(self, header: Header, data: bytes, offset: int) -> int:
@@ -226,7 +226,7 @@ class ContainerCutter:
             content = _plain(header.codec, data[block.start : block.end], limit)
             raw = write_long(block.records) + write_long(len(content)) + content + header.sync
         if block.records > len(raw):
-            raise ContainerError(f"damaged block: {block.records} records in {len(raw)} bytes")
+            raise ContainerError(f"corrupt block: {block.records} records in {len(raw)} bytes")
         self._buffered.append(raw)
         self._buffered_bytes += len(raw)
         return block.next
@@ -247,7 +247,7 @@ def unpack(data: bytes) -> Container:
     """The whole blocks of a container; if compressed, up to `LARGEST` bytes of them."""
     cutter = ContainerCutter(sys.maxsize, LARGEST)
     containers = [*cutter.add(data), *cutter.finish()]
-    corruption = cutter.damage
+    corruption = cutter.corruption
     if isinstance(corruption, TooLargeBlockError):
         corruption = TooLargeBlockError(f"more than {LARGEST} bytes after decompression")
     header_only = cutter.header.plain if cutter.header else b""
@@ -260,7 +260,7 @@ def _read_bytes(data: bytes, offset: int) -> tuple[bytes, int]:
     size, start = read_long(data, offset)
     end = start + size
     if size < 0 or end > LARGEST_HEADER:
-        raise ContainerError(f"damaged header: {size} bytes of metadata")
+        raise ContainerError(f"corrupt header: {size} bytes of metadata")
     if end > len(data):
         raise EarlyEndError("it ends inside its header")
     return data[start:end], end
@@ -314,7 +314,7 @@ def _read_block(text: bytes, block: Block, schema: Schema) -> Iterator[AvroRecor
             why = error.message if end == block.end else too_long(schema)
             break
     if records or start < block.end:
-        why = f"damaged block: {why}; its records before are stored, these bytes are not"
+        why = f"corrupt block: {why}; its records before are stored, these bytes are not"
         yield AvroRecord(RejectedError(Reason.CORRUPT_FILE, why), start, block.end)
 
 
@@ -332,7 +332,7 @@ def _plain(codec: str, data: bytes, limit: int) -> bytes:
     except TooLargeError as error:
         raise TooLargeBlockError(str(error)) from error
     except (CorruptDataError, TruncatedError, EarlyEndError, ProtoError, IndexError, OSError) as error:
-        raise ContainerError(f"damaged block: {error}") from error
+        raise ContainerError(f"corrupt block: {error}") from error
 
 
 def _snappy(data: bytes, limit: int) -> bytes:
@@ -362,7 +362,7 @@ def read_long(data: bytes, offset: int, *, zigzag: bool = True) -> tuple[int, in
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1) if zigzag else number, offset + i + 1
     if offset + _LONGEST_LONG <= len(data):
-        raise ContainerError("damaged length: more than 64 bits")
+        raise ContainerError("corrupt length: more than 64 bits")
     raise EarlyEndError("it ends inside a number")
 
 

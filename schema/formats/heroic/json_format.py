@@ -182,7 +182,7 @@ def _read_any(raw: bytes, start: int, end: int, points: HeroicGatherer) -> None:
         return
     if document.times_ms:
         points.add_many(points.number_of(document.series), document.times_ms, document.values, start, end)
-    for why in document.refused.of_record("the record's points"):
+    for why in document.rejected.of_record("the record's points"):
         points.reject(why, start, end)
 
 
@@ -205,7 +205,7 @@ class DocumentPoints(NamedTuple):
     series: Series
     times_ms: list[int]
     values: list[HeroicValue]
-    refused: RejectedPoints
+    rejected: RejectedPoints
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_int=integer, parse_constant=lambda _: math.nan)
@@ -298,7 +298,7 @@ def _written(members: dict[str, Any]) -> DocumentPoints:
         try:
             time_ms, value = read(point)
         except RejectedError as error:
-            document.refused.add(error)
+            document.rejected.add(error)
         else:
             document.times_ms.append(time_ms)
             document.values.append(value)

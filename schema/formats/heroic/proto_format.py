@@ -86,7 +86,7 @@ class HeroicProto(HeroicFormat):
                 field, position = varint(text, position)
                 first, position = end_of(text, field, position, end)
             except (ProtoError, IndexError) as error:
-                why = f"damaged batch: {error}; its metrics before are stored"
+                why = f"corrupt batch: {error}; its metrics before are stored"
                 points.reject(RejectedError(Reason.CORRUPT_MESSAGE, why), start, end)
                 return
             if field != _METRIC:
@@ -165,9 +165,9 @@ def _metric(text: bytes, position: int, end: int) -> tuple[bytes, int, HeroicVal
                     has_typed = True
                     typed = _typed_value(text, first, position, typed)
     except (ProtoError, IndexError, struct.error) as error:
-        raise RejectedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"corrupt metric: {error}") from error
     if position != end:
-        raise RejectedError(Reason.CORRUPT_MESSAGE, "damaged metric: its fields do not end where it ends")
+        raise RejectedError(Reason.CORRUPT_MESSAGE, "corrupt metric: its fields do not end where it ends")
     if has_typed:
         if typed is None:
             raise RejectedError(Reason.EMPTY_VALUE, "Empty value: neither a double nor a distribution is set")
@@ -216,7 +216,7 @@ def _series(fields: bytes) -> Series:
             Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}"
         ) from error
     except (ProtoError, IndexError) as error:
-        raise RejectedError(Reason.CORRUPT_MESSAGE, f"damaged metric: {error}") from error
+        raise RejectedError(Reason.CORRUPT_MESSAGE, f"corrupt metric: {error}") from error
 
 
 def _entry(entry: bytes) -> tuple[str, str]:

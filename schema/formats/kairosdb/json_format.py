@@ -152,7 +152,7 @@ class KairosDbJson(MessageFormat):
                 times, values = zip(*metric.points, strict=True)
                 series = gathered.number_of(metric.series)
                 gathered.add_many(series, times, values, element.start, element.end)
-            for rejected in metric.refused:
+            for rejected in metric.rejected:
                 rejections.add(element.start, element.end, rejected)
 
 
@@ -176,7 +176,7 @@ class Metric(NamedTuple):
 
     series: Series
     points: list[tuple[int, Value]]
-    refused: list[RejectedError]
+    rejected: list[RejectedError]
 
 
 def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
@@ -215,7 +215,7 @@ def read_metric(value: object, number: int, ttl: Ttl) -> Metric:
         raise RejectedError(Reason.BAD_SYNTAX, f"{context}.datapoints must be an array of arrays")
     for i, pair in enumerate(points or ()):
         reader.add(f".datapoints[{i}]", pair)
-    return Metric(series, reader.points, reader.refused.of_record("the metric's points"))
+    return Metric(series, reader.points, reader.rejected.of_record("the metric's points"))
 
 
 def _validate(
@@ -283,7 +283,7 @@ class _PointReader:
 
     def __init__(self, context: str, data_type: str | None) -> None:
         self._context, self._type = context, data_type
-        self.refused = RejectedPoints()
+        self.rejected = RejectedPoints()
         self.points: list[tuple[int, Value]] = []
 
     def add(self, place: str, pair: Any) -> None:
@@ -295,7 +295,7 @@ class _PointReader:
         try:
             self.points.append(self._point(self._context + place, pair))
         except RejectedError as error:
-            self.refused.add(error)
+            self.rejected.add(error)
 
     def _point(self, place: str, pair: Any) -> tuple[int, Value]:
         if type(pair) is not list:

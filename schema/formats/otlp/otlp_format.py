@@ -212,7 +212,7 @@ class Otlp(WholeFormat):
             except RejectedError as error:
                 gatherer.reject(error, span)
         if corrupt:
-            raise CorruptMessagesError(np.array(corrupt, np.int64), "a damaged histogram or summary")
+            raise CorruptMessagesError(np.array(corrupt, np.int64), "a corrupt histogram or summary")
         return gatherer.finish()
 
     def _context_numbers(
@@ -290,7 +290,7 @@ def _or_rejected(read: Callable[[], T]) -> T | RejectedError:
     try:
         return read()
     except (ProtoError, IndexError) as error:
-        return RejectedError(Reason.CORRUPT_MESSAGE, f"damaged attributes: {error}")
+        return RejectedError(Reason.CORRUPT_MESSAGE, f"corrupt attributes: {error}")
     except UnicodeDecodeError as error:
         return RejectedError(Reason.BAD_ENCODING, f"a string that is not UTF-8: {error.object[:40]!r}")
     except RejectedError as error:

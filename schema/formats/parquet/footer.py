@@ -172,11 +172,11 @@ class Footer:
         try:
             fields = ThriftReader(self._text, self._fields[4][number]).struct(_GROUP)
         except ThriftError as error:
-            raise FooterError(f"damaged footer: {error}") from error
+            raise FooterError(f"corrupt footer: {error}") from error
         columns, rows = fields.get(1, []), self.group_rows[number]
         if len(columns) != len(self.leaves):
             why = f"row group {number} has {len(columns)} columns, the schema {len(self.leaves)}"
-            raise FooterError(f"damaged footer: {why}")
+            raise FooterError(f"corrupt footer: {why}")
         chunks = [self._chunk(leaf, column, rows) for leaf, column in zip(self.leaves, columns, strict=True)]
         return RowGroup(rows, fields.get(2, 0), tuple(chunks))
 
@@ -214,7 +214,7 @@ class Footer:
 
 
 def _corrupt(leaf: LeafColumn, why: str) -> FooterError:
-    return FooterError(f"damaged footer: its column {leaf.name[:80]!r} has {why}")
+    return FooterError(f"corrupt footer: its column {leaf.name[:80]!r} has {why}")
 
 
 def _group_fields(group: RowGroup) -> dict[int, Any]:
@@ -243,7 +243,7 @@ def read_footer(source: BinaryIO) -> Footer:
     length = int.from_bytes(tail[:4], "little")
     end = size - 8 - length
     if end < len(MAGIC):
-        raise FooterError(f"damaged footer: it would have {length:,} of the {size:,} bytes of the file")
+        raise FooterError(f"corrupt footer: it would have {length:,} of the {size:,} bytes of the file")
     if length > LARGEST_FOOTER:
         raise FooterError(f"a footer of {length:,} bytes; at most {LARGEST_FOOTER:,} are read")
     source.seek(end)
@@ -262,10 +262,10 @@ def _footer(text: bytes, end: int) -> Footer:
         group_rows = tuple(ThriftReader(text, place).struct(_ROWS).get(3, -1) for place in fields[4])
         leaves = _leaves(fields[2])
     except (ThriftError, UnicodeDecodeError) as error:
-        raise FooterError(f"damaged footer: {error}") from error
+        raise FooterError(f"corrupt footer: {error}") from error
     rows = fields[3]
     if min(group_rows, default=0) < 0 or rows not in (0, sum(group_rows)):  # some writers say 0
-        raise FooterError(f"damaged footer: {rows:,} rows, {sum(group_rows):,} in its row groups")
+        raise FooterError(f"corrupt footer: {rows:,} rows, {sum(group_rows):,} in its row groups")
     footer = Footer(leaves, group_rows, text, fields, end)
     if 8 in fields:  # its encryption: one rejection for all row groups
         for number in range(len(group_rows)):

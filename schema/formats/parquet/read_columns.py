@@ -48,7 +48,7 @@ def read_stream(text: bytes, most_rows: int) -> pa.Table:
         try:
             batch_rows, is_compressed = _batch(memoryview(message.metadata), message.type == "dictionary")
         except (struct.error, IndexError) as error:
-            raise OSError("damaged metadata of a message") from error
+            raise OSError("corrupt metadata of a message") from error
         if is_compressed:
             raise OSError("compressed buffers, which are not read: compress the whole message")
         rows += batch_rows if message.type == "record batch" else 0

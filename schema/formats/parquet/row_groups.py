@@ -100,10 +100,10 @@ def _page(source: BinaryIO, position: int, end: int) -> Page:
             break
         except StructEndError as error:
             if window > end - position or window >= _LARGEST_WINDOW:
-                raise OSError(f"its page header at byte {position:,} is damaged") from error
+                raise OSError(f"its page header at byte {position:,} is corrupt") from error
             window *= 16
         except ThriftError as error:
-            raise OSError(f"its page header at byte {position:,} is damaged: {error}") from error
+            raise OSError(f"its page header at byte {position:,} is corrupt: {error}") from error
     kind, size, stored = (fields.get(field, -1) for field in (1, 2, 3))
     described = fields.get(_OF_TYPE.get(kind, 0), {})
     values = described.get(_VALUES, -1) if kind in _OF_TYPE else 0
@@ -142,7 +142,7 @@ def value_bytes(source: BinaryIO, chunk: ColumnChunk, pages: Sequence[Page]) -> 
             try:
                 total += page.size + _prefix_bytes(_content(source, chunk, page), page.values)
             except (ThriftError, IndexError) as error:
-                raise OSError(f"its page at byte {page.start:,} has damaged deltas: {error}") from error
+                raise OSError(f"its page at byte {page.start:,} has corrupt deltas: {error}") from error
         else:
             name = chunk.leaf.name[:80]
             raise OSError(f"its column {name!r} has encoding {page.encoding}, which is not read")

@@ -168,7 +168,7 @@ class RemoteWrite(WholeFormat):
             raise CorruptMessagesError(starts[series.message[unpacked]], "labels_refs that are not packed")
         values, ref_counts, corrupt = packed_varints(padded, refs)
         if corrupt.any():
-            raise CorruptMessagesError(starts[series.message[refs.message[corrupt]]], "damaged labels_refs")
+            raise CorruptMessagesError(starts[series.message[refs.message[corrupt]]], "corrupt labels_refs")
         owners = np.repeat(refs.message, ref_counts)
         counts = np.bincount(owners, minlength=len(series))
         symbol_counts = np.bincount(symbols.message, minlength=len(starts))
@@ -251,7 +251,7 @@ class RemoteWrite(WholeFormat):
             except RejectedError as error:
                 gatherer.reject(error, span)
         if corrupt:
-            raise CorruptMessagesError(np.array(corrupt, np.int64), "a damaged histogram")
+            raise CorruptMessagesError(np.array(corrupt, np.int64), "a corrupt histogram")
         samples = gatherer.finish()
         skipped["stale_markers"] += stale
         taken = len(samples.index) if self.skips_nan else int(np.count_nonzero(samples.are_finite()))
@@ -284,7 +284,7 @@ def _encoded_series(encoded: bytes) -> Outcome:
         labels = [dict(field_contents(label)) for _, label in field_contents(encoded)]
         return _series([(each.get(1 << 3 | BYTES, b""), each.get(2 << 3 | BYTES, b"")) for each in labels])
     except ProtoError as error:
-        return RejectedError(Reason.CORRUPT_MESSAGE, f"a damaged label: {error}")
+        return RejectedError(Reason.CORRUPT_MESSAGE, f"a corrupt label: {error}")
 
 
 def _series(labels: list[tuple[bytes, bytes]]) -> Outcome:

@@ -114,13 +114,13 @@ class Numbers(NamedTuple):
       kinds: uint8[n], a `Kind` each: INTEGER, FLOAT, or TEXT for what is not a number.
       bits: int64[n], integers, the bits of floats, or indexes into `payloads`.
       payloads: the texts.
-      damage: why a value cannot be read, by its index.
+      corruption: why a value cannot be read, by its index.
     """
 
     kinds: Bytes
     bits: Int64s
     payloads: list[bytes]
-    damage: dict[int, str]
+    corruption: dict[int, str]
 
 
 def numbers(stored: Sequence[bytes], encoding: Encoding) -> Numbers:

@@ -193,7 +193,7 @@ def _decode_cells(
         shift = np.where(numbers.kinds > 1, len(payloads), 0)
         kinds[indices], bits[indices] = numbers.kinds, numbers.bits + shift
         payloads += numbers.payloads
-        corruption |= {int(indices[i]): text for i, text in numbers.damage.items()}
+        corruption |= {int(indices[i]): text for i, text in numbers.corruption.items()}
     good = np.ones(len(cells), np.bool_)
     good[list(corruption)] = False
     readable = np.flatnonzero(good)

@@ -176,13 +176,13 @@ class ReadPlan:
       ranges: of row keys, ascending and disjoint.
       key_pattern: RE2 that every such key matches; None if the ranges say it all.
       served: the fields and the time that the ranges select by; empty if they are the whole table.
-      refused: why values that are asked for can be in no row; such values are in no range.
+      rejected: why values that are asked for can be in no row; such values are in no range.
     """
 
     ranges: Sequence[keys.Range]
     key_pattern: bytes | None
     served: frozenset[str]
-    refused: Sequence[str] = ()
+    rejected: Sequence[str] = ()
 
 
 def plan(

@@ -205,8 +205,8 @@ def _read_avro(message: Message) -> Read:
     rejections = Rejections(dataclasses.replace(message, text=container.text), separator=b"")
     corrupt: list[Rejected] = []
     fields: list[dict[str, Any]] = []
-    if container.damage:
-        why = f"{container.damage}: the records before are stored, these bytes are not"
+    if container.corruption:
+        why = f"{container.corruption}: the records before are stored, these bytes are not"
         corrupt.append(_corrupt(message, container.read_bytes, why))
     try:
         schema = Schema.of(container.header.schema, logical_types=True) if container.header else None

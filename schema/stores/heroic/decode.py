@@ -103,12 +103,12 @@ class SeriesTable:
     Attributes:
       series: the entries of the rows of series, by key.
       index_keys: the keys of metric and tag rows.
-      damaged: (row key, why it cannot be read).
+      corrupt: (row key, why it cannot be read).
     """
 
     series: dict[bytes, SeriesEntry]
     index_keys: set[bytes]
-    damaged: list[tuple[bytes, str]]
+    corrupt: list[tuple[bytes, str]]
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> SeriesTable:
@@ -119,11 +119,11 @@ class SeriesTable:
                 try:
                     table.series[row.key] = series_table.read_series(row)
                 except ValueError as error:
-                    table.damaged.append((row.key, str(error)))
+                    table.corrupt.append((row.key, str(error)))
             elif row.key[:2] in (series_table.METRIC + b"\x00", series_table.TAG + b"\x00"):
                 table.index_keys.add(row.key)
             else:
-                table.damaged.append((row.key, "no row of the series table has such a key"))
+                table.corrupt.append((row.key, "no row of the series table has such a key"))
         return table
 
     def names(self, form: KeyForm) -> ResourceNames:
@@ -135,7 +135,7 @@ class SeriesTable:
 
     def findings(self, name: str) -> Iterator[Finding]:
         """Rows that cannot be read, that are missing, or that lead to no series."""
-        for key, message in self.damaged:
+        for key, message in self.corrupt:
             yield Finding(Severity.CORRUPT, name, key, message)
         needed: set[bytes] = set()
         for key, entry in self.series.items():
@@ -187,4 +187,4 @@ def _row_corruption(
     elif not entry.first_ms <= row_key.base_ms <= entry.last_ms:
         bases = f"{entry.first_ms} to {entry.last_ms}"
         yield f"base {row_key.base_ms} is not within the bases of the series table, {bases}"
-    yield from (text for _, text in decode_row(row, series, form).damage)
+    yield from (text for _, text in decode_row(row, series, form).corruption)

@@ -175,7 +175,7 @@ def read_series(row: Row) -> SeriesEntry:
     except KeyError as error:
         raise ValueError(f"series row without {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"damaged series row: {error}") from error
+        raise ValueError(f"corrupt series row: {error}") from error
     if expected_key != row.key:
         raise ValueError(f"this row belongs to another series than the stored {series}")
     if entry.first_ms % PERIOD_MS or entry.last_ms % PERIOD_MS or entry.first_ms > entry.last_ms:

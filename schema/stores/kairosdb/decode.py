@@ -280,7 +280,7 @@ def findings(
         elif key.row_ms % spec.width_ms:
             yield _corruption(row, f"row time {key.row_ms} does not fit row spec {spec.value}")
         yield from names.missing(key, row, tables.strings)
-        for _, message in decode_row(spec, row, key.series).damage:
+        for _, message in decode_row(spec, row, key.series).corruption:
             yield _corruption(row, message)
 
 

@@ -41,11 +41,11 @@ def data_findings(rows: Iterable[Row], maps: UidMaps, options: OpenTsdbOptions) 
         yield from _series_findings(row, key_fields, maps, options)
         if is_sound:
             continue
-        for message in read_row(row.cells).damage:
+        for message in read_row(row.cells).corruption:
             yield _corruption(row.table, row.key, message)
         for annotation in read_annotations(options, row):
             if annotation.note is None:
-                yield _corruption(row.table, row.key, annotation.damage)
+                yield _corruption(row.table, row.key, annotation.corruption)
         yield from histograms.add(row)
     yield from histograms.findings()
 
@@ -96,7 +96,7 @@ def _global_findings(row: Row, options: OpenTsdbOptions) -> Iterator[Finding]:
         yield _corruption(row.table, row.key, f"base time {base_s} is not a whole hour")
     for annotation in read_annotations(options, row):
         if annotation.note is None:
-            yield _corruption(row.table, row.key, annotation.damage)
+            yield _corruption(row.table, row.key, annotation.corruption)
     other_columns = sum(not is_annotation(cell.qualifier) for cell in row.cells)
     if other_columns:
         text = f"a row of global annotations with {other_columns} columns that are none"

@@ -239,7 +239,7 @@ class OpenTsdb(Archivable):
         )
         if len(singles.batch):
             batch = join([batch, singles.batch])
-        return DecodedRows(batch, singles.damage, singles.skipped, outside)
+        return DecodedRows(batch, singles.corruption, singles.skipped, outside)
 
     def tsuid_of(self, table: str, key: bytes) -> bytes:
         if self.options.archive and table == self.archive_view.table:

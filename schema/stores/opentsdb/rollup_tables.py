@@ -210,7 +210,7 @@ class DecodedRollups:
       starts_s: int64[n], the starts of their intervals.
       kinds, bits: as in `PointBatch`.
       timestamps_ms: int64[n], of the cells.
-      damage: what could not be read, in words.
+      corruption: what could not be read, in words.
     """
 
     ids: Int64s
@@ -218,7 +218,7 @@ class DecodedRollups:
     kinds: Bytes
     bits: Int64s
     timestamps_ms: Int64s
-    damage: Sequence[str]
+    corruption: Sequence[str]
 
 
 def decode_rollups(

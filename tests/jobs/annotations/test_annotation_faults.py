@@ -27,14 +27,14 @@ def tables(bigtable: tuple[str, str], prefix: str) -> Store:
 
 
 def carried_out(tables: Store, *requests: dict[str, object]) -> list[Reason]:
-    """Carries out requests one after the other; why they were refused."""
-    refused = []
+    """Carries out requests one after the other; why they were rejected."""
+    rejected = []
     at = cells.place(tables.layout.options, b"", BASE_S)
     for number, request in enumerate(requests):
         message = Message(json.dumps(request).encode(), FIRST_MS + number)
         (edit,) = message_format("opentsdb-annotations").parse(message).annotations
-        refused += store(tables.target, tables.layout, {at: [AddressedEdit("", edit)]})
-    return [one.reason for one in refused]
+        rejected += store(tables.target, tables.layout, {at: [AddressedEdit("", edit)]})
+    return [one.reason for one in rejected]
 
 
 @pytest.mark.parametrize("when", [BEFORE, AFTER])
@@ -50,7 +50,7 @@ def test_lost_answers_change_nothing(tables: Store, emulator: str, when: str, co
     assert notes(tables) == set()
 
 
-def test_an_annotation_that_bigtable_refuses_is_a_dead_letter(tables: Store, emulator: str) -> None:
+def test_an_annotation_that_bigtable_rejects_is_a_dead_letter(tables: Store, emulator: str) -> None:
     fault = Fault(grpc.StatusCode.INVALID_ARGUMENT, BEFORE)
     with faulty(emulator, nth(COMPARE_AND_SET, (1,), fault)):
         assert carried_out(tables, *NOTES) == [Reason.WRITE_REFUSED]

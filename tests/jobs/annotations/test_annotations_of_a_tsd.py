@@ -93,7 +93,7 @@ def test_an_edit_moves_what_earlier_versions_stored(
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_what_a_tsd_would_mix_is_refused(
+def test_what_a_tsd_would_mix_is_rejected(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, *, at_once: bool
 ) -> None:
     case = CASES["local_shared"]

@@ -100,7 +100,7 @@ def test_many_writers_of_one_annotation_lose_nothing(store: Store) -> None:
     assert timestamp_ms == FIRST_MS + 15
 
 
-def test_what_is_refused_is_a_dead_letter_and_can_be_replayed(store: Store, tmp_path: Path) -> None:
+def test_what_is_rejected_is_a_dead_letter_and_can_be_replayed(store: Store, tmp_path: Path) -> None:
     good = {"metric": "sys.load", "tags": {"host": "b"}, "startTime": BASE_S + 60, "description": "good"}
     bad = [
         {"tsuid": "000009000001000001", "startTime": BASE_S, "notes": "no such metric"},
@@ -119,7 +119,7 @@ def test_what_is_refused_is_a_dead_letter_and_can_be_replayed(store: Store, tmp_
         *("replay", letters, *store.flags, "--format=opentsdb-annotations", "--auto-create-metrics"),
         *("--dead-letters", tmp_path / "again", "--summary=json"),
     )
-    assert json.loads(ran.out)["refused"] == {"bad-metric": 1, "empty-value": 1, "unknown-name": 1}
+    assert json.loads(ran.out)["rejected"] == {"bad-metric": 1, "empty-value": 1, "unknown-name": 1}
     assert {json.loads(value)["notes"] for *_, value in notes(store)} == {"", "new"}
 
 

@@ -57,8 +57,8 @@ def run(
     options = PipelineOptions(["--streaming"])
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
         read = events.advance_watermark_to_infinity()
-        refused = graph.from_messages(pipeline, read, Flow(endless=True, flush_seconds=1))
-        write_dead_letters(refused, str(folder / "dead"), None)
+        rejected = graph.from_messages(pipeline, read, Flow(endless=True, flush_seconds=1))
+        write_dead_letters(rejected, str(folder / "dead"), None)
     return [json.loads(line) for path in folder.glob("dead*") for line in path.read_text().splitlines()]
 
 
@@ -84,7 +84,7 @@ def test_annotations_among_points(bigtable: tuple[str, str], prefix: str, tmp_pa
     assert notes(store) == set()
 
 
-def test_a_layout_without_a_place_for_them_refuses_them(
+def test_a_layout_without_a_place_for_them_rejects_them(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     target, layout = Target(*bigtable), Heroic(HeroicOptions.of({"table_prefix": prefix}))

@@ -26,7 +26,7 @@ from timebeam.pipelines.store import closed_hours
 
 DAY = "--day=2026-01-01"
 APPENDED_MS = 1_795_000_000_000
-ANNOTATION, HISTOGRAM, DAMAGED = b"\x01\x00\x00", b"\x06\x00\x00", b"\x00\x00\x00\x10"
+ANNOTATION, HISTOGRAM, CORRUPT = b"\x01\x00\x00", b"\x06\x00\x00", b"\x00\x00\x00\x10"
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def points_of(store: Store, folder: Path) -> list[Point]:
 
 
 def add_others(store: Store) -> set[StoredCell]:
-    """Annotations, histograms and damaged cells in every row."""
+    """Annotations, histograms and corrupt cells in every row."""
     others = set()
     for key in {cell.key for cell in versions(store)}:
-        for qualifier, value in ((ANNOTATION, b"{}"), (HISTOGRAM, b"\x00"), (DAMAGED, bytes(40))):
+        for qualifier, value in ((ANNOTATION, b"{}"), (HISTOGRAM, b"\x00"), (CORRUPT, bytes(40))):
             store.set_cell(store.layout.data_table, key, "t", qualifier, value)
             others.add(StoredCell(key, "t", qualifier, 1000, value))
     return others
@@ -196,16 +196,16 @@ def test_killed_and_run_again(store: Store, tmp_path: Path, emulator: str, when:
     check_equal(store, points, "compacted")
 
 
-def test_a_row_that_bigtable_refuses_stays_as_it_was(store: Store, tmp_path: Path, emulator: str) -> None:
+def test_a_row_that_bigtable_rejects_stays_as_it_was(store: Store, tmp_path: Path, emulator: str) -> None:
     points = points_of(store, tmp_path)
     before = versions(store)
     is_bad = some_keys(0.3, 1)
     fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, is_bad)
-    refused = {cell.key for cell in before if is_bad(cell.key)}
+    rejected = {cell.key for cell in before if is_bad(cell.key)}
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
         ran = timebeam("compact", *store.flags, DAY, "--summary=json")
     assert ran.code == 1
-    assert json.loads(ran.out)["rows_refused"] == len(refused) > 0
+    assert json.loads(ran.out)["rows_rejected"] == len(rejected) > 0
     assert {cell for cell in versions(store) if is_bad(cell.key)} == {
         cell for cell in before if is_bad(cell.key)
     }

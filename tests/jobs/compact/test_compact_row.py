@@ -55,7 +55,7 @@ def test_the_points_are_the_same_and_what_is_no_points_stays(row: Row, form: Pac
     assert content(after) == content(row)
     kept = [cell for cell in row.cells if not is_points(cell)]
     assert [cell for cell in after.cells if not is_points(cell)] == kept
-    for cell in row.cells:  # damage stays for the operator to see
+    for cell in row.cells:  # corruption stays for the operator to see
         one = row._replace(cells=[cell])
         values = content(one).values()
         if is_points(cell) and cell.value and (not values or None in values):
@@ -64,7 +64,7 @@ def test_the_points_are_the_same_and_what_is_no_points_stays(row: Row, form: Pac
     assert compact_row(after, form, NEVER) is None
 
 
-@given(rows(damaged=False), FORMS)
+@given(rows(corrupt=False), FORMS)
 @examples(100)
 def test_one_cell_is_left_of_sound_rows(row: Row, form: Packing) -> None:
     held = versions(row)
@@ -111,7 +111,7 @@ def test_what_is_written_meanwhile_survives(row: Row, late: list[Cell], form: Pa
     assert content(newest(held)) == content(newest(expected))
 
 
-@given(rows(damaged=False), elements(), FORMS)
+@given(rows(corrupt=False), elements(), FORMS)
 def test_an_append_meanwhile_survives(row: Row, late: plain.Element, form: Packing) -> None:
     """A TSD appends to 050000 only; the version it makes holds all that was in there."""
     held = versions(row)
@@ -197,7 +197,7 @@ def test_the_floats_of_old_tsds_are_put_right() -> None:
     assert hexed(compact_row(row, Packing.COMPACTED, NEVER)) == [(11, "000b0010", "422a00000500")]
 
 
-def test_a_damaged_cell_with_the_qualifier_of_the_new_one_stops_it() -> None:
+def test_a_corrupt_cell_with_the_qualifier_of_the_new_one_stops_it() -> None:
     row = row_of((10, "0000", "01"), (20, "0010", "02"), (30, "00000010", "0102030405"))
     assert compact_row(row, Packing.COMPACTED, NEVER) is None
     assert hexed(compact_row(row, Packing.APPEND, NEVER)) == [(20, "050001", "000001001002")]
@@ -247,7 +247,7 @@ def test_a_row_of_very_many_cells_is_compacted_in_several_runs(monkeypatch: pyte
 
 
 @example(row_of((0, "0000", "01"), (0, "0001", "0002"), (0, "f0000000", "03")))
-@given(rows(damaged=False))
+@given(rows(corrupt=False))
 def test_equal_timestamps_are_resolved_as_the_reader_does(row: Row) -> None:
     same = row._replace(cells=[cell._replace(timestamp_ms=5) for cell in row.cells])
     held = versions(same)

@@ -77,7 +77,7 @@ def test_a_runner_that_there_is_not_is_wrong_usage():
     assert "--runner Foo: Unexpected pipeline runner" in ran.err
 
 
-def test_a_runner_that_mixes_up_outputs_is_refused():
+def test_a_runner_that_mixes_up_outputs_is_rejected():
     name = "apache_beam.runners.dask.dask_runner.DaskRunner"
     ran = timebeam("ingest", "--layout=opentsdb", "--format=influx", "--input=x", f"--runner={name}")
     assert ran.code == 2

@@ -26,7 +26,7 @@ FILES, HOSTS, SCRAPES = 6, 4, 50
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of points, of which each has two lines that are refused."""
+    """Files of points, of which each has two lines that are rejected."""
     folder = tmp_path_factory.mktemp("input")
     for number in range(FILES):
         lines = [
@@ -101,8 +101,8 @@ def test_two_processes_give_the_cells_figures_and_dead_letters_of_one(
     assert sum(one[1].values()) == 2 * FILES
     assert one[2] == two[2]
     assert {cell.table for cell in one[2]} == {"tsdb", "rollup-1h", "preagg-1h", "preagg-1m"}
-    for summary, refused, _ in (one, two):
-        assert sum(summary["refused"].values()) == sum(refused.values())
+    for summary, rejected, _ in (one, two):
+        assert sum(summary["rejected"].values()) == sum(rejected.values())
         assert summary["unaccounted"] == 0
 
 

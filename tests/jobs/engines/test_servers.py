@@ -62,7 +62,7 @@ def on_flink(emulator: object, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """Files of points, of which each has a line that is refused."""
+    """Files of points, of which each has a line that is rejected."""
     folder = tmp_path / "input"
     folder.mkdir()
     for number in range(FILES):
@@ -143,7 +143,7 @@ def test_four_commands_on_two_processes_give_cells_and_summaries_of_one(
     one, two = results["one"], results["two"]
     for of_one, of_two in zip(one[0], two[0], strict=True):
         assert without_times(of_one) == without_times(of_two)
-    assert two[0][0]["refused"] == {"bad-number": FILES}
+    assert two[0][0]["rejected"] == {"bad-number": FILES}
     assert two[0][0]["unaccounted"] == 0
     assert len(two[0][0]["dead_letters"]) > 0
     assert one[1] == two[1]
@@ -151,7 +151,7 @@ def test_four_commands_on_two_processes_give_cells_and_summaries_of_one(
 
 
 @pytest.mark.engines
-def test_a_refusal_over_the_limit_is_the_exit_code_on_flink(
+def test_a_rejection_over_the_limit_is_the_exit_code_on_flink(
     on_flink: list[str], bigtable: tuple[str, str], prefix: str, files: Path, tmp_path: Path
 ):
     store = Store.create(bigtable, prefix)
@@ -159,14 +159,14 @@ def test_a_refusal_over_the_limit_is_the_exit_code_on_flink(
     limit = [f"--dead-letters={tmp_path / 'dead'}", f"--max-rejected={FILES - 1}"]
     ran = timebeam("ingest", *store.flags, *options, *limit, *on_flink)
     assert ran.code == 1
-    assert f"refused {FILES} of {FILES * (HOSTS * SCRAPES + 1)}" in ran.err
+    assert f"rejected {FILES} of {FILES * (HOSTS * SCRAPES + 1)}" in ran.err
 
 
 def check_stored(store: Store, result: PipelineResult, again: Store, files: Path, dead: Path) -> None:
     """Checks the counts of a run, and that its cells are those of a run of `ingest` into other tables."""
     summary = PointsSummary.of(result, 1.0, False, str(dead))
     assert summary.points_stored == FILES * SCRAPES * HOSTS
-    assert summary.refused == {"bad-number": FILES}
+    assert summary.rejected == {"bad-number": FILES}
     ran = timebeam(
         *("ingest", *again.flags, "--format=opentsdb-text", "--auto-create-metrics"),
         *("--bigtable-writer=direct", f"--input={files}/*.txt", f"--dead-letters={dead}-again"),

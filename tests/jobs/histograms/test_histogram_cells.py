@@ -78,7 +78,7 @@ def test_check_reports_them(store: Store) -> None:
     ran = timebeam("check", *store.flags)
     assert ran.code == 0
     assert "the first of 1 rows with histograms: 1 of codec 9, 2 of codec 42" in ran.out
-    assert ran.out.endswith("damaged: 0; notes: 1\n")
+    assert ran.out.endswith("corrupt: 0; notes: 1\n")
     key = next(iter(histograms(store)))[0]
     store.set_cell(store.layout.data_table, key, "t", b"\x06\x00\x09", b"")
     ran = timebeam("check", *store.flags)

@@ -101,7 +101,7 @@ def test_many_portions_hold_the_points_of_one(
     in_one = stored(whole)
     with small_portions():
         in_many = stored(cut)
-    counts = ("points_read", "refused", "uids_assigned")
+    counts = ("points_read", "rejected", "uids_assigned")
     assert [in_many[name] for name in counts] == [in_one[name] for name in counts]
     assert cut.content() == whole.content()
     before = cut.cells()
@@ -192,7 +192,7 @@ def test_containers_of_avro_in_portions(bigtable: tuple[str, str], prefix: str, 
     assert points == {(BASE_S + i) * 1000: i for i in range(1000)}
 
 
-def test_refusals_of_all_portions_are_in_one_file(
+def test_rejections_of_all_portions_are_in_one_file(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     store = Store.create(bigtable, prefix)
@@ -204,7 +204,7 @@ def test_refusals_of_all_portions_are_in_one_file(
         ran = ingest(
             tmp_path, *store.flags, "--format=opentsdb-json", "--auto-create-metrics", "--input", path
         )
-    assert ran.summary["refused"] == {"bad-syntax": 30}
+    assert ran.summary["rejected"] == {"bad-syntax": 30}
     assert len(ran.summary["dead_letters"]) == 1
     assert sorted(letter["payload"] for letter in ran.letters) == sorted(
         f"bad {number}" for number in range(0, 600, 20)
@@ -285,6 +285,6 @@ def test_a_dry_run_counts_the_same(bigtable: tuple[str, str], prefix: str, tmp_p
         dry = ingest(tmp_path, *arguments, "--dry-run").summary
         assert store.rows() == []
         wet = ingest(tmp_path, *arguments).summary
-    for name in ("points_read", "points_stored", "points_duplicate", "refused"):
+    for name in ("points_read", "points_stored", "points_duplicate", "rejected"):
         assert dry[name] == wet[name]
     assert timebeam("check", *store.flags).code == 0

@@ -1,4 +1,4 @@
-"""Limits of new series: what grows beyond them is refused, and everything else is stored."""
+"""Limits of new series: what grows beyond them is rejected, and everything else is stored."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def users(store: AnyStore, metric: str) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("variant", ["opentsdb", "heroic", "kairosdb-milliseconds"])
-def test_a_metric_that_grows_is_refused_and_others_are_stored(
+def test_a_metric_that_grows_is_rejected_and_others_are_stored(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
 ) -> None:
     store = with_counts(AnyStore.create(bigtable, prefix, variant))
@@ -67,12 +67,12 @@ def test_a_metric_that_grows_is_refused_and_others_are_stored(
     def run(name: str, texts: Sequence[str]) -> list[dict[str, Any]]:
         return ingest(tmp_path, *flags, "--input", write(tmp_path / name, texts)).letters
 
-    refused = run("first.json", lines("flood.a", range(8)) + lines("calm", range(100, 109)))
+    rejected = run("first.json", lines("flood.a", range(8)) + lines("calm", range(100, 109)))
     assert users(store, "flood.a") == {(user, 0) for user in range(5)}
     assert users(store, "calm") == {(user, 0) for user in range(100, 109)}
-    assert [letter["payload"] for letter in refused] == lines("flood.a", range(5, 8))
-    assert {letter["reason"] for letter in refused} == {"series-limit"}
-    message = refused[0]["message"]
+    assert [letter["payload"] for letter in rejected] == lines("flood.a", range(5, 8))
+    assert {letter["reason"] for letter in rejected} == {"series-limit"}
+    message = rejected[0]["message"]
     assert "metric 'flood.a', beyond --max-series 5: it has 5 series; tag key user has 5 values: " in message
     # Another process, later: the existing series go on, and what was counted is remembered.
     texts = lines("flood.a", range(10), BASE_S + 60) + lines("flood.b", range(20, 26))
@@ -85,7 +85,7 @@ def test_a_metric_that_grows_is_refused_and_others_are_stored(
     assert users(store, "flood.a") == {(user, time) for user in range(5) for time in (0, 60)}
 
 
-def test_names_of_refused_series_get_no_uids(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+def test_names_of_rejected_series_get_no_uids(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = with_counts(AnyStore.create(bigtable, prefix, "opentsdb"))
     path = write(tmp_path / "in.json", lines("m", range(100)))
     flags = (*store.flags, *store.auto_create, "--format=opentsdb-json", "--max-tag-values=7")
@@ -124,14 +124,14 @@ def test_new_series_of_known_names_count_with_metadata(
             for i in range(3)
         ]
 
-    for name, meta, refused in (("a-", "off", 0), ("b-", "track", 5)):
+    for name, meta, rejected in (("a-", "off", 0), ("b-", "track", 5)):
         store = with_counts(AnyStore.create(bigtable, prefix + name, "opentsdb"))
         if meta != "off":
             timebeam("tables", "create", *store.flags, "--meta")
         flags = (*store.flags, *store.auto_create, "--format=opentsdb-json", f"--meta={meta}")
         ingest(tmp_path, *flags, "--input", write(tmp_path / "some.json", pairs(1)))
         path = write(tmp_path / "all.json", pairs(3))
-        assert len(ingest(tmp_path, *flags, "--input", path, "--max-series=4").letters) == refused
+        assert len(ingest(tmp_path, *flags, "--input", path, "--max-series=4").letters) == rejected
 
 
 def test_a_stream_goes_on_for_all_others(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
@@ -147,15 +147,15 @@ def test_a_stream_goes_on_for_all_others(bigtable: tuple[str, str], prefix: str,
     with PubSubServer(messages).running() as server:
         summary = stream(store, tmp_path, "--max-new-series", "flood=3")
         assert server.left == 0
-    refused = letters(tmp_path)
-    assert {letter["attributes"]["producer"] for letter in refused} == {"p0"}
+    rejected = letters(tmp_path)
+    assert {letter["attributes"]["producer"] for letter in rejected} == {"p0"}
     assert all(
-        "new series arrived in this minute; tag key user has" in letter["message"] for letter in refused
+        "new series arrived in this minute; tag key user has" in letter["message"] for letter in rejected
     )
-    assert all(json.loads(letter["payload"])["metric"] == "flood" for letter in refused)
+    assert all(json.loads(letter["payload"])["metric"] == "flood" for letter in rejected)
     # 40 messages of each of two minutes, taken together as they come.
-    assert 40 - 2 * 3 <= len(refused) <= 40 - 3
-    assert summary["refused"] == {"series-limit": len(refused)}
+    assert 40 - 2 * 3 <= len(rejected) <= 40 - 3
+    assert summary["rejected"] == {"series-limit": len(rejected)}
 
 
 def test_without_their_table_the_ingest_says_how_to_make_it(
@@ -201,7 +201,7 @@ def test_workers_count_together(bigtable: tuple[str, str], prefix: str) -> None:
     for state in states:
         limiter.merge(state)
         state.merged_s = -1000.0  # so that it looks again before it decides
-    refused = rejections(0, range(30, 31)) | rejections(1, range(31, 32))
-    assert [error.reason for error in refused.values()] == [Reason.SERIES_LIMIT] * 2
-    assert "it has 30 series; tag key user has 30 values" in next(iter(refused.values())).message
+    rejected = rejections(0, range(30, 31)) | rejections(1, range(31, 32))
+    assert [error.reason for error in rejected.values()] == [Reason.SERIES_LIMIT] * 2
+    assert "it has 30 series; tag key user has 30 values" in next(iter(rejected.values())).message
     assert not any(state.changed for state in states)

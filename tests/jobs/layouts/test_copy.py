@@ -162,8 +162,8 @@ def test_of_two_types_of_one_instant_only_the_newer_value_is_copied(
     ran = copy(source, sink, tmp_path)
     assert ran.code == 0
     assert [reason for reason, _ in letters(tmp_path)] == reasons
-    refused = f", but {len(reasons)} refused: see the dead letters" if reasons else ""
-    assert ran.out.splitlines()[-1] == f"copied {2 - len(reasons)} points of 1 series; verified{refused}"
+    rejected = f", but {len(reasons)} rejected: see the dead letters" if reasons else ""
+    assert ran.out.splitlines()[-1] == f"copied {2 - len(reasons)} points of 1 series; verified{rejected}"
     name = ("m", (("host", "a"),))
     expected = {
         (name, 1_767_225_600_000 + 1000 * at): number(value) for at, value in {**stored, 1: 0.5}.items()
@@ -236,7 +236,7 @@ def test_what_the_target_cannot_hold_is_a_dead_letter(
     ran = copy(source, sink, tmp_path)
     assert ran.code == 0
     assert ran.out.splitlines()[-1] == (
-        "copied 1 points of 1 series; verified, but 1 refused: see the dead letters"
+        "copied 1 points of 1 series; verified, but 1 rejected: see the dead letters"
     )
     ((reason, payload),) = letters(tmp_path)
     assert reason == "value-not-storable"
@@ -263,18 +263,18 @@ def test_texts_and_resources_do_not_get_lost(bigtable: tuple[str, str], prefix: 
     ingest(tmp_path, *heroic.flags, "--format=heroic-json", "--input", path)
     sink = AnyStore.create(bigtable, f"{prefix}to-", "opentsdb")
     assert copy(kairosdb, sink, tmp_path).code == 0
-    assert copy(heroic, sink, tmp_path).code == 1  # all is refused
+    assert copy(heroic, sink, tmp_path).code == 1  # all is rejected
     assert [reason for reason, _ in letters(tmp_path)] == ["series-not-storable", "value-not-storable"]
     payloads = [json.loads(payload) for _, payload in letters(tmp_path)]
     assert payloads[0]["tags"] == {"tags": {"host": "a"}, "resources": {"pod": "p"}}
     assert payloads[1]["value"] == {"text": "text"}
-    for _, payload in letters(tmp_path):  # replayed as what they are not, they stay refused
+    for _, payload in letters(tmp_path):  # replayed as what they are not, they stay rejected
         parsed = format_class("opentsdb-json")().parse(Message(payload.encode(), 1))
         assert (len(parsed.batch), len(parsed.rejected)) == (0, 1)
     assert sink.content() == {(("m", (("host", "a"),)), 1_767_225_601_000): number(1.5)}
 
 
-def test_damage_in_the_source_is_told(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+def test_corruption_in_the_source_is_told(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     """A column cut short and a name that is lost: what can be read is copied, and the exit code is 1."""
     points = some_points(8)
     source = filled(bigtable, prefix, tmp_path, points)

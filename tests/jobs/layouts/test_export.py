@@ -225,9 +225,9 @@ def test_verify_finds_what_differs(bigtable: tuple[str, str], prefix: str, tmp_p
     assert "not in the manifest" in export(store, tmp_path, *RANGE, "--verify", code=1).err
     path.with_name("other.parquet").unlink()
     export(store, tmp_path, *RANGE, "--verify")
-    for damaged in ("{", "[]", '{"files": [1]}', '{"files": [{"file": "../../x.parquet"}]}'):
-        path.with_name("_manifest.json").write_text(damaged)
-        assert "manifest is damaged" in export(store, tmp_path, *RANGE, "--verify", code=1).err
+    for corrupt in ("{", "[]", '{"files": [1]}', '{"files": [{"file": "../../x.parquet"}]}'):
+        path.with_name("_manifest.json").write_text(corrupt)
+        assert "manifest is corrupt" in export(store, tmp_path, *RANGE, "--verify", code=1).err
         export(store, tmp_path, *RANGE)
         export(store, tmp_path, *RANGE, "--verify")
     manifest = path.with_name("_manifest.json")
@@ -282,7 +282,7 @@ def test_metrics_that_file_systems_take_for_one_and_names_that_they_do_not_take(
     read = {row["metric"]: row["int_value"] for row in read_with_duckdb(tmp_path)}
     assert read == {metric: number for number, metric in enumerate(metrics[:5])}
     assert {row["metric"] for row in read_with_pyarrow(tmp_path)} == set(read)
-    assert summary["refused"] == {"series-not-storable": 2}
+    assert summary["rejected"] == {"series-not-storable": 2}
     letters = [json.loads(line) for line in Path(summary["dead_letters"][0]).read_text().splitlines()]
     assert {letter["payload"] for letter in letters} == {metrics[5], metrics[6]}
     assert "export without --by-metric" in letters[0]["message"]
@@ -305,7 +305,7 @@ def test_points_of_declared_tables(bigtable: tuple[str, str], prefix: str, tmp_p
         days = ("--start=2015-03-16", "--end=2015-03-17", *flags)
         place = f"--output={tmp_path / 'out'}", f"--dead-letters={tmp_path / 'dead'}"
         ran = timebeam("export", *tables.flags, *place, *days, "--summary=json")
-        assert (ran.code, json.loads(ran.out)["refused"]) == (0, {})
+        assert (ran.code, json.loads(ran.out)["rejected"]) == (0, {})
         exported = {
             (
                 row["metric"],
@@ -326,14 +326,14 @@ def test_a_dry_run_writes_nothing(bigtable: tuple[str, str], prefix: str, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_damaged_cell_is_a_dead_letter(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+def test_a_corrupt_cell_is_a_dead_letter(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store, points = filled(bigtable, prefix, tmp_path)
     keys = sorted({cell.key for cell in store.cells() if cell.family == "t"})
     with open_table(store.target, store.layout.tables()[0].name) as table:
         table.mutate_row(keys[0], SetCell("t", b"\x00\x00\x00\x10", bytes(40), timestamp_micros=1_000_000))
     summary = json.loads(export(store, tmp_path, *RANGE, "--summary=json").out)
     assert summary["points_exported"] == len(points)
-    assert summary["refused"] == {"corrupt-file": 1}
+    assert summary["rejected"] == {"corrupt-file": 1}
     assert len(summary["dead_letters"]) == 1
     assert content_of(read_with_duckdb(tmp_path)) == content([*points, *corrections_of(points[::7])])
 

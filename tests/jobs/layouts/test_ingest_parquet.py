@@ -116,15 +116,15 @@ def foreign(path: Path) -> pd.DataFrame:
     return frame
 
 
-def test_files_of_others_by_their_fields_with_bad_rows_refused(
+def test_files_of_others_by_their_fields_with_bad_rows_rejected(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "BATCH_ROWS", 40)
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     frame = foreign(tmp_path / "in.parquet")
     stored, letters = from_parquet(store, tmp_path, "in.parquet", FIELDS)
-    refused = [("bad-metric", 7), ("bad-number", 151), ("bad-timestamp", 150), ("empty-value", 299)]
-    assert (stored, letters) == (296, refused)
+    rejected = [("bad-metric", 7), ("bad-number", 151), ("bad-timestamp", 150), ("empty-value", 299)]
+    assert (stored, letters) == (296, rejected)
     expected = {
         (row["name"], (("host", str(row["machine"])),), row["at"].value // 10**6): row["reading"]
         for number, row in frame.iterrows()
@@ -134,42 +134,42 @@ def test_files_of_others_by_their_fields_with_bad_rows_refused(
     assert {(metric, tags, time_ms) for (metric, tags), time_ms in found} == expected.keys()
 
 
-def test_a_refused_row_is_replayed(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+def test_a_rejected_row_is_replayed(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     foreign(tmp_path / "in.parquet")
     dead = f"--dead-letters={tmp_path / 'dead'}"
     place = *store.flags, "--format=parquet", FIELDS
     ran = timebeam("ingest", *place, f"--input={tmp_path / 'in.parquet'}", dead, "--summary=json")
     assert ran.code == 1, ran.err
-    assert json.loads(ran.out)["refused"]["unknown-name"] == 296
+    assert json.loads(ran.out)["rejected"]["unknown-name"] == 296
     again = f"--dead-letters={tmp_path / 'again'}"
     ran = timebeam("replay", f"{tmp_path}/dead*", *place, "--auto-create-metrics", again, "--summary=json")
     summary = json.loads(ran.out)
-    assert (summary["points_stored"], sum(summary["refused"].values())) == (296, 4)
+    assert (summary["points_stored"], sum(summary["rejected"].values())) == (296, 4)
     assert len(store.content()) == 296
 
 
-@pytest.mark.parametrize("damage", ["footer", "page", "empty", "columns", "types"])
-def test_damaged_and_unfit_files_are_dead_letters(
-    bigtable: tuple[str, str], prefix: str, tmp_path: Path, damage: str
+@pytest.mark.parametrize("corruption", ["footer", "page", "empty", "columns", "types"])
+def test_corrupt_and_unfit_files_are_dead_letters(
+    bigtable: tuple[str, str], prefix: str, tmp_path: Path, corruption: str
 ) -> None:
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     path = tmp_path / "in.parquet"
     foreign(path)
     data = bytearray(path.read_bytes())
     flags = FIELDS
-    if damage == "footer":
+    if corruption == "footer":
         data = data[:-20]
-    elif damage == "page":
+    elif corruption == "page":
         data[60:200] = bytes(140)
-    elif damage == "empty":
+    elif corruption == "empty":
         data = bytearray()
-    elif damage == "columns":
+    elif corruption == "columns":
         flags = "--parquet-fields=metric=name,timestamp=at,value=nothing"
     else:
         flags = "--parquet-fields=metric=name,timestamp=name,value=reading"
     write_file(path, [bytes(data)])
     stored, letters = from_parquet(store, tmp_path, "in.parquet", flags)
-    reasons = {"columns": {"bad-syntax"}, "types": {"bad-timestamp"}}.get(damage, {"corrupt-file"})
+    reasons = {"columns": {"bad-syntax"}, "types": {"bad-timestamp"}}.get(corruption, {"corrupt-file"})
     assert reasons <= {reason for reason, _ in letters}
-    assert stored == {"page": 197}.get(damage, 0)
+    assert stored == {"page": 197}.get(corruption, 0)

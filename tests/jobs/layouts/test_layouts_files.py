@@ -102,7 +102,7 @@ def test_the_tables_are_sound(stores: dict[str, AnyStore], variant: str) -> None
     ran = timebeam("check", *stores[variant].flags)
     assert (ran.code, ran.err) == (0, "")
     (line,) = ran.out.splitlines()
-    assert line.endswith("damaged: 0; notes: 0")
+    assert line.endswith("corrupt: 0; notes: 0")
 
 
 @pytest.mark.parametrize("variant", long_after(3, LAYOUTS))

@@ -85,11 +85,11 @@ def test_redelivery_corrections_and_poison(
             messages[at] = messages[at]._replace(data=messages[at].data + b"\n" + line)
     letters = stream(store, tmp_path, messages, 5, f"--bigtable-writer={writer}")
     check(store, points, variant)
-    refused = {(letter["payload"].encode(), letter["reason"]) for letter in letters}
+    rejected = {(letter["payload"].encode(), letter["reason"]) for letter in letters}
     unstorable = {
         (line, "value-not-storable") for message, line in _lines(points) if not is_storable(message, variant)
     }
-    assert refused == {(line, reason.value) for line, reason in poison.items()} | unstorable
+    assert rejected == {(line, reason.value) for line, reason in poison.items()} | unstorable
     assert bool(unstorable) == (variant in DOUBLES_ONLY)
 
 

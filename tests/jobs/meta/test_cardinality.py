@@ -122,7 +122,7 @@ def test_from_the_meta_table_as_a_table_and_as_a_picture(
     assert timebeam("cardinality", *store.flags, "--output", tmp_path / "top.svg").code == 2
 
 
-def test_producers_of_refused_series(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+def test_producers_of_rejected_series(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     letters = [
         (Reason.SERIES_LIMIT, Envelope("1", 1, {"app": "shop"}), "s"),
@@ -143,7 +143,7 @@ def test_producers_of_refused_series(bigtable: tuple[str, str], prefix: str, tmp
     ]
     lines = timebeam("cardinality", *store.flags, "--rejected", path).out.splitlines()
     assert [line.split() for line in lines[-3:]] == [
-        ["refused", "producer"],
+        ["rejected", "producer"],
         ["2", "app=shop"],
         ["1", "source=file.json"],
     ]

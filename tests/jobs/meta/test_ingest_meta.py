@@ -161,7 +161,7 @@ def test_what_people_and_tsds_have_written_stays(store: Store, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["😀", "łódź"])
-def test_series_that_are_refused_get_none(store: Store, tmp_path: Path, name: str) -> None:
+def test_series_that_are_rejected_get_none(store: Store, tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.txt"
     lines = [f"put {name} 1 1 a=b", f"put m 1 1 {name}=b", f"put m 1 1 a={name}", "put m NaN 1 a=c"]
     path.write_text("\n".join([*lines, "put m 1 1 größe=ä", ""]), "utf-8")
@@ -175,7 +175,7 @@ def test_series_that_are_refused_get_none(store: Store, tmp_path: Path, name: st
     assert len(stored) <= 1
 
 
-def test_a_series_whose_points_are_all_refused_gets_none(store: Store, tmp_path: Path) -> None:
+def test_a_series_whose_points_are_all_rejected_gets_none(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     bad = {"metric": "bad", "timestamp": 9999999999999, "value": 1, "tags": {"a": "b"}}
     good = {"metric": "good", "timestamp": 1, "value": 1, "tags": {"a": "b"}}

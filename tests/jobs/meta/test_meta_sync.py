@@ -144,7 +144,7 @@ def test_a_counter_that_grows_meanwhile_stays(
     assert [cell.value for cell in ts_cells(store) if cell.key == key] == [value]
 
 
-def test_what_exists_stays_and_what_is_damaged_is_said(
+def test_what_exists_stays_and_what_is_corrupt_is_said(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     store = with_meta(bigtable, prefix)
@@ -165,7 +165,7 @@ def test_what_exists_stays_and_what_is_damaged_is_said(
     store.set_uid("tagk_meta", "name", sorted(uid.values())[0], b"[]")
     ran = timebeam("meta", "sync", *store.flags, "--count")
     assert ran.code == 1
-    assert "damaged, not changed       3" in ran.out
+    assert "corrupt, not changed       3" in ran.out
     newest = {cell[:2]: cell.value for cell in sorted(ts_cells(store), key=lambda cell: cell.timestamp_ms)}
     assert newest[rows[0], b"ts_meta"] == mine
     assert newest[rows[1], b"ts_meta"] == b"{"
@@ -189,7 +189,7 @@ def test_series_whose_names_are_lost_and_keys_of_no_series(
     store.set_cell(store.layout.data_table, annotations, "t", b"\1\0\0", b"{}")
     done = sync(store, code=1)
     bad = [one for one in hours_of(work) if ("dc", "dc1") in one[1]]
-    assert (done["series_skipped"], done["keys_skipped"], done["damaged"]) == (len(bad), 1, 0)
+    assert (done["series_skipped"], done["keys_skipped"], done["corrupt"]) == (len(bad), 1, 0)
     found = {cell.key for cell in ts_cells(store)}
     assert found == {tsuid_of(uids, one) for one in hours_of(work) if one not in bad}
 

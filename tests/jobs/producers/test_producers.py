@@ -84,7 +84,7 @@ def test_remote_write(
     store = AnyStore.create(bigtable, prefix, variant)
     messages = [Published(snappy(ENCODERS[version]([series])), T) for series in SERIES]
     summary = ingest(store, "prometheus-remote-write", messages, tmp_path)
-    assert (summary["points_stored"], summary["refused"]) == (16, {})
+    assert (summary["points_stored"], summary["rejected"]) == (16, {})
     assert queried(store, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
 
 
@@ -97,8 +97,8 @@ def test_lines_without_a_time_are_one_point_however_often_they_come(
     messages.append(Published(b"m,host=a f=3 %d" % (T * 1_000_000), T + 999))
     for flags in ((), ("--influx-no-time=publish",), ("--influx-no-time=publish",)):
         summary = ingest(store, "influx", messages, tmp_path, *flags)
-        refused = {} if flags else {"bad-timestamp": 2}
-        assert (summary["points_stored"], summary["refused"]) == (3 if flags else 1, refused)
+        rejected = {} if flags else {"bad-timestamp": 2}
+        assert (summary["points_stored"], summary["rejected"]) == (3 if flags else 1, rejected)
     expected = {("m.f", (("host", "a"),)): {T: 3.0, T + 251: 1.0, T + 252: 2.0}}
     assert queried(store, ["m.f"]) == expected
     ran = timebeam(
@@ -116,17 +116,17 @@ def test_what_is_skipped_is_in_the_summary(bigtable: tuple[str, str], prefix: st
     values = [1.5, math.nan, math.inf, STALE, 2.5]
     text = ENCODERS[1]([(labels, [(value, T + n * 15_000) for n, value in enumerate(values)])])
     summary = ingest(store, "prometheus-remote-write", [Published(snappy(text), T)] * 2, tmp_path)
-    assert (summary["points_read"], summary["refused"]) == (4, {})
+    assert (summary["points_read"], summary["rejected"]) == (4, {})
     assert summary["skipped"] == {"not_finite": 4, "stale_markers": 2}
     (tmp_path / "requests").write_bytes(encoded_varint(len(text)) + text)
-    for nan, skipped, refused in (("skip", 2, 0), ("reject", 0, 2)):
+    for nan, skipped, rejected in (("skip", 2, 0), ("reject", 0, 2)):
         ran = timebeam(
             *("ingest", *store.flags, "--format=prometheus-remote-write", f"--nan={nan}"),
             *("--input", str(tmp_path / "requests"), "--dead-letters", str(tmp_path / "dead")),
         )
         lines = dict(re.findall(r"^ *(\S.*?)  +([\d,]+)$", ran.out, re.M))
         assert (ran.code, lines["points stored"], lines["skipped stale_markers"]) == (0, "2", "1"), ran.out
-        assert (int(lines.get("skipped not_finite", 0)), int(lines["refused"])) == (skipped, refused)
+        assert (int(lines.get("skipped not_finite", 0)), int(lines["rejected"])) == (skipped, rejected)
     nothing_else = ENCODERS[1]([(labels, [(math.nan, T), (STALE, T)])])
     (tmp_path / "nothing_else").write_bytes(encoded_varint(len(nothing_else)) + nothing_else)
     ran = timebeam(
@@ -165,7 +165,7 @@ def test_series_with_more_tags_than_opentsdb_allows(
     ]
     flags = ("--overflow-tag=rest", "--drop-tags=uid,k7")
     summary = ingest(store, "prometheus-remote-write", messages, tmp_path, *flags)
-    assert (summary["points_stored"], summary["refused"]) == (4, {})
+    assert (summary["points_stored"], summary["rejected"]) == (4, {})
     content = queried(store, ["up"])
     times = (T, T + 15_000)
     assert sorted(list(points.items()) for points in content.values()) == [
@@ -198,7 +198,7 @@ def test_otlp(bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: s
         {"ce-type": "org.opentelemetry.otlp.metrics.v1", "content-encoding": "gzip"},
     )
     summary = ingest(store, "otlp", [message], tmp_path)
-    assert (summary["points_stored"], summary["refused"]) == (6, {})
+    assert (summary["points_stored"], summary["rejected"]) == (6, {})
     tags, in_heroic = (("route", "/a b"), ("service.name", "shop:1")), variant.startswith("heroic")
     assert queried(store, ["http.server {duration}", "up_time"]) == {
         (name, tags[:1] if in_heroic else tags): {T + n * 1000: n + 0.25 for n in range(3)}
@@ -224,7 +224,7 @@ def test_telegraf_and_others_in_one_subscription(
     ]
     formats = "--formats=influx,telegraf-json,otlp,prometheus-remote-write"
     summary = ingest(store, "auto", messages, tmp_path, formats)
-    assert (summary["points_stored"], summary["refused"]) == (24, {"unknown-format": 1})
+    assert (summary["points_stored"], summary["rejected"]) == (24, {"unknown-format": 1})
     metrics = ["mem.used", "cpu.usage", "up_time", *(labels["__name__"] for labels, _ in SERIES)]
     content = queried(store, metrics)
     assert EXPECTED.items() <= content.items()
@@ -262,7 +262,7 @@ def test_names_that_are_escaped_are_a_property_of_the_tables(
     assert json.loads(listed.out) == ["disk_ab"]
     ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", "--input", text, "--names=refuse")
     assert ran.code == 2
-    assert "names refuse" in ran.err
+    assert "names reject" in ran.err
 
 
 def test_tables_with_names_that_are_not_escaped(
@@ -315,7 +315,7 @@ def test_copies_and_replays_carry_escaped_names(
     assert copy(rejecting, "--to-names=refuse").code == 1
     letters = sorted(tmp_path.glob("copied*"))[-1]
     assert rejecting.cells() == set()
-    # What was refused there can be replayed to tables that become escaped so.
+    # What was rejected there can be replayed to tables that become escaped so.
     third = AnyStore.create(bigtable, f"{prefix}d-", "opentsdb")
     replay = ("replay", letters, "--format=opentsdb-json", "--auto-create-metrics", "--names=escape")
     ran = timebeam(*replay, *third.flags)

@@ -152,7 +152,7 @@ def test_the_longest_interval_that_is_old_enough_is_read(plain: Store, tmp_path:
 
 
 def test_an_interval_that_lacks_a_number_comes_from_points(plain: Store, tmp_path: Path) -> None:
-    """A sum that was refused, or went: of all series, that no series is left out of its groups."""
+    """A sum that was rejected, or went: of all series, that no series is left out of its groups."""
     config = config_file(tmp_path, [HOURLY])
     with_tables(plain, config)
     send(plain, tmp_path, points())

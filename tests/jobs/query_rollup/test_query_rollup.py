@@ -122,7 +122,7 @@ def test_every_function_aggregator_and_grouping(
         through = find_rolled_up(store.target, store.layout, read_config(str(config)), asked, NOW_MS)
         raw = find_points(store.target, store.layout, asked)
         assert "rollups of" in "".join(through.explained)
-        assert not through.damage
+        assert not through.corruption
         exact = metric == "sys.int" or function not in ("sum", "avg")
         ways = [(Fill.NONE, by) for by in ([], ["dc"], ["dc", "host"])] + [(fill, ["dc"]) for fill in Fill]
         for (fill, by), name in itertools.product(ways, (*AGGREGATORS, "none")):

@@ -116,7 +116,7 @@ def test_late_points_and_corrections(store: Store, config: Path, tmp_path: Path)
     assert (again.code, "no late points" in again.err) == (0, True)
 
 
-def test_marks_of_a_metric_stay_if_bigtable_refuses_a_row(
+def test_marks_of_a_metric_stay_if_bigtable_rejects_a_row(
     store: Store, config: Path, tmp_path: Path, emulator: str
 ) -> None:
     points = points_of(random.Random(17), DAY, 2)
@@ -134,7 +134,7 @@ def test_marks_of_a_metric_stay_if_bigtable_refuses_a_row(
     )
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
         ran = rollup(store, config, "--changed")
-    assert json.loads(ran.out)["refused"] == {"write-refused": 1}
+    assert json.loads(ran.out)["rejected"] == {"write-refused": 1}
     assert marks(store) == kept
     assert rollup(store, config, "--changed").code == 0
     assert marks(store) == []
@@ -242,7 +242,7 @@ def test_a_mark_of_a_writer_whose_clock_is_behind_stays(
         Row("", b"end", [Cell("t", b"", DAY * 1000, b"")]),
     ],
 )
-def test_rows_from_before_the_first_release_are_refused(store: Store, config: Path, row: Row) -> None:
+def test_rows_from_before_the_first_release_are_rejected(store: Store, config: Path, row: Row) -> None:
     """Such a row was named by an hour: read as the row of a day, it would mark other hours."""
     table = changed_hours_table(store.layout).name
     write_all(store.target, table, [row._replace(table=table)])
@@ -277,21 +277,21 @@ def test_wrong_usage(store: Store, config: Path) -> None:
 
 
 def test_all_days_share_one_run_and_its_dead_letters(store: Store, config: Path, tmp_path: Path) -> None:
-    """Two changed days with a damaged cell each: one summary, and both cells are in the dead letters."""
+    """Two changed days with a corrupt cell each: one summary, and both cells are in the dead letters."""
     points = points_of(random.Random(13), DAY, 1) | points_of(random.Random(14), DAY - 24 * HOUR, 1)
     send(store, tmp_path, points, 1)
     late = {key: 1 for key in sorted(points) if not key[1] % 1000}
     send_late(store, tmp_path, late, 2)
-    damaged = set()
+    corrupt = set()
     for start_s in (DAY - 24 * HOUR, DAY):
         row = next(row for row in store.rows() if start_s.to_bytes(4, "big") in row.key)
         store.set_cell(store.layout.data_table, row.key, "t", b"\x12", b"odd")
-        damaged.add(row.key.hex())
+        corrupt.add(row.key.hex())
     ran = rollup(store, config, "--changed")
     assert (ran.code, len(ran.out.splitlines())) == (0, 1)
     files = sorted(tmp_path.glob("rollup-letters*"))
     letters = [json.loads(line) for path in files for line in path.read_text().splitlines()]
-    assert {base64.b64decode(json.loads(one["payload"])["key"]).hex() for one in letters} == damaged
+    assert {base64.b64decode(json.loads(one["payload"])["key"]).hex() for one in letters} == corrupt
 
 
 def test_without_intervals_of_a_day_only_the_changed_hours_are_read(

@@ -147,7 +147,7 @@ def test_a_range_is_marked_first(store: Store, config: Path, tmp_path: Path) -> 
     assert "nothing in" not in both(store, config, "m", DAY, DAY + 47 * HOUR, "--downsample=1h-sum")[2]
 
 
-def test_marks_of_a_metric_stay_if_bigtable_refuses_its_rows(
+def test_marks_of_a_metric_stay_if_bigtable_rejects_its_rows(
     store: Store, config: Path, tmp_path: Path, emulator: str
 ) -> None:
     """Marks of other metrics are deleted, even if its hours fill a round."""
@@ -160,7 +160,7 @@ def test_marks_of_a_metric_stay_if_bigtable_refuses_its_rows(
         ran = follow(store, config, f"--most-hours={hours}", rounds=2)
     first, second = map(json.loads, ran.out.splitlines())
     assert (first["unwritten"], second["unwritten"]) == ({"m": hours}, {})
-    assert first["refused"].keys() == {"write-refused"}
+    assert first["rejected"].keys() == {"write-refused"}
     assert (first["hours"], second["waiting"]) == (0, hours)
     assert second["lag_seconds"] > first["lag_seconds"]
     days = list(read_days(TableReader(store.target), store.layout))
@@ -169,11 +169,11 @@ def test_marks_of_a_metric_stay_if_bigtable_refuses_its_rows(
     assert [day.leases.lease for day in days] == [None] * len(days)
     for metric in ("m", "n"):
         same(*both(store, config, metric, DAY, DAY + 48 * HOUR, "--downsample=1h-sum")[:2], exact=True)
-    assert json.loads(follow(store, config).out)["refused"] == {}
+    assert json.loads(follow(store, config).out)["rejected"] == {}
     assert list(read_days(TableReader(store.target), store.layout)) == []
 
 
-def test_a_range_is_refused_since_it_takes_no_lease(store: Store, config: Path) -> None:
+def test_a_range_is_rejected_since_it_takes_no_lease(store: Store, config: Path) -> None:
     for flags in (["--day=2024-02-28"], ["--changed"]):
         ran = timebeam("rollup", *store.flags, "--rollup-config", config, *flags)
         assert (ran.code, "only `timebeam rollup --follow` writes" in ran.err) == (2, True), ran.err
@@ -256,7 +256,7 @@ def test_a_merge_of_names_that_takes_hours_keeps_its_marks(
 
 
 @pytest.mark.parametrize(("text", "span"), [("5h", "60h"), ("2d", "576h")])
-def test_an_interval_in_two_days_is_refused(store: Store, tmp_path: Path, text: str, span: str) -> None:
+def test_an_interval_in_two_days_is_rejected(store: Store, tmp_path: Path, text: str, span: str) -> None:
     """The leases of its days could be those of two rounds, of which one writes what it read earlier."""
     config = config_file(tmp_path, [interval(text, span)])
     ran = timebeam("rollup", *store.flags, "--rollup-config", config, "--follow", "--rounds=1")
@@ -412,7 +412,7 @@ def test_no_order_of_steps_shows_a_stale_rollup(
     assert sum(run_model(store, config, clock, seed) for seed in seeds) > 100
 
 
-def test_a_day_with_refused_rows_waits_longer_each_time(store: Store, config: Path, clock: Clock) -> None:
+def test_a_day_with_rejected_rows_waits_longer_each_time(store: Store, config: Path, clock: Clock) -> None:
     rounds = Rounds(Model(store, config, clock, 1).rollup, 0, LEASE_S, 1000)
     for metric in (METRIC, OTHER):
         ChangedHoursWriter(store.layout).mark(store.target, [(metric, DAY)], stored=True)
@@ -421,7 +421,7 @@ def test_a_day_with_refused_rows_waits_longer_each_time(store: Store, config: Pa
         now_ms = clock.now_s * 1000
         leased = rounds.taken(rounds.due(now_ms), now_ms)
         rounds.end(leased, now_ms, [METRIC, OTHER])
-        rounds.refused(leased.values(), [METRIC], now_ms)
+        rounds.rejected(leased.values(), [METRIC], now_ms)
         return [day.day.metric for day in leased.values()]
 
     assert taken() == [METRIC, OTHER]

@@ -1,4 +1,4 @@
-"""Days and ranges that are not over are refused, by the clocks of the time zone, unless that is allowed."""
+"""Days and ranges that are not over are rejected, by the clocks of the time zone, unless that is allowed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def config(store: Store, tmp_path: Path) -> Path:
         ("2026-03-01T12:00", ["--start=1h-ago", "--end=2026-03-01T12:00:01Z"], "before 2026-03-01T12:00:01Z"),
     ],
 )
-def test_what_is_not_over_is_refused(
+def test_what_is_not_over_is_rejected(
     store: Store, config: Path, now: str, flags: list[str], until: str
 ) -> None:
     place = [*store.flags, "--rollup-config", config, *flags, "--dead-letters", config.parent / "letters"]

@@ -48,7 +48,7 @@ def test_the_numbers_are_right_again_and_after_corrections(place: Place) -> None
     assert ran.code == 0, ran.err
     wanted = place.expected(points)
     summary = json.loads(ran.out)
-    assert (summary["points_stored"], summary["refused"]) == (len(wanted), {})
+    assert (summary["points_stored"], summary["rejected"]) == (len(wanted), {})
     place.check(points)
     first = place.dump()
     assert place.rollup().code == 0
@@ -109,7 +109,7 @@ def test_killed_and_run_again(place: Place, emulator: str) -> None:
 
 
 @kairosdb
-def test_a_series_that_uses_the_names_of_rollups_is_refused(place: Place) -> None:
+def test_a_series_that_uses_the_names_of_rollups_is_rejected(place: Place) -> None:
     tag = "saved_from" if place.name == "kairosdb" else "stat"
     points: Points = {
         (Series.of("sys.a", {"host": "a", tag: "x"}), DAY * 1000): 1.0,
@@ -118,7 +118,7 @@ def test_a_series_that_uses_the_names_of_rollups_is_refused(place: Place) -> Non
     place.send(points, 1)
     ran = place.rollup()
     assert ran.code == 0
-    assert json.loads(ran.out)["refused"] == {"series-not-storable": 3}  # in each interval
+    assert json.loads(ran.out)["rejected"] == {"series-not-storable": 3}  # in each interval
     place.check({key: value for key, value in points.items() if len(key[0].tags) == 1})
 
 
@@ -132,7 +132,7 @@ def test_wrong_configurations(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["kairosdb"], indirect=True)
-def test_all_marks_stay_if_bigtable_refuses_a_row(place: Place, emulator: str) -> None:
+def test_all_marks_stay_if_bigtable_rejects_a_row(place: Place, emulator: str) -> None:
     """The key of a rollup does not tell the metric of its points."""
     places = [(Series.of(metric, {"host": "a"}), DAY * 1000) for metric in ("sys.a", "sys.b")]
     place.send(dict.fromkeys(places, 1.0), 1, "--mark-changed")
@@ -141,7 +141,7 @@ def test_all_marks_stay_if_bigtable_refuses_a_row(place: Place, emulator: str) -
     fault = BadEntries(grpc.StatusCode.INVALID_ARGUMENT, lambda key: b"sys.a.1h.sum\0" in key)
     with faulty(emulator, lambda call: fault if call.method == MUTATE_ROWS else None):
         ran = place.rollup("--changed")
-    assert json.loads(ran.out)["refused"].keys() == {"write-refused"}
+    assert json.loads(ran.out)["rejected"].keys() == {"write-refused"}
     assert (len(marks), list(read_changed_hours(place.target, layout))) == (2, marks)
     assert place.rollup("--changed").code == 0
     assert not list(read_changed_hours(place.target, layout))

@@ -130,7 +130,7 @@ def test_declared_rollups_of_local_days(place: Place) -> None:
     place.send([{"SITE": "s0", "KIND": "odd", "TS": at(day, 21), "WEIGHT": "heavy", "METER": 1, "REV": 0}], 3)
     late = [*records, {"SITE": "s0", "TS": at(day, 22), "WEIGHT": -99}]
     ran = place.rollup(f"--start={at(day, 0)}", f"--end={at(day, 23)}", "--summary=json")
-    assert (ran.code, json.loads(ran.out.splitlines()[-1])["refused"]) == (0, {"bad-number": 1}), ran.out
+    assert (ran.code, json.loads(ran.out.splitlines()[-1])["rejected"]) == (0, {"bad-number": 1}), ran.out
     assert stored(place) == sums(late, day)
 
 

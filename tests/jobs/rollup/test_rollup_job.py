@@ -141,7 +141,7 @@ def test_the_numbers_are_right(store: Store, config: Path, tmp_path: Path) -> No
     ran = rollup(store, config)
     assert ran.code == 0, ran.err
     summary = json.loads(ran.out)
-    assert (summary["points_read"], summary["refused"]) == (len(points), {})
+    assert (summary["points_read"], summary["rejected"]) == (len(points), {})
     wanted = expected(points) | expected_groups(points)
     for table, interval in (("rollup-5m", "5m"), ("rollup-1h", "1h"), ("rollup-1d", "1d")):
         tables = (table, table.replace("rollup", "preagg"))
@@ -180,7 +180,7 @@ def test_the_rows_of_two_uids_of_one_name_are_two_series(store: Store, config: P
 
 
 def test_two_uids_of_one_name_with_the_same_instants(store: Store, config: Path, tmp_path: Path) -> None:
-    """Each has the answers of its own points; one for both is refused."""
+    """Each has the answers of its own points; one for both is rejected."""
     old, new = (Series.of("sys.m", {"host": host, "dc": "d"}) for host in ("old", "new"))
     points: Points = {(series, (DAY + 60 * n) * 1000): n for series in (old, new) for n in range(90)}
     send(store, tmp_path, points, 1)
@@ -191,10 +191,10 @@ def test_two_uids_of_one_name_with_the_same_instants(store: Store, config: Path,
     assert rollup(store, config).code == 0
     place = [*store.flags, f"--start={DAY}", f"--end={DAY + 24 * HOUR}", f"--rollup-config={config}"]
     place += ["--downsample=1h-count", "--output=json"]
-    refused = timebeam("query", "sys.m", "--tag=host=*", *place)
-    assert refused.code != 0
+    rejected = timebeam("query", "sys.m", "--tag=host=*", *place)
+    assert rejected.code != 0
     for tsuid in tsuids:
-        assert tsuid.upper() in refused.err
+        assert tsuid.upper() in rejected.err
         ran = timebeam("query", f"--tsuid={tsuid}", *place)
         assert ran.code == 0, ran.err
         (answer,) = json.loads(ran.out)
@@ -319,7 +319,7 @@ def test_rows_with_points_of_another_hour_go_to_the_dead_letters(
     ran = rollup(store, config)
     assert ran.code == 0, ran.err
     summary = json.loads(ran.out)
-    assert summary["refused"] == {"corrupt-file": 2}
+    assert summary["rejected"] == {"corrupt-file": 2}
     letters = [
         json.loads(line) for path in summary["dead_letters"] for line in Path(path).read_text().splitlines()
     ]
@@ -354,7 +354,7 @@ def test_series_and_groups_may_share_a_table(store: Store, config: Path, tmp_pat
 
 
 @pytest.mark.parametrize("store", [0], indirect=True)
-def test_pre_aggregates_in_the_raw_table_are_refused(store: Store, config: Path, tmp_path: Path) -> None:
+def test_pre_aggregates_in_the_raw_table_are_rejected(store: Store, config: Path, tmp_path: Path) -> None:
     """They would be read as points, and points beside them taken for old pre-aggregates."""
     intervals = [
         entry | {"preAggregationTable": "tsdb" if entry.get("defaultInterval") else entry["table"]}

@@ -117,7 +117,7 @@ def test_every_aggregation_id(job: RollupJob, read) -> None:
     rng = random.Random(5)
     names = columns(rng)
     table = open_table(job.target, job.table("rollup-1h"))
-    for key in (KEY, KEY[:7], KEY[:10]):  # the last two are damaged, and must end nothing
+    for key in (KEY, KEY[:7], KEY[:10]):  # the last two are corrupt, and must end nothing
         cells = [
             SetCell("t", name, bytes(8), (1, 2 * DAY)[name[0] % 2] * 1_000_000) for name in sorted(names)
         ]

@@ -82,7 +82,7 @@ def test_a_message_that_ends_the_process_is_set_aside(store: Store, tmp_path: Pa
     assert letter["attributes"] == {"site": "lab"}
     assert "SIGABRT" in letter["message"]
     summary = json.loads(second.out)
-    assert (summary["points_stored"], summary["refused"]) == (50, {"internal-error": 1})
+    assert (summary["points_stored"], summary["rejected"]) == (50, {"internal-error": 1})
 
 
 def messages_of(*ids: str) -> Sequence[Message]:

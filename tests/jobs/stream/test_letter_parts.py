@@ -49,7 +49,7 @@ def replay(store: Store, folder: Path, server: PubSubServer) -> None:
         *(f"--dead-letters={folder / 'dead'}", "--flush-seconds=0", "--stop-when-idle=1", "--summary=json"),
     )
     assert (ran.code, server.left) == (0, 0), ran.err
-    assert json.loads(ran.out)["refused"] == {}  # parts but the first stand for no points
+    assert json.loads(ran.out)["rejected"] == {}  # parts but the first stand for no points
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -136,7 +136,7 @@ SEEN: list[object] = []
 
 
 def see(found: object) -> None:
-    """Notes a message, or the refusal of a letter."""
+    """Notes a message, or the rejection of a letter."""
     if isinstance(found, Rejected):
         SEEN.append((found.message, found.part))
     elif isinstance(found, Message):

@@ -35,7 +35,7 @@ def test_messages_of_one_point_and_of_many(store: Store, tmp_path: Path, packing
         summary = stream(store, tmp_path, f"--packing={packing}")
         assert server.left == 0
     assert values(store) == dict.fromkeys(range(99), 1.5)
-    assert (summary["points_read"], summary["points_stored"], summary["refused"]) == (99, 99, {})
+    assert (summary["points_read"], summary["points_stored"], summary["rejected"]) == (99, 99, {})
     if packing == "points":
         assert {cell[2] for cell in store.cells()} == {*range(1000, 1050), 2000, 2001, 2002}
 
@@ -72,7 +72,7 @@ def test_messages_choose_among_the_formats_that_are_named(store: Store, tmp_path
     (letter,) = letters(tmp_path)
     assert (letter["reason"], letter["payload"]) == ("unknown-format", messages[2].data.decode())
     assert "--formats influx" in letter["message"]
-    assert summary["refused"] == {"unknown-format": 1}
+    assert summary["rejected"] == {"unknown-format": 1}
 
 
 def test_formats_must_exist(store: Store) -> None:
@@ -90,7 +90,7 @@ def test_formats_must_exist(store: Store) -> None:
     assert "unknown format 'cvs'" in ran.err
 
 
-def test_what_is_refused_has_all_that_is_known_of_its_message(store: Store, tmp_path: Path) -> None:
+def test_what_is_rejected_has_all_that_is_known_of_its_message(store: Store, tmp_path: Path) -> None:
     half = line(1) + b"\nbad\n" + line(2)
     broken = gzip.compress(line(3))[:-4]
     messages = [
@@ -125,7 +125,7 @@ def test_what_is_refused_has_all_that_is_known_of_its_message(store: Store, tmp_
     assert found["5"]["payload"] == "1"
     assert {letter["source"] for letter in found.values()} == {SUBSCRIPTION}
     assert summary["points_read"] == 10
-    assert sum(summary["refused"].values()) == 7
+    assert sum(summary["rejected"].values()) == 7
 
 
 def test_a_topic_is_read_through_a_subscription_that_goes_again(store: Store, tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ def test_a_topic_is_read_through_a_subscription_that_goes_again(store: Store, tm
 
 
 def test_dead_letters_go_to_a_topic_and_come_back_as_input(store: Store, tmp_path: Path) -> None:
-    """A metric that may not be created is refused; after the fix its letters are replayed, from a
+    """A metric that may not be created is rejected; after the fix its letters are replayed, from a
     subscription, and a correction that came after it still wins."""
     old = [Published(json.dumps(point(n, 1.0, "late")).encode(), 100 + n) for n in range(5)]
     dead = "projects/local-project/topics/dead"
     with PubSubServer([*old, Published(b"\xff", 200)]).running() as server:
         summary = stream(store, tmp_path, f"--dead-letters={dead}", "--auto-create-metrics=false")
-        assert summary["refused"] == {"bad-encoding": 1, "unknown-name": 5}
+        assert summary["rejected"] == {"bad-encoding": 1, "unknown-name": 5}
         published = server.published
     assert {message.attributes["reason"] for message in published} == {"unknown-name", "bad-encoding"}
     with PubSubServer([Published(json.dumps(point(2, 2.0, "late")).encode(), 5000)]).running():
@@ -169,11 +169,11 @@ def test_the_project_local_of_an_emulator_takes_dead_letters(store: Store, tmp_p
         summary = stream(store, tmp_path, f"--dead-letters={dead}")
         assert server.left == 0
         assert [message.attributes["reason"] for message in server.published] == ["bad-encoding"]
-    assert summary["refused"] == {"bad-encoding": 1}
+    assert summary["rejected"] == {"bad-encoding": 1}
     assert values(store) == {0: 1.5}
 
 
-def test_no_byte_of_a_long_refused_message_is_lost_in_a_topic(store: Store, tmp_path: Path) -> None:
+def test_no_byte_of_a_long_rejected_message_is_lost_in_a_topic(store: Store, tmp_path: Path) -> None:
     """Control characters take six bytes each as JSON, and a message of a topic has at most 10 MB."""
     sent = [b"\x01" * 2_000_000, b"\xff" * 7_000_000]
     dead = "projects/local-project/topics/dead"
@@ -187,12 +187,12 @@ def test_no_byte_of_a_long_refused_message_is_lost_in_a_topic(store: Store, tmp_
             *("replay", SUBSCRIPTION, *store.flags, "--format=otlp", "--stop-when-idle=0.5"),
             *("--dead-letters", tmp_path / "dead"),
         )
-        assert (ran.code, server.left) == (1, 0), ran.err  # all is refused again
+        assert (ran.code, server.left) == (1, 0), ran.err  # all is rejected again
     again = letters(tmp_path)
     assert sorted(base64.b64decode(letter["payload_base64"]) for letter in again) == sorted(sent)
 
 
-def test_a_refusal_that_quotes_tag_values_of_megabytes_fits_a_topic(store: Store, tmp_path: Path) -> None:
+def test_a_rejection_that_quotes_tag_values_of_megabytes_fits_a_topic(store: Store, tmp_path: Path) -> None:
     """It was tried for 49 seconds, and then the process ended; the message beside it is stored."""
     number = varint(3 << 3 | 1) + struct.pack("<Q", 10**18) + varint(4 << 3 | 1) + struct.pack("<d", 1.5)
     request = [field(7, field(1, b"k") + field(2, field(1, text))) for text in (b"\x01" * 2_000_000, b"\x02")]

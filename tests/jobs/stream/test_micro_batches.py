@@ -54,7 +54,7 @@ def test_messages_that_the_program_fails_on_are_found(
         summary = stream(store, tmp_path)
         assert server.left == 0
     assert sorted(values(store)) == [number for number in range(40) if number not in (7, 23)]
-    assert summary["refused"] == {"internal-error": 2}
+    assert summary["rejected"] == {"internal-error": 2}
     found = {letter["message_id"]: letter for letter in letters(tmp_path)}
     assert set(found) == {"7", "23"}
     assert found["7"]["payload"].encode() == line(7)

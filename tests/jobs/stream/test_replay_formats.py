@@ -1,4 +1,4 @@
-"""Messages of every format that are refused for an unknown name are stored by a replay that may create it."""
+"""Messages of every format that are rejected for an unknown name are stored by a replay that creates it."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def test_a_replay_leaves_what_an_ingest_had_left(
     for store in (replayed, direct):
         create_metric(store, known_metric(form))
     expected = ingest(direct, tmp_path, "other", form, *flags, CREATE)
-    refused = ingest(replayed, tmp_path, "dead", form, *flags)["refused"]
-    assert refused["unknown-name"] > 0
+    rejected = ingest(replayed, tmp_path, "dead", form, *flags)["rejected"]
+    assert rejected["unknown-name"] > 0
     before = content(replayed)
     assert before < content(direct)
     assert len(before) > 0 or known_metric(form) == "other"
     if name == "avro":  # payloads are records, without the schema of their container
         flags.append("--avro-encoding=binary")
     again = run(replayed, tmp_path, "again", ["replay", tmp_path / "dead*"], *flags, CREATE)
-    assert set(again["refused"]) == set(expected["refused"])
+    assert set(again["rejected"]) == set(expected["rejected"])
     assert content(replayed) == content(direct)

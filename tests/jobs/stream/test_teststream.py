@@ -61,8 +61,8 @@ def run(
     options = PipelineOptions(["--streaming"])
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
         read = events.advance_watermark_to_infinity()
-        refused = graph.from_messages(pipeline, read, Flow(endless=True, flush_seconds=FLUSH))
-        write_dead_letters(refused, str(folder / "dead"), None)
+        rejected = graph.from_messages(pipeline, read, Flow(endless=True, flush_seconds=FLUSH))
+        write_dead_letters(rejected, str(folder / "dead"), None)
     assert not list(folder.glob("dead*"))
 
 

@@ -222,7 +222,7 @@ def test_the_page_holds_names_as_data_alone(forest: Forest) -> None:
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_show_names_damage_and_what_is_not_in_the_tree(golden: Forest) -> None:
+def test_show_names_corruption_and_what_is_not_in_the_tree(golden: Forest) -> None:
     hidden = "000001000001000001000003000005"
     golden.put(
         "tsdb-tree",
@@ -234,7 +234,7 @@ def test_show_names_damage_and_what_is_not_in_the_tree(golden: Forest) -> None:
     golden.put("tsdb-tree", {(b"\x00\x01\x00\x00\x00\x01", "t", b"leaf:aaaa", b"{}")})
     ran = golden.run("show")
     assert ran.code == 1
-    assert "damaged: row 000100000001, column b'leaf:aaaa': a leaf without" in ran.out
+    assert "corrupt: row 000100000001, column b'leaf:aaaa': a leaf without" in ran.out
     golden.put("tsdb-tree", {(b"\x00\x02", "t", b"tree", b"{")})
     ran = golden.run("show")
     assert (ran.code, "skipped: row 0002, column b'tree'" in ran.err) == (1, True)

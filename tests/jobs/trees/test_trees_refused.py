@@ -1,4 +1,4 @@
-"""What `timebeam trees sync` leaves as it is, refuses or records, against the emulator."""
+"""What `timebeam trees sync` leaves as it is, rejects or records, against the emulator."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_branches_of_one_hash_do_not_mix(forest: Forest) -> None:
     forest.create_tree(TREE)
     for _ in range(2):
         summary = forest.sync()
-        assert (summary["refused"], summary["collisions"]) == (2, 0)
+        assert (summary["rejected"], summary["collisions"]) == (2, 0)
     branches = [value["displayName"] for (_, name), value in forest.values(1).items() if name == b"branch"]
     assert sorted(branches) == ["Aa", "ROOT", "x"]
     letters = [letter for letter in forest.letters() if "not stored" in letter["message"]]
@@ -77,8 +77,8 @@ def test_branches_of_one_hash_do_not_mix(forest: Forest) -> None:
 def test_series_that_cannot_be_placed_are_dead_letters(forest: Forest) -> None:
     good = one("000001000001000001", "m", ("host", "a"), tagv_a={"owner": "x"})
     null = one("000001000001000002", "m", ("host", "b"), tagv_b={"owner": None})
-    damaged = one("000001000001000003", "m", ("host", "c"), tagv_c={"owner": ["x"]})
-    forest.add([good, null, damaged])
+    corrupt = one("000001000001000003", "m", ("host", "c"), tagv_c={"owner": ["x"]})
+    forest.add([good, null, corrupt])
     forest.put(
         "tsdb-meta",
         {(bytes.fromhex(key), "name", b"ts_ctr", bytes(8)) for key in ("0001", "000009000001000001")},
@@ -87,7 +87,7 @@ def test_series_that_cannot_be_placed_are_dead_letters(forest: Forest) -> None:
     rules = [{**rule, "field": "a"}, {**rule, "field": "b", "order": 1}, HOST]
     forest.create_tree({**TREE, "rules": rules})
     summary = forest.sync()
-    assert (summary["series"], summary["leaves_written"], summary["refused"]) == (5, 1, 4)
+    assert (summary["series"], summary["leaves_written"], summary["rejected"]) == (5, 1, 4)
     found = {json.loads(letter["payload"])["tsuid"]: letter["reason"] for letter in forest.letters()}
     assert found == {
         "0001": "series-not-storable",
@@ -97,15 +97,15 @@ def test_series_that_cannot_be_placed_are_dead_letters(forest: Forest) -> None:
     }
 
 
-def test_damaged_rows_are_left_as_they_are(forest: Forest) -> None:
+def test_corrupt_rows_are_left_as_they_are(forest: Forest) -> None:
     forest.add(
         [one("000001000001000001", "m", ("host", "a")), one("000002000001000001", "n.k", ("host", "a"))]
     )
     forest.create_tree(TREE)
-    forest.put("tsdb-tree", {(b"\x00\x01\x00\x00\x00m", "t", b"branch", b"damaged")})
+    forest.put("tsdb-tree", {(b"\x00\x01\x00\x00\x00m", "t", b"branch", b"corrupt")})
     before = forest.cells()
     summary = forest.sync()
-    assert (summary["refused"], summary["leaves_written"]) == (1, 1)
+    assert (summary["rejected"], summary["leaves_written"]) == (1, 1)
     assert before <= forest.cells()
     assert "cannot be read" in forest.letters()[0]["message"]
 

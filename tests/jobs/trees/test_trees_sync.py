@@ -121,11 +121,11 @@ def test_ten_random_rule_sets_agree_with_a_plain_evaluation_and_a_second_sync_wr
     summary = forest.sync()
     for tree in trees:
         assert forest.values(tree["treeId"]) == plain_cells(tree, many), json.dumps(tree)
-    done = ("leaves_written", "branches_written", "collisions", "not_matched", "failures_written", "refused")
+    done = ("leaves_written", "branches_written", "collisions", "not_matched", "failures_written", "rejected")
     assert [summary[name] for name in done] == [dry[name] for name in done]
     assert summary["leaves_written"] > 100
     assert summary["collisions"] > 20
-    assert summary["refused"] == 0
+    assert summary["rejected"] == 0
     before = forest.cells()
     with faulty(emulator, no_faults) as proxy:
         again = forest.sync()

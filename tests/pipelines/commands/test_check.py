@@ -1,4 +1,4 @@
-"""`timebeam check` finds what is damaged, calls what is not damage a note, and is content with the rest."""
+"""`timebeam check` finds what is corrupt, calls what is not a note, and is content with the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sound(bigtable: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def store(bigtable: tuple[str, str], prefix: str, sound: Store) -> Store:
-    """A copy of the sound tables, to be damaged."""
+    """A copy of the sound tables, to be corrupt."""
     store = Store.create(bigtable, prefix)
     store.copy(sound)
     return store
@@ -42,7 +42,7 @@ def check(store: Store, *flags: str) -> tuple[int, list[tuple[str, str, str]], s
     findings = []
     for line in lines:
         match = re.fullmatch(
-            rf"(damage|note): {store.layout.options.table_prefix}(tsdb|tsdb-uid) row (.*)", line
+            rf"(corruption|note): {store.layout.options.table_prefix}(tsdb|tsdb-uid) row (.*)", line
         )
         assert match, line
         findings.append((match[1], match[2], match[3]))
@@ -50,12 +50,12 @@ def check(store: Store, *flags: str) -> tuple[int, list[tuple[str, str, str]], s
 
 
 def only(store: Store) -> tuple[str, str, str]:
-    """The one finding there is; the exit code is 1 if it is damage, else 0."""
+    """The one finding there is; the exit code is 1 if it is corruption, else 0."""
     code, findings, last = check(store)
     (finding,) = findings
-    assert code == (1 if finding[0] == "damage" else 0)
-    counts = (1, 0) if finding[0] == "damage" else (0, 1)
-    assert last.endswith("damaged: {}; notes: {}".format(*counts))
+    assert code == (1 if finding[0] == "corruption" else 0)
+    counts = (1, 0) if finding[0] == "corruption" else (0, 1)
+    assert last.endswith("corrupt: {}; notes: {}".format(*counts))
     return finding
 
 
@@ -73,14 +73,14 @@ def test_sound_tables(store: Store) -> None:
     rows, prefix = len(store.rows()), store.layout.options.table_prefix
     uid_rows = len({key for key, *_ in store.uid_cells()})
     assert last == (
-        f"rows read: {uid_rows} of {prefix}tsdb-uid, {rows} of {prefix}tsdb; damaged: 0; notes: 0"
+        f"rows read: {uid_rows} of {prefix}tsdb-uid, {rows} of {prefix}tsdb; corrupt: 0; notes: 0"
     )
 
 
 def test_empty_tables(bigtable: tuple[str, str], prefix: str) -> None:
     code, findings, last = check(Store.create(bigtable, prefix))
     assert (code, findings) == (0, [])
-    assert last.endswith("damaged: 0; notes: 0")
+    assert last.endswith("corrupt: 0; notes: 0")
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_columns_that_do_not_decode(store: Store, qualifier: bytes, value: bytes
     key = sound_key(store)
     store.set_cell(store.layout.data_table, key, "t", qualifier, value)
     severity, table, found = only(store)
-    assert (severity, table) == ("damage", "tsdb")
+    assert (severity, table) == ("corruption", "tsdb")
     assert found.startswith(f"{key.hex()}: ")
     assert text in found
 
 
-def test_what_is_no_point_is_no_damage(store: Store) -> None:
+def test_what_is_no_point_is_no_corruption(store: Store) -> None:
     """Annotations, histograms, global annotations, UIDs' metadata."""
     data, key = store.layout.data_table, sound_key(store)
     start = int.from_bytes(key[3:7], "big")
@@ -126,46 +126,46 @@ def test_keys_of_no_length(store: Store, surplus: bytes) -> None:
     key = sound_key(store) + surplus
     store.set_cell(store.layout.data_table, key, "t", b"\0\0", b"\1")
     severity, table, found = only(store)
-    assert (severity, table) == ("damage", "tsdb")
+    assert (severity, table) == ("corruption", "tsdb")
     assert f"{len(key)} bytes is not salt, metric, base time and tag pairs" in found
 
 
 def test_unknown_uids_in_keys(store: Store) -> None:
     key = sound_key(store, b"\0\x99\x99")
     store.set_cell(store.layout.data_table, key, "t", b"\0\0", b"\1")
-    assert only(store) == ("damage", "tsdb", f"{key.hex()}: UID 009999 of kind tagv has no name")
+    assert only(store) == ("corruption", "tsdb", f"{key.hex()}: UID 009999 of kind tagv has no name")
 
 
 def test_base_times_that_are_no_hour(store: Store) -> None:
     key = sound_key(store)
     key = key[:3] + (BASE_S + 7).to_bytes(4, "big") + key[7:]
     store.set_cell(store.layout.data_table, key, "t", b"\0\0", b"\1")
-    assert only(store) == ("damage", "tsdb", f"{key.hex()}: base time {BASE_S + 7} is not a whole hour")
+    assert only(store) == ("corruption", "tsdb", f"{key.hex()}: base time {BASE_S + 7} is not a whole hour")
 
 
 def test_a_lost_reverse_mapping(store: Store) -> None:
     """Of a name that no row uses; else each of its rows would be listed too."""
     store.set_uid("tagk", "id", b"rack", b"\0\0\x77")
-    assert only(store) == ("damage", "tsdb-uid", "'rack': tagk: UID 000077 has no reverse mapping")
+    assert only(store) == ("corruption", "tsdb-uid", "'rack': tagk: UID 000077 has no reverse mapping")
 
 
 def test_two_names_with_one_uid(store: Store) -> None:
     uid = store.uids()[Name("tagk", "host")]
     store.set_uid("tagk", "id", b"rack", uid)
     text = f"'rack': tagk: UID {uid.hex()} is mapped back to 'host'"
-    assert only(store) == ("damage", "tsdb-uid", text)
+    assert only(store) == ("corruption", "tsdb-uid", text)
 
 
 def test_uids_of_another_width(store: Store) -> None:
     store.set_uid("tagk", "id", b"rack", b"\0\0\0\x07")
-    assert only(store) == ("damage", "tsdb-uid", "'rack': tagk: UID 00000007 is not 3 bytes")
+    assert only(store) == ("corruption", "tsdb-uid", "'rack': tagk: UID 00000007 is not 3 bytes")
 
 
 def test_a_counter_of_another_size(store: Store) -> None:
     store.remove_row(store.layout.options.uid_table, b"\0")
     store.set_uid("tagk", "id", b"\0", b"\0\0\0\x07")
     severity, table, found = only(store)
-    assert (severity, table) == ("damage", "tsdb-uid")
+    assert (severity, table) == ("corruption", "tsdb-uid")
     assert found.endswith("tagk: counter of 4 bytes instead of 8")
 
 
@@ -192,7 +192,7 @@ def test_findings_beyond_the_most_are_counted(store: Store) -> None:
     assert ran.code == 1
     assert len(lines) == 3 + 1 + 1
     assert lines[3] == "and 4 more (--most lists more)"
-    assert lines[4].endswith("damaged: 7; notes: 0")
+    assert lines[4].endswith("corrupt: 7; notes: 0")
 
 
 def test_missing_tables_are_named(bigtable: tuple[str, str], prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""`--cell-time event` from the command line: what is written and read, and what is refused."""
+"""`--cell-time event` from the command line: what is written and read, and what is rejected."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_annotations_have_the_time_of_their_start(store: Store, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("packing", ["compacted", "append"])
-def test_other_packings_are_refused(store: Store, tmp_path: Path, packing: str) -> None:
+def test_other_packings_are_rejected(store: Store, tmp_path: Path, packing: str) -> None:
     ran = timebeam("ingest", *flags(store, f"--packing={packing}", "--format=opentsdb-text", "--input=x"))
     assert ran.code == 2
     assert "has the time of its point, so it holds one point): choose points" in ran.err
 
 
-def test_compact_refuses(store: Store) -> None:
+def test_compact_rejects(store: Store) -> None:
     ran = timebeam("compact", *flags(store))
     assert ran.code == 2
     assert "a point written meanwhile" in ran.err

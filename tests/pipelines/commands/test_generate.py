@@ -46,12 +46,12 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_file_is_stored_as_expected(store: Store, tmp_path: Path, form: str) -> None:
     flags = ("--points=3000", "--series=50", f"--format={form}", *TROUBLE)
     made = timebeam("generate", *flags, "--output", tmp_path / "in", "--expect", tmp_path / "expected.csv")
-    assert "stores 3,000 points and refuses" in made.err
+    assert "stores 3,000 points and rejects" in made.err
     found = ingest(
         tmp_path, *store.flags, f"--format={form}", "--auto-create-metrics", "--input", tmp_path / "in"
     )
     assert stored(store) == expected(tmp_path / "expected.csv")
-    assert f"refuses {len(found.letters):,}\n" in made.err
+    assert f"rejects {len(found.letters):,}\n" in made.err
 
 
 def test_a_topic_is_stored_as_expected(store: Store, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_line_protocol(store: Store, tmp_path: Path) -> None:
     wanted = {(SERIES, (T + i) * 1000): number(i + 0.5) for i in range(200)}
     wanted |= {(("sys.procs", SERIES[1]), (T + i) * 1000): number(i) for i in range(200)}
     assert stored(store) == wanted
-    assert (found.summary["points_stored"], found.summary["refused"]) == (400, {"bad-number": 200})
+    assert (found.summary["points_stored"], found.summary["rejected"]) == (400, {"bad-number": 200})
     assert sorted(letter["payload"] for letter in found.letters) == sorted(lines)
 
 

@@ -106,11 +106,11 @@ def test_a_dry_run_counts_and_writes_nothing(store: Store, tmp_path: Path) -> No
     assert (store.cells(), store.uid_cells()) == (set(), set())
     assert dry.summary["dry_run"] is True
     real = ingest(tmp_path, *arguments)
-    counts = ["points_read", "points_duplicate", "points_stored", "refused", "uids_assigned"]
+    counts = ["points_read", "points_duplicate", "points_stored", "rejected", "uids_assigned"]
     counts += ["rows", "cells", "bytes_written"]
     assert {key: dry.summary[key] for key in counts} == {key: real.summary[key] for key in counts}
     assert real.summary["points_stored"] == 100
-    assert real.summary["refused"] == {"bad-syntax": 1}
+    assert real.summary["rejected"] == {"bad-syntax": 1}
     assert [letter["payload"] for letter in dry.letters] == ["put bad"]
     ran = timebeam("ingest", *arguments, "--dry-run=true", "--dead-letters", tmp_path / "dead")
     assert ran.code == 0
@@ -125,7 +125,7 @@ def test_progress_is_said_on_standard_error(
     file = put_file(tmp_path / "a.txt", random_points(100))
     ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--summary=json")
     lines = ran.err.splitlines()
-    progress = r" +\d+ s(, .* left)?: (working|.* (points|rows) read \(.*/s\), .* written, 0 refused)"
+    progress = r" +\d+ s(, .* left)?: (working|.* (points|rows) read \(.*/s\), .* written, 0 rejected)"
     assert ran.code == 0
     assert lines
     assert [line for line in lines if not re.fullmatch(progress, line)] == []
@@ -146,6 +146,6 @@ def test_dead_letters_of_two_runs_stay_apart(store: Store, tmp_path: Path) -> No
         file = write_file(tmp_path / "a.txt", [b"put bad %d\n" % run])
         ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--dead-letters", tmp_path / "dead")
         assert ran.code == 1
-        assert ran.err == "nothing was stored: all is refused: see the dead letters\n"
+        assert ran.err == "nothing was stored: all is rejected: see the dead letters\n"
     texts = [path.read_text() for path in tmp_path.glob("dead-*.jsonl")]
     assert sorted(text.count(f"put bad {run}") for text in texts for run in range(3)) == [0] * 6 + [1] * 3

@@ -1,4 +1,4 @@
-"""Refused input: each bad piece is a dead letter with its bytes, place and reason; the rest is stored."""
+"""Rejected input: each bad piece is a dead letter with its bytes, place and reason; the rest is stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD = random_points(120)
 
 
 class Bad(NamedTuple):
-    """A record without its newline, the reason why it is refused, and the stage that does so."""
+    """A record without its newline, the reason why it is rejected, and the stage that does so."""
 
     record: bytes
     reason: str
@@ -125,9 +125,9 @@ def letters_of(found: Ingested) -> set[tuple[str, int, bytes, str, str]]:
 def check_sums(found: Ingested) -> None:
     """Asserts that every record met in the input is accounted for."""
     summary = found.summary
-    refused = sum(summary["refused"].values())
-    assert refused == len(found.letters)
-    assert summary["points_read"] == summary["points_stored"] + summary["points_duplicate"] + refused
+    rejected = sum(summary["rejected"].values())
+    assert rejected == len(found.letters)
+    assert summary["points_read"] == summary["points_stored"] + summary["points_duplicate"] + rejected
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -155,7 +155,7 @@ def test_bad_records_among_good_ones(store: Store, tmp_path: Path, form: str) ->
     assert found.summary["points_stored"] == len(GOOD)
 
 
-def test_elements_of_an_array_are_refused_singly(store: Store, tmp_path: Path) -> None:
+def test_elements_of_an_array_are_rejected_singly(store: Store, tmp_path: Path) -> None:
     elements = [json_record(metric='"größe"'), json_record(value="NaN"), json_record(time="1356998401")]
     line = b"[%s, %s ,%s]\n" % tuple(elements)
     file = write_file(tmp_path / "a.json", [line, line.replace(b"6998", b"7998")])
@@ -218,7 +218,7 @@ def test_bytes_that_are_no_text(store: Store, tmp_path: Path) -> None:
     file = write_file(tmp_path / "a.txt", [*[line + b"\n" for line in noise], put(GOOD[0])])
     found = ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", file)
     assert {raw for _, _, raw, _, _ in letters_of(found)} == set(noise)
-    assert set(found.summary["refused"]) == {"bad-encoding"}
+    assert set(found.summary["rejected"]) == {"bad-encoding"}
     assert stored(store) == content(GOOD[:1])
     check_sums(found)
 
@@ -228,7 +228,7 @@ def test_uids_that_run_out(bigtable: tuple[str, str], prefix: str, tmp_path: Pat
     lines = [b"put m %d 1 host=h%03d\n" % (BASE_S, number) for number in range(300)]
     file = write_file(tmp_path / "a.txt", lines)
     found = ingest(tmp_path, *store.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", file)
-    assert found.summary["refused"] == {"uids-exhausted": 45}
+    assert found.summary["rejected"] == {"uids-exhausted": 45}
     assert found.summary["uids_assigned"] == 255 + 2
     assert len(stored(store)) == 255
     assert {raw + b"\n" for _, _, raw, _, _ in letters_of(found)} <= set(lines)
@@ -273,7 +273,7 @@ def test_a_file_of_another_format_fails_and_is_named(store: Store, tmp_path: Pat
     assert ran.code == 1
     assert (
         ran.err
-        == "nothing was stored: all is refused; the first dead letter looks like --format opentsdb-json\n"
+        == "nothing was stored: all is rejected; the first dead letter looks like --format opentsdb-json\n"
     )
     assert timebeam("ingest", *flags, "--format=opentsdb-text", "--max-rejected=100%").code == 0
     assert timebeam("ingest", *flags, "--format=opentsdb-json").code == 0

@@ -101,7 +101,7 @@ def test_heat_of_one_of_several_layouts_and_of_csv(tmp_path: Path) -> None:
     assert (code, out.startswith("SENSOR (sensor): 5 writes")) == (0, True)
 
 
-def test_heat_of_records_that_are_refused(tmp_path: Path) -> None:
+def test_heat_of_records_that_are_rejected(tmp_path: Path) -> None:
     sample = tmp_path / "bad.jsonl"
     sample.write_text('{"USER":"a#","TS":1,"PERCENTAGE":1}\nno json\n')
     code, out, _ = run(
@@ -109,7 +109,7 @@ def test_heat_of_records_that_are_refused(tmp_path: Path) -> None:
     )
     assert code == 1
     assert out == (
-        "BATTERY (battery): no record of the sample makes a row; 1 records refused\n"
+        "BATTERY (battery): no record of the sample makes a row; 1 records rejected\n"
         "1 records of the sample could not be read\n"
     )
     assert not (tmp_path / "p.png").exists()

@@ -185,9 +185,9 @@ def test_series_by_tsuid(store: Store) -> None:
     by_name = ask(store, "--output=json", "--explicit-tags", *tags, metric=result["metric"])
     assert json.loads(by_name.out) == [result]
     for flags in (["--tag", "host=a"], ["--group-by", "host"], ["--explicit-tags"]):
-        refused = timebeam("query", *store.flags, *period, "--tsuid", tsuid, *flags)
-        assert (refused.code, refused.out) == (2, "")
-        assert "--tsuid names the series: leave out --tag, --explicit-tags and --group-by" in refused.err
+        rejected = timebeam("query", *store.flags, *period, "--tsuid", tsuid, *flags)
+        assert (rejected.code, rejected.out) == (2, "")
+        assert "--tsuid names the series: leave out --tag, --explicit-tags and --group-by" in rejected.err
 
 
 def test_several_words_after_an_option_are_wrong_with_a_hint(store: Store) -> None:

@@ -138,14 +138,14 @@ def test_a_copy_into_opentsdb_is_complete(tables: list[str], tmp_path: Path) -> 
     assert query(sink, "--aggregator=none").out == query(tables, "--aggregator=none").out
 
 
-def test_check_finds_damage(tables: list[str]) -> None:
+def test_check_finds_corruption(tables: list[str]) -> None:
     ran = timebeam("check", *tables)
-    assert (ran.code, "damaged: 0; notes: 0" in ran.out) == (0, True), ran.out
+    assert (ran.code, "corrupt: 0; notes: 0" in ran.out) == (0, True), ran.out
     target = Target(*(flag.partition("=")[2] for flag in tables[:2]))
     table = open_table(target, tables[2].partition("=")[2] + "CPU")
     for key in (b"sys.cpu.percent#a#0#1356998400001", b"sys.cpu.percent#a#0"):
         table.mutate_row(key, SetCell("PERCENT", b"user", b"1", timestamp_micros=1000))
     ran = timebeam("check", *tables)
-    assert (ran.code, "damaged: 2; notes: 0" in ran.out) == (1, True), ran.out
+    assert (ran.code, "corrupt: 2; notes: 0" in ran.out) == (1, True), ran.out
     assert "cell_time" in ran.out
     assert "ends before its part" in ran.out

@@ -285,7 +285,7 @@ def test_dead_letters_are_replayed_after_a_fix(
             "--dead-letters",
             letters / "again",
         )
-        assert json.loads(again.out)["refused"] == {"series-not-storable": 1}
+        assert json.loads(again.out)["rejected"] == {"series-not-storable": 1}
     path.write_text(narrow)  # other keys, so other tables: those that there are keep their declaration
     ran = timebeam("tables", "create", *tables.flags)
     assert (ran.code, "declares another key of table SENSOR" in ran.err) == (2, True), ran.err
@@ -311,25 +311,25 @@ def test_dead_letters_are_replayed_after_a_fix(
     ]
 
 
-def test_a_refused_header_never_becomes_a_record(
+def test_a_rejected_header_never_becomes_a_record(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
-    """A file with a wrong header is refused with it, and replayed after a correction refused again."""
+    """A file with a wrong header is rejected with it, and replayed after a correction rejected again."""
     tables = Tables(bigtable, prefix, tmp_path, EXAMPLES / "sensor.toml")
     flags = [*tables.flags, "--format=records", "--records-encoding=csv", "--summary=json"]
     file = tmp_path / "a.csv"
     file.write_text("METER,METER,READING\n8,1426490100000,1.5\n")
-    refused = timebeam("ingest", *flags, "--input", file, "--dead-letters", tmp_path / "dead")
-    assert json.loads(refused.out)["refused"] == {"bad-syntax": 1}
+    rejected = timebeam("ingest", *flags, "--input", file, "--dead-letters", tmp_path / "dead")
+    assert json.loads(rejected.out)["rejected"] == {"bad-syntax": 1}
     file.write_text("METER,TS,READING\n8,1426490100000,1.5\n")
     ran = timebeam("replay", tmp_path / "dead*.jsonl", *flags, "--dead-letters", tmp_path / "again")
-    assert json.loads(ran.out)["refused"] == {"bad-syntax": 1}
+    assert json.loads(ran.out)["rejected"] == {"bad-syntax": 1}
     file.unlink()
     ran = timebeam("replay", tmp_path / "dead*.jsonl", *flags, "--dead-letters", tmp_path / "again")
-    assert json.loads(ran.out)["refused"] == {"bad-syntax": 1}
+    assert json.loads(ran.out)["rejected"] == {"bad-syntax": 1}
 
 
-def test_refused_rows_are_replayed_as_they_are(
+def test_rejected_rows_are_replayed_as_they_are(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     """A row of this declaration is written; any other stays a dead letter."""
@@ -378,6 +378,6 @@ def test_refused_rows_are_replayed_as_they_are(
         tmp_path / "again",
     )
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["refused"] == {"write-refused": 4}
+    assert json.loads(ran.out)["rejected"] == {"write-refused": 4}
     (found,) = tables.records("QUOTE", "--full-scan")
     assert found == {"EXCHANGE": "NYSE", "SYMBOL": "F", "QUOTETIME": 5, "BID": "1.50"}

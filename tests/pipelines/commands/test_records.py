@@ -152,9 +152,9 @@ def test_points_of_a_format(bigtable: tuple[str, str], prefix: str, tmp_path: Pa
     ]
     path = write_file(tmp_path / "put.txt", put)
     found = ingest(tmp_path, *tables.flags, "--format=opentsdb-text", "--input", path)
-    refused = {letter["payload"]: (letter["reason"], letter["offset"]) for letter in found.letters}
+    rejected = {letter["payload"]: (letter["reason"], letter["offset"]) for letter in found.letters}
     offset = len(put[0]) + len(put[1])
-    assert refused == {
+    assert rejected == {
         put[2].decode().strip(): ("series-not-storable", offset),
         put[3].decode().strip(): ("bad-timestamp", offset + len(put[2])),
     }
@@ -164,7 +164,7 @@ def test_points_of_a_format(bigtable: tuple[str, str], prefix: str, tmp_path: Pa
     assert stored == {("a", 1356998400000, "1.5"), ("b", 1356998401250, "7")}
 
 
-def test_what_is_refused(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
+def test_what_is_rejected(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     """With original bytes, place and arrival; the good lines of the block are stored."""
     tables = Tables(bigtable, prefix, EXAMPLES / "metrics.toml")
     good = {"HOSTNAME": "a", "TS": 1426535612045, "metrics": {"CPU": {"x": 1}}}
@@ -270,6 +270,6 @@ def test_letters_of_avro_records_are_replayed(bigtable: tuple[str, str], prefix:
     wide = Tables(bigtable, f"{prefix}wide-", EXAMPLES / "sensor.toml")
     flags = (*wide.flags, "--format=records", "--records-encoding=avro", "--summary=json")
     ran = timebeam("replay", letters, *flags, "--dead-letters", tmp_path / "again")
-    assert (ran.code, json.loads(ran.out)["refused"]) == (0, {}), ran.err
+    assert (ran.code, json.loads(ran.out)["rejected"]) == (0, {}), ran.err
     stored = {int(each["METER"]): each["READING"] for each in wide.records("sensor")}
     assert stored == {98765: "98766", 98766: "98767"}

@@ -43,26 +43,26 @@ def values(store: Store) -> dict[int, float | int]:
 
 
 def test_after_the_fix_all_is_there_and_corrections_win(store: Store, tmp_path: Path) -> None:
-    """Names that may not be created are refused; a newer file corrects one of their points."""
+    """Names that may not be created are rejected; a newer file corrects one of their points."""
     old, new = tmp_path / "old.txt", tmp_path / "new.txt"
     old.write_text("".join(f"put m {T + n} {n} host=a\n" for n in range(5)) + "put m 5\n")
     new.write_text(f"put m {T + 2} 2.5 host=a\n")
     os.utime(old, (1_000_000_000, 1_000_000_000))
     os.utime(new, (1_500_000_000, 1_500_000_000))
     source = ("--format=opentsdb-text", "--input")
-    refused = ingest(tmp_path, *store.flags, *source, old)
-    assert {letter["arrival_ms"] for letter in refused.letters} == {1_000_000_000_000}
+    rejected = ingest(tmp_path, *store.flags, *source, old)
+    assert {letter["arrival_ms"] for letter in rejected.letters} == {1_000_000_000_000}
     ingest(tmp_path, *store.flags, "--auto-create-metrics", *source, new)
     first: set[object] = set()
     for _ in range(2):
         summary = replay(store, tmp_path, "letters-*/*.jsonl", "--auto-create-metrics")
-        assert (summary["points_stored"], summary["refused"]) == (5, {"bad-syntax": 1})
+        assert (summary["points_stored"], summary["rejected"]) == (5, {"bad-syntax": 1})
         first = first or set(store.cells())
         assert set(store.cells()) == first
     assert values(store) == {0: 0, 1: 1, 2: 2.5, 3: 3, 4: 4}
 
 
-def test_of_a_message_only_the_refused_records_are_stored(
+def test_of_a_message_only_the_rejected_records_are_stored(
     bigtable: tuple[str, str], prefix: str, store: Store, tmp_path: Path
 ) -> None:
     """The payload is the whole message, whose other points may have been deleted meanwhile."""
@@ -79,7 +79,7 @@ def test_of_a_message_only_the_refused_records_are_stored(
     assert (letter["reason"], letter["points"], len(letter["records"])) == ("unknown-name", 4, 4)
     other = Store.create(bigtable, prefix + "2")
     summary = replay(other, tmp_path, "letters-*/*.jsonl", "--auto-create-metrics", form="otlp")
-    assert (summary["points_read"], summary["refused"]) == (4, {})
+    assert (summary["points_read"], summary["rejected"]) == (4, {})
     assert {series.metric for series in other.points()} == {"m1mory"}
 
 
@@ -91,7 +91,7 @@ def _one_resource(requests: list[bytes]) -> bytes:
     return encoded_bytes(1, head + b"".join(scopes))
 
 
-def test_refused_rows_are_written(store: Store, emulator: str, tmp_path: Path) -> None:
+def test_rejected_rows_are_written(store: Store, emulator: str, tmp_path: Path) -> None:
     """Rows that Bigtable refused, as they are, with their cell timestamps."""
     path = tmp_path / "a.txt"
     path.write_text("".join(f"put m {T + 3600 * n} {n} host=a\n" for n in range(50)))
@@ -111,7 +111,7 @@ def test_what_is_not_whole_stays_a_dead_letter(store: Store, tmp_path: Path) -> 
     path.write_bytes(b"put m %d 1 host=" % T + b"a" * (1 << 20) + b"\n")
     ingest(tmp_path, *store.flags, "--format=opentsdb-text", "--auto-create-metrics", "--input", path)
     summary = replay(store, tmp_path, "letters-*/*.jsonl", "--auto-create-metrics")
-    assert (summary["points_stored"], summary["refused"]) == (0, {"line-too-long": 1})
+    assert (summary["points_stored"], summary["rejected"]) == (0, {"line-too-long": 1})
     assert values(store) == {}
     (again,) = [
         json.loads(line) for name in tmp_path.glob("again*") for line in name.read_text().splitlines()
@@ -119,8 +119,8 @@ def test_what_is_not_whole_stays_a_dead_letter(store: Store, tmp_path: Path) -> 
     assert again["source"] == str(path)
 
 
-def test_other_files_are_refused(store: Store, tmp_path: Path) -> None:
+def test_other_files_are_rejected(store: Store, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"metric": "m"}\n\nput m 1 1 host=a\n')
-    assert replay(store, tmp_path, "a.jsonl")["refused"] == {"bad-syntax": 2}
+    assert replay(store, tmp_path, "a.jsonl")["rejected"] == {"bad-syntax": 2}
     ran = timebeam("replay", tmp_path / "none*", *store.flags, "--format=opentsdb-text")
     assert (ran.code, "no file matches" in ran.err) == (1, True)

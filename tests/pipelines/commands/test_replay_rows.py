@@ -1,4 +1,4 @@
-"""`timebeam replay` of refused rows: what their layout would write is stored, all else refused again."""
+"""`timebeam replay` of rejected rows: what their layout would write is stored, all else rejected again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def replay(place: list[str], folder: Path, *flags: str) -> tuple[dict[str, Any],
 
 
 def data_row(store: Store, key: bytes | None = None, **cell: Any) -> str:
-    """The payload of a refused data row: that of `store`, an hour later, with the number 5 at its start."""
+    """The payload of a rejected data row: that of `store`, an hour later, with the number 5 at its start."""
     (row,) = store.rows()
     later = row.key[:3] + (T + 3600).to_bytes(4, "big") + row.key[7:]
     fields = {"family": "t", "qualifier": b"\x00\x00", "timestamp_ms": 1000, "value": b"\x05", **cell}
@@ -70,7 +70,7 @@ def test_a_row_of_another_table_stays_a_letter(store: Store, tmp_path: Path, wri
     before = store.uid_cells()
     summary, again = replay(store.flags, tmp_path, *WRITERS[writer])
     assert store.uid_cells() == before
-    assert summary["refused"] == {"write-refused": 4}
+    assert summary["rejected"] == {"write-refused": 4}
     assert (summary["points_read"], summary["rows"]) == (0, 0)
     assert sorted((payload_of(one), one["stage"]) for one in again) == sorted(
         (payload.encode(), stage) for payload in payloads for stage in ("write", "validate")
@@ -119,8 +119,8 @@ def test_a_row_that_the_layout_would_not_write_stays_a_letter(store: Store, tmp_
     before = store.cells()
     summary, again = replay(store.flags, tmp_path)
     assert store.cells() == before
-    refused = [json.loads(payload_of(one)) for one in again if payload_of(one).startswith(b'{"table": "')]
-    assert sum(summary["refused"].values()) == len(again) == len(payloads), refused
+    rejected = [json.loads(payload_of(one)) for one in again if payload_of(one).startswith(b'{"table": "')]
+    assert sum(summary["rejected"].values()) == len(again) == len(payloads), rejected
     (negative,) = [one for one in again if "below 0" in one["message"]]  # the same row, as it was encoded
     assert json.loads(payload_of(negative)) == json.loads(data_row(store, timestamp_ms=-5))
     negative["payload"] = data_row(store, timestamp_ms=-5)
@@ -147,7 +147,7 @@ def test_annotations_of_a_row_stay_cells(store: Store, tmp_path: Path) -> None:
 def test_every_row_of_every_layout_comes_back(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
 ) -> None:
-    """All rows of the tables refused, those of the index tables too; then the tables are as before."""
+    """All rows of the tables rejected, those of the index tables too; then the tables are as before."""
     store = AnyStore.create(bigtable, prefix, variant)
     (tmp_path / "points.txt").write_text(
         "".join(
@@ -197,5 +197,5 @@ def test_rows_of_an_index_that_are_none_stay_letters(
     write_letters(tmp_path / "in.jsonl", [letter(payload) for payload in payloads])
     summary, again = replay(store.flags, tmp_path)
     assert sorted(map(payload_of, again)) == sorted(payload.encode() for payload in payloads)
-    assert summary["refused"] == {"write-refused": len(payloads)}
+    assert summary["rejected"] == {"write-refused": len(payloads)}
     assert store.cells() == before

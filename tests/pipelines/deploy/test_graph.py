@@ -19,7 +19,7 @@ from timebeam.pipelines.store import delete
 GOLDEN = Path(__file__).with_name("steps.json")
 INGEST = {"format": "opentsdb-json", "dead_letters": "gs://my-bucket/dead/points"}
 SUBSCRIPTION = {"input_subscription": "projects/my-project/subscriptions/points", "bigtable_writer": "direct"}
-STREAM = {"UidSnapshot", "Read", "Gather", "Parse", "AssignUids", "Encode", "Pack", "Write", "AllRefused"}
+STREAM = {"UidSnapshot", "Read", "Gather", "Parse", "AssignUids", "Encode", "Pack", "Write", "AllRejected"}
 GRAPHS = ("ingest_files", "rollup", "compact", "delete", "copy")
 
 

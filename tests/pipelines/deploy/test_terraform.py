@@ -300,7 +300,7 @@ def test_tables_are_those_that_the_program_creates(
 
 
 @pytest.mark.skipif(TERRAFORM is None, reason="needs the program terraform")
-def test_an_age_on_names_is_refused(tmp_path: Path) -> None:
+def test_an_age_on_names_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="must not expire"):
         made_by_terraform(tmp_path, {"layout": "opentsdb", "max_age_days": {"tsdb-uid": 7}})
 
@@ -387,7 +387,7 @@ def test_terraform_reads_a_settings_file_as_the_program_does(tmp_path: Path, pro
     ("text", "profile", "message"),
     [("salt_width = 1", None, "Give layout"), ('layout = "opentsdb"', "prod", "has no such profile")],
 )
-def test_settings_without_a_layout_or_the_profile_are_refused(
+def test_settings_without_a_layout_or_the_profile_are_rejected(
     tmp_path: Path, text: str, profile: str | None, message: str
 ) -> None:
     place = tmp_path / "settings"

@@ -213,7 +213,7 @@ def test_at_its_ends(command: str, most: int) -> None:
 
 
 def ends_of(parameter: Parameter) -> tuple[Sequence[str], Sequence[str]]:
-    """Values that an option must refuse, and values that it may refuse."""
+    """Values that an option must reject, and values that it may reject."""
     if parameter.kind in NUMBERS:
         return NO_NUMBERS, ENDS
     if parameter.kind is boolean or parameter.choices:

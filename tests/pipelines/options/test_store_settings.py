@@ -136,7 +136,7 @@ def test_forget_names_the_command_that_stores_settings_again(place: Place) -> No
     assert place.rows() == {"opentsdb": OPENTSDB}
 
 
-def test_a_damaged_setting_can_be_forgotten_but_not_a_newer_one(place: Place) -> None:
+def test_a_corrupt_setting_can_be_forgotten_but_not_a_newer_one(place: Place) -> None:
     place.write("opentsdb", version="1", salt_width="x")
     assert place.run(*FORGET, "--layout", "opentsdb").code == 0
     assert place.rows() == {}
@@ -164,7 +164,7 @@ def test_points_of_an_archive_are_not_hidden(place: Place, layout: str) -> None:
     archive_points(place, layout)
     stored = place.rows()
     ran = place.run(*ADOPT, "--layout", layout, "--no-archive")
-    assert (ran.code, f"damage: {place.prefix}archive row" in ran.out) == (1, True), ran
+    assert (ran.code, f"corruption: {place.prefix}archive row" in ran.out) == (1, True), ran
     assert "give --archive" in ran.out
     assert "nothing was stored" in ran.err
     contradiction(place.run(*FORGET, "--layout", layout), f"table {place.prefix}archive has rows")
@@ -184,7 +184,7 @@ def test_an_archive_that_earlier_versions_hid_is_found_and_taken_back(place: Pla
     archive_points(place, "opentsdb")
     place.write("opentsdb", archive="false")
     ran = place.run("check")
-    assert (ran.code, f"damage: {place.prefix}archive row" in ran.out) == (1, True), ran
+    assert (ran.code, f"corruption: {place.prefix}archive row" in ran.out) == (1, True), ran
     assert place.run(*ADOPT, "--layout", "opentsdb", "--archive").code == 0
     assert (place.run("check").code, is_whole(place)) == (0, True)
 

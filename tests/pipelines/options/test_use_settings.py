@@ -48,11 +48,11 @@ def test_each_layout_has_a_row_of_its_own(place: Place) -> None:
 
 
 def test_layouts_of_one_prefix_do_not_share_an_archive(place: Place) -> None:
-    """Each would read the rows of the other as damage."""
+    """Each would read the rows of the other as corruption."""
     assert place.run("tables", "create", "--layout", "opentsdb", "--archive").code == 0
     create = ("tables", "create", "--layout", "kairosdb")
-    refused = place.run(*create, "--archive")
-    contradiction(refused, f"table {place.prefix}archive is that of layout opentsdb", "(--table-prefix)")
+    rejected = place.run(*create, "--archive")
+    contradiction(rejected, f"table {place.prefix}archive is that of layout opentsdb", "(--table-prefix)")
     assert list(place.rows()) == ["opentsdb"]
     assert place.run(*create).code == 0
     assert place.run("tables", "create", "--layout", "opentsdb", "--archive").code == 0
@@ -83,7 +83,7 @@ def test_what_is_not_given_is_taken_from_the_tables(place: Place) -> None:
     assert place.ingest().code == 0
     ran = place.run("query", "sys.load", "--start", "2026-11-21")
     assert (ran.code, "50 points" in ran.out) == (0, True), ran
-    assert "damaged: 0" in place.run("check").out
+    assert "corrupt: 0" in place.run("check").out
     assert place.run("suggest", "metrics").out == "sys.load\n"
 
 
@@ -202,7 +202,7 @@ def test_adopt_stores_settings_that_the_rows_bear_out(place: Place) -> None:
     ):
         ran = place.run("tables", "adopt", "--layout", "opentsdb", *wrong)
         assert ran.code == 1, wrong
-        assert "damage: " in ran.out
+        assert "corruption: " in ran.out
         assert "these settings do not fit the rows; nothing was stored" in ran.err
         assert place.rows() == {}
     right = ("tables", "adopt", "--layout", "opentsdb", "--salt-width", "1")
@@ -238,10 +238,10 @@ def test_the_zone_of_rollups_is_stored_with_the_first_rollup_tables(place: Place
     [
         ({"version": "2", "salt_width": "0"}, "has version 2, which this timebeam does not know"),
         ({"version": "1", "escaped": "true"}, "has setting escaped, which this timebeam does not know"),
-        ({"version": "1", "salt_width": "x"}, "holds a damaged setting: 'x' is not a whole number"),
+        ({"version": "1", "salt_width": "x"}, "holds a corrupt setting: 'x' is not a whole number"),
     ],
 )
-def test_what_a_newer_timebeam_stored_is_refused(place: Place, texts: dict[str, str], message: str) -> None:
+def test_what_a_newer_timebeam_stored_is_rejected(place: Place, texts: dict[str, str], message: str) -> None:
     place.write("opentsdb", **texts)
     for line in (("check",), ("tables", "create")):
         ran = place.run(*line, "--layout", "opentsdb")
@@ -326,8 +326,8 @@ def test_what_leaves_the_bytes_as_they_are_is_no_contradiction(place: Place) -> 
     assert place.run("tables", "create", *declare(place, SENSOR)).code == 0
     grown = SENSOR.replace('metric = "meter.reading"', 'metric = "reading"')
     grown = grown.replace('qualifier = "ID" }]', 'qualifier = "ID" }, "PLACE"]')
-    refused = place.run("tables", "create", *declare(place, grown))
-    assert (refused.code, "a row has one column 'PLACE' for all TS" in refused.err) == (2, True), refused
+    rejected = place.run("tables", "create", *declare(place, grown))
+    assert (rejected.code, "a row has one column 'PLACE' for all TS" in rejected.err) == (2, True), rejected
     grown = grown.replace('identity = ["METER"]', 'identity = ["METER"]\nallow_overwrite = true', 1)
     assert grown.count("allow_overwrite") == 1
     flags = declare(place, grown)

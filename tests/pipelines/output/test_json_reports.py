@@ -37,7 +37,7 @@ def test_generate(tmp_path: Path) -> None:
     figures = report("generate", *flags, "--expect", tmp_path / "e.csv")
     assert figures.pop("seconds") > 0
     lines = (tmp_path / "p").read_text().splitlines()
-    assert figures == {"lines": len(lines), "points": 50, "refused": 0}
+    assert figures == {"lines": len(lines), "points": 50, "rejected": 0}
 
 
 def test_layout_check(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_replay(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     files = list(tmp_path.glob("letters-*/dead-*.jsonl"))
     letters = ("--dead-letters", tmp_path / "again")
     ran = timebeam("replay", *flags, str(tmp_path / "letters-*/dead-*"), *letters)
-    assert ran.code == 1  # all is refused again
+    assert ran.code == 1  # all is rejected again
     assert (len(files), work()) == (2, sum(path.stat().st_size for path in files))
 
 

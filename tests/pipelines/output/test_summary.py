@@ -21,8 +21,8 @@ COUNTED = {
     "points_read": 100,
     "points_packed": 90,
     "points_duplicate": 3,
-    "refused_input": 5,
-    "refused_name": 2,
+    "rejected_input": 5,
+    "rejected_name": 2,
 }
 
 
@@ -59,11 +59,11 @@ def summary(prefix: str, **changed: int) -> PointsSummary:
     return PointsSummary.of(Result({**COUNTED, **changed}), 1.0, False, prefix)
 
 
-def test_refusals_are_the_letters(prefix: str) -> None:
-    """A refusal that the runner lost is counted; the reasons are known, though other processes refused."""
+def test_rejections_are_the_letters(prefix: str) -> None:
+    """A rejection that the runner lost is counted; the reasons are known, though other processes rejected."""
     for lost in (0, 1, 7):
-        counted = summary(prefix, refused_input=max(0, 5 - lost), refused_name=2 - max(0, lost - 5))
-        assert counted.refused == {"bad-encoding": 2, "bad-syntax": 3, "bad-tag": 2}
+        counted = summary(prefix, rejected_input=max(0, 5 - lost), rejected_name=2 - max(0, lost - 5))
+        assert counted.rejected == {"bad-encoding": 2, "bad-syntax": 3, "bad-tag": 2}
         assert counted.unaccounted == 0
         assert "not accounted for" not in counted.to_text()
 
@@ -79,17 +79,17 @@ def test_other_lost_figures_are_told(prefix: str, changed: dict[str, int], missi
     assert json.loads(counted.to_json())["unaccounted"] == missing
 
 
-def test_without_the_letters_refusals_are_counted_by_kind(tmp_path: Path) -> None:
+def test_without_the_letters_rejections_are_counted_by_kind(tmp_path: Path) -> None:
     """They are in a topic, or on another machine."""
     counted = summary(str(tmp_path / "nothing"))
-    assert counted.refused == {"refused_input": 5, "refused_name": 2}
+    assert counted.rejected == {"rejected_input": 5, "rejected_name": 2}
     assert counted.unaccounted == 0
-    assert summary(str(tmp_path / "nothing"), refused_input=4).unaccounted == 1
+    assert summary(str(tmp_path / "nothing"), rejected_input=4).unaccounted == 1
 
 
-def test_refused_rows_are_not_points(tmp_path: Path) -> None:
+def test_rejected_rows_are_not_points(tmp_path: Path) -> None:
     write_letters(tmp_path / "dead-1.jsonl", [letter("x")])
     counted = summary(
-        str(tmp_path / "dead"), refused_bigtable=1, refused_input=0, refused_name=0, points_read=93
+        str(tmp_path / "dead"), rejected_bigtable=1, rejected_input=0, rejected_name=0, points_read=93
     )
-    assert (counted.refused, counted.unaccounted) == ({"write-refused": 1}, 0)
+    assert (counted.rejected, counted.unaccounted) == ({"write-refused": 1}, 0)

@@ -133,12 +133,12 @@ def test_no_results_as_text(output, expected):
 
 
 @pytest.mark.parametrize("output", ["", "xml", "chart.svg", ".png", "png"])
-def test_an_unknown_output_is_refused_with_the_known_ones(output):
+def test_an_unknown_output_is_rejected_with_the_known_ones(output):
     with pytest.raises(ValueError, match=re.escape(OUTPUTS)):
         render([], output, "")
 
 
-def test_a_file_in_a_missing_folder_is_refused(tmp_path):
+def test_a_file_in_a_missing_folder_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         render([], str(tmp_path / "missing" / "chart.png"), "")
 

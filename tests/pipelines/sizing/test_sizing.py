@@ -168,7 +168,7 @@ def _warned(name: str, load: SizingLoad) -> tuple[str, ...]:
     return sizes(layout(name), load, Packing.POINTS, stream=True).warnings
 
 
-def test_a_load_that_the_layout_cannot_hold_is_refused() -> None:
+def test_a_load_that_the_layout_cannot_hold_is_rejected() -> None:
     with pytest.raises(RejectedError, match="Too many tags"):
         plan(layout("opentsdb"), dataclasses.replace(LOAD, tags=31), SSD)
     with pytest.raises(ValueError, match="metrics are more than"):

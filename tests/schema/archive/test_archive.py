@@ -1,4 +1,4 @@
-"""The cells and rows of the archive: vectors, every number bit for bit, limits, damage, hostile bytes."""
+"""The cells and rows of the archive: vectors, every number bit for bit, limits, corruption, hostile bytes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_vectors_read_as_they_say_and_as_the_specification_says(vector: dict[str
     assert points_of(key, base_at, cells) == expected
     row = Row("archive", key, [Cell("t", qualifier, 0, value) for qualifier, value in cells])
     decoded = read(row, options)
-    assert not decoded.damage
+    assert not decoded.corruption
     assert columns(decoded.batch) == columns(batch_of(expected))
     assert (
         points_of(
@@ -153,7 +153,7 @@ def drawn_points(draw: st.DrawFn) -> list[PlainPoint]:
 def test_every_point_comes_back_bit_for_bit(points: list[PlainPoint], lags: bool) -> None:
     row = stored(points)
     decoded = read(row)
-    assert not decoded.damage
+    assert not decoded.corruption
     assert columns(decoded.batch) == columns(batch_of(points))
     assert points_of(row.key, 4, [(cell.qualifier, cell.value) for cell in row.cells]) == points
     if points:  # what another writer makes of the specification reads the same
@@ -236,26 +236,26 @@ def test_a_row_is_cut_into_parts_of_at_most_20_000_points_and_a_mebibyte() -> No
         ({"kinds": np.array([Kind.TEXT, Kind.TEXT], np.uint8)}, "numbers"),
     ],
 )
-def test_points_that_a_row_cannot_hold_are_refused(change: dict[str, Any], message: str) -> None:
+def test_points_that_a_row_cannot_hold_are_rejected(change: dict[str, Any], message: str) -> None:
     batch = dataclasses.replace(batch_of(ORDINARY[:2]), **change)
     with pytest.raises(ValueError, match=message):
         archive_rows.archive_cells(OPTIONS, archive_key(), batch)
 
 
-def damaged(row: Row, position: int, byte: int) -> Row:
+def corrupt(row: Row, position: int, byte: int) -> Row:
     value = bytearray(row.cells[0].value)
     value[position] = byte
     return row._replace(cells=[row.cells[0]._replace(value=bytes(value))])
 
 
-def test_a_newer_version_is_refused_politely_and_other_cells_are_read() -> None:
+def test_a_newer_version_is_rejected_politely_and_other_cells_are_read() -> None:
     random = np.random.default_rng(1)
     many = [(BASE_S * 1000 + 1000 * i, False, True, int(random.integers(1 << 60)), 7) for i in range(20_001)]
     row = stored(many)
     newer = row._replace(cells=[row.cells[0]._replace(value=b"\3" + row.cells[0].value[1:]), row.cells[1]])
     decoded = read(newer)
     assert len(decoded.batch) == archive_cell.header_of(row.cells[1].value).points
-    [(_, text)] = decoded.damage
+    [(_, text)] = decoded.corruption
     assert "version 3 with codec 1: this timebeam reads versions up to 2" in text
     assert "upgrade timebeam" in text
 
@@ -263,7 +263,7 @@ def test_a_newer_version_is_refused_politely_and_other_cells_are_read() -> None:
 @pytest.mark.parametrize(
     ("position", "form"), [(2, 0x10), (2, 0x11), (3, 0x11), (3, 0x15), (3, 0x22), (3, 0xF5)]
 )
-def test_forms_of_version_2_are_damage_in_version_1(position: int, form: int) -> None:
+def test_forms_of_version_2_are_corruption_in_version_1(position: int, form: int) -> None:
     value = stored(ORDINARY).cells[0].value
     for version in (1, 2):
         header = bytes((version, *value[1:4]))
@@ -271,26 +271,27 @@ def test_forms_of_version_2_are_damage_in_version_1(position: int, form: int) ->
         if version == 2:
             assert archive_cell.header_of(changed).version == 2
         else:
-            with pytest.raises(ArchiveError, match="damaged header: forms of version 2 in version 1"):
+            with pytest.raises(ArchiveError, match="corrupt header: forms of version 2 in version 1"):
                 archive_cell.header_of(changed)
     assert archive_cell.header_of(b"\1" + value[1:2] + b"\2\2" + value[4:]).version == 1
 
 
-def test_damage_is_said_and_other_places_are_refused() -> None:
+def test_corruption_is_said_and_other_places_are_rejected() -> None:
     row = stored(ORDINARY)
     for position in range(8, len(row.cells[0].value)):
-        decoded = read(damaged(row, position, row.cells[0].value[position] ^ 0x10))
+        decoded = read(corrupt(row, position, row.cells[0].value[position] ^ 0x10))
         assert len(decoded.batch) == 0
-        assert len(decoded.damage) == 1
-    assert "checksum" in decoded.damage[0][1]
+        assert len(decoded.corruption) == 1
+    assert "checksum" in decoded.corruption[0][1]
     elsewhere = row._replace(key=archive_key(code=2))
-    assert "checksum" in read(elsewhere).damage[0][1]
-    assert "span code 9" in read(row._replace(key=row.key[:3] + b"\x09" + row.key[4:])).damage[0][1]
+    assert "checksum" in read(elsewhere).corruption[0][1]
+    assert "span code 9" in read(row._replace(key=row.key[:3] + b"\x09" + row.key[4:])).corruption[0][1]
     assert (
-        "not a multiple of its span" in read(row._replace(key=row.key[:7] + b"\1" + row.key[8:])).damage[0][1]
+        "not a multiple of its span"
+        in read(row._replace(key=row.key[:7] + b"\1" + row.key[8:])).corruption[0][1]
     )
     twice = row._replace(cells=[row.cells[0], row.cells[0]])
-    assert "overlap" in read(twice).damage[0][1]
+    assert "overlap" in read(twice).corruption[0][1]
 
 
 @given(
@@ -416,7 +417,7 @@ def test_late_rows_are_decoded_with_the_archive_and_rows_of_another_hour_are_tol
     archived = Selected(stored(ORDINARY), SERIES, ArchiveRead([late, beyond]))
     decoded = layout.decode_rows([Selected(beyond, SERIES), archived, Selected(late, SERIES)])
     assert list(decoded.outside) == [0]
-    assert [(row, text) for row, text in decoded.damage] == [
+    assert [(row, text) for row, text in decoded.corruption] == [
         (beyond, "points of another hour than the row's")
     ]
     decoded = layout.decode_rows([archived])

@@ -14,14 +14,14 @@ from tests.support.plain.plain_trees import plain_hash
 from timebeam.schema.bits.java_text import hash_code, json_text
 from timebeam.schema.bits.regex import PatternError, compiled, split
 
-REFUSED = {
+REJECTED = {
     "look-around": re.compile(r"\(\?<?[=!]"),
     "POSIX class": re.compile(r"\\[pP]\{(Alpha|Alnum|Punct)\}"),
     "back reference": re.compile(r"\\k<"),
     "octal number": re.compile(r"\\0"),
     "escape": re.compile(r"\\[Zvhucü]"),
 }
-"""What the vectors have of Java's syntax that is refused: docs/use/names.md."""
+"""What the vectors have of Java's syntax that is rejected: docs/use/names.md."""
 
 DIFFERENT = {
     (r"\.(.+)$", "a.b\n"): "$ is the end of the text only",
@@ -33,11 +33,11 @@ DIFFERENT = {
 
 
 def test_regular_expressions_are_those_of_a_jvm() -> None:
-    refused = 0
+    rejected = 0
     for pattern, text, groups, pieces, _ in java_vectors():
-        reasons = [name for name, syntax in REFUSED.items() if syntax.search(pattern)]
+        reasons = [name for name, syntax in REJECTED.items() if syntax.search(pattern)]
         if reasons:
-            refused += 1
+            rejected += 1
             with pytest.raises(PatternError, match=r"not supported|invalid"):
                 compiled(pattern)
             continue
@@ -51,7 +51,7 @@ def test_regular_expressions_are_those_of_a_jvm() -> None:
             continue
         same = (matched, split(pattern, text)) == (groups, pieces)
         assert same == ((pattern, text) not in DIFFERENT), (pattern, text)
-    assert refused == 129
+    assert rejected == 129
     assert len(java_vectors()) == 502
 
 
@@ -111,7 +111,7 @@ def test_hashes_by_the_formula(text: str) -> None:
         ("(?x)a", "invalid perl operator"),
     ],
 )
-def test_what_is_not_the_same_in_re2_and_java_is_refused_by_name(pattern: str, name: str) -> None:
+def test_what_is_not_the_same_in_re2_and_java_is_rejected_by_name(pattern: str, name: str) -> None:
     with pytest.raises(PatternError) as error:
         compiled(pattern)
     assert name in str(error.value)

@@ -26,7 +26,7 @@ good = st.lists(fields, max_size=8).map(b"".join)
 
 
 def read(messages: list[bytes], together: int) -> object:
-    """(message, tag, content) of each field, or which messages are damaged."""
+    """(message, tag, content) of each field, or which messages are corrupt."""
     text = b"\n".join(messages)
     lengths = np.array([len(message) for message in messages], np.int64)
     starts = np.cumsum(lengths + 1) - lengths - 1
@@ -52,7 +52,7 @@ def test_good_messages(messages: list[bytes]) -> None:
 
 
 @given(st.lists(good | st.binary(max_size=12), min_size=1, max_size=12))
-def test_damaged_messages(messages: list[bytes]) -> None:
+def test_corrupt_messages(messages: list[bytes]) -> None:
     assert read(messages, 1) == read(messages, 1000)
 
 
@@ -109,17 +109,17 @@ def test_fields_of_all_messages_are_charged(message: bytes, together: int) -> No
 def test_runs_of_fields_of_one_length(
     runs: list[tuple[int, int, int]], cut: int, makes_steps_small: bool
 ) -> None:
-    """Many are read at once; cut anywhere, the message is damaged as one by one."""
+    """Many are read at once; cut anywhere, the message is corrupt as one by one."""
     message = b"".join(
         encoded_bytes(number, bytes([count]) * size) for size, count, number in runs for _ in range(count)
     )
     with pytest.MonkeyPatch.context() as patch:
         if makes_steps_small:
             patch.setattr(protobuf, "_ALIKE", 3)
-        whole, damaged = read([message], 1000), read([message[: max(0, len(message) - cut)]], 1000)
+        whole, corrupt = read([message], 1000), read([message[: max(0, len(message) - cut)]], 1000)
         patch.setattr(protobuf, "_REPEATS", 1000)
         assert whole == read([message], 1000)
-        assert damaged == read([message[: max(0, len(message) - cut)]], 1000)
+        assert corrupt == read([message[: max(0, len(message) - cut)]], 1000)
     assert isinstance(whole, list)
     assert b"".join(field for _, _, field, _ in whole) == message
 

@@ -28,17 +28,17 @@ def test_a_duration_is_a_number_and_a_unit(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "-5m", "1.5h", "5 m", "5x", "1dc", "٣m"])
-def test_another_duration_is_refused_with_the_units(text):
+def test_another_duration_is_rejected_with_the_units(text):
     with pytest.raises(ValueError, match="ms s m h d w n"):
         parse_duration(text)
 
 
-def test_a_duration_of_zero_is_refused():
+def test_a_duration_of_zero_is_rejected():
     with pytest.raises(ValueError, match="zero"):
         parse_duration("0m")
 
 
-def test_a_duration_beyond_64_bits_is_refused():
+def test_a_duration_beyond_64_bits_is_rejected():
     assert parse_duration("9223372036854775807ms") == 2**63 - 1
     with pytest.raises(ValueError, match="too long"):
         parse_duration("9223372036854775808ms")
@@ -105,13 +105,13 @@ def test_a_time_in_each_of_its_forms(text, expected):
         "5-ago",
     ],
 )
-def test_another_time_is_refused_with_the_forms(text):
+def test_another_time_is_rejected_with_the_forms(text):
     with pytest.raises(ValueError, match=r"is not a time.*1h-ago or now"):
         parse_time(text, NOW)
 
 
 @pytest.mark.parametrize("text", ["1969-12-31", "100y-ago", "2287/01/01", "1970-01-01T00:00:00+01:00"])
-def test_a_time_that_cannot_be_stored_is_refused(text):
+def test_a_time_that_cannot_be_stored_is_rejected(text):
     with pytest.raises(ValueError, match="between 1970 and 2286"):
         parse_time(text, NOW)
 

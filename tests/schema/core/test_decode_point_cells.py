@@ -84,13 +84,13 @@ def decoded_alone(layout: Heroic | KairosDb, row: Row, series: Series) -> Decode
 
 
 def one_by_one(layout: Heroic | KairosDb, rows: list[Selected]) -> tuple[list[object], list[object], int]:
-    points, damage, skipped = [], [], 0
+    points, corruption, skipped = [], [], 0
     for row, series, _ in rows:
         decoded = decoded_alone(layout, row, series)
         points += described(decoded.batch)
-        damage += decoded.damage
+        corruption += decoded.corruption
         skipped += decoded.skipped
-    return points, damage, skipped
+    return points, corruption, skipped
 
 
 def described(batch) -> list[object]:
@@ -108,7 +108,7 @@ def described(batch) -> list[object]:
 def test_rows_of_heroic(layout: Heroic, data: st.DataObject) -> None:
     rows = data.draw(st.lists(heroic_row(layout), max_size=5))
     decoded = layout.decode_rows(rows)
-    assert (described(decoded.batch), decoded.damage, decoded.skipped) == one_by_one(layout, rows)
+    assert (described(decoded.batch), decoded.corruption, decoded.skipped) == one_by_one(layout, rows)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -118,7 +118,7 @@ def test_rows_of_kairosdb(spec: RowSpec, data: st.DataObject) -> None:
     layout = KairosDb(KairosDbOptions(row_spec=spec))
     rows = data.draw(st.lists(kairosdb_row(spec), max_size=5))
     decoded = layout.decode_rows(rows)
-    assert (described(decoded.batch), decoded.damage, decoded.skipped) == one_by_one(layout, rows)
+    assert (described(decoded.batch), decoded.corruption, decoded.skipped) == one_by_one(layout, rows)
 
 
 def test_good_rows_are_not_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

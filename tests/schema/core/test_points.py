@@ -1,4 +1,4 @@
-"""Series, batches of points and refusals."""
+"""Series, batches of points and rejections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.support.rejections import refused_point
+from tests.support.rejections import rejected_point
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
@@ -77,12 +77,12 @@ def test_take_selects_points_and_their_origins() -> None:
     taken = batch.take(np.array([2, 1]))
     assert list(taken.points()) == [(A, 3, 3), (B, 2, 2.5)]
     assert taken.series == batch.series
-    refused = refused_point(taken, 0, Reason.BAD_TAG, Stage.ASSIGN)
-    assert refused == Rejected(b"third", Reason.BAD_TAG, "why", Stage.ASSIGN, "f", 1013, 9)
+    rejected = rejected_point(taken, 0, Reason.BAD_TAG, Stage.ASSIGN)
+    assert rejected == Rejected(b"third", Reason.BAD_TAG, "why", Stage.ASSIGN, "f", 1013, 9)
     assert PointBatch.of([(A, 1, True, 1)], 9).take(np.array([0])).origins is None
 
 
-def test_a_refusal_says_why() -> None:
+def test_a_rejection_says_why() -> None:
     error = RejectedError(Reason.NO_TAGS, "Missing tags")
     assert (error.reason, error.message, str(error)) == (Reason.NO_TAGS, "Missing tags", "Missing tags")
     assert isinstance(error, ValueError)
@@ -93,7 +93,7 @@ def test_reason_values_are_their_names_in_kebab_case() -> None:
         assert reason.value == reason.name.lower().replace("_", "-")
 
 
-def test_a_point_without_origins_is_refused_as_json() -> None:
+def test_a_point_without_origins_is_rejected_as_json() -> None:
     """In s or ms as it was given; what is no number, and resources, cannot be taken for what they are not."""
     series = Series.of("m", {"a": "b"})
     with_resources = Series.of("m", {"a": "b"}, {"pod": "p"})
@@ -107,7 +107,7 @@ def test_a_point_without_origins_is_refused_as_json() -> None:
         ],
         9,
     )
-    found = [refused_point(batch, i, Reason.BAD_NUMBER) for i in range(5)]
+    found = [rejected_point(batch, i, Reason.BAD_NUMBER) for i in range(5)]
     assert {(one.offset, one.arrival_ms) for one in found} == {(-1, 9)}
     assert [json.loads(one.payload) for one in found] == [
         {"metric": "m", "timestamp": 7, "value": 1.5, "tags": {"a": "b"}},

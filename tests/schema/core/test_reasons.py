@@ -29,7 +29,7 @@ LINES = {
     Reason.BAD_NUMBER: b"put m 1356998400 NaN host=a",
     Reason.NUMBER_OUT_OF_RANGE: b"put m 1356998400 1e400 host=a",
 }
-"""A line of `opentsdb-text` that is refused, by the format or the layout, for each reason."""
+"""A line of `opentsdb-text` that is rejected, by the format or the layout, for each reason."""
 
 
 CONTAINERS = {Reason.TRUNCATED_FILE: b"Obj\x01", Reason.CORRUPT_FILE: b"put"}
@@ -47,13 +47,13 @@ LONG = Series.of("m" * 4096, {"host": "a"})
 """A series whose row keys are longer than Bigtable takes, in a layout that stores names as they are."""
 
 
-def test_keys_over_the_limit_of_bigtable_are_refused() -> None:
+def test_keys_over_the_limit_of_bigtable_are_rejected() -> None:
     error = KairosDb().reject(LONG)
     assert error is not None
     assert error.reason is Reason.OVER_BIGTABLE_LIMIT
 
 
-def test_messages_that_are_no_message_are_refused() -> None:
+def test_messages_that_are_no_message_are_rejected() -> None:
     (rejected,) = format_class("heroic-proto")().parse(Message(b"\xff", 1)).rejected
     assert rejected.reason is Reason.CORRUPT_MESSAGE
 

@@ -220,7 +220,7 @@ def json_shape(r: random.Random) -> Shape:
     return line
 
 
-def damaged(r: random.Random, line: bytes) -> bytes:
+def corrupt(r: random.Random, line: bytes) -> bytes:
     """A line with a slice of it lost, doubled or overwritten."""
     start = r.randrange(len(line) + 1)
     end = min(len(line), start + r.choice((1, 1, 1, 2, 5, 1000)))
@@ -237,7 +237,7 @@ def block(r: random.Random, make_shape: Callable[[random.Random], Shape], lines:
     for _ in range(lines):
         line = r.choice(shapes)(time_text(r), value_text(r))
         if r.random() < 0.08:
-            line = damaged(r, line)
+            line = corrupt(r, line)
         if r.random() < 0.03:
             line = r.choice((b"", b"\r", b" ", b"         ", b"\t" * 30, b"x", b"12345678", b"\xff" * 9))
         out.append(line)
@@ -245,7 +245,7 @@ def block(r: random.Random, make_shape: Callable[[random.Random], Shape], lines:
 
 
 def document(r: random.Random) -> bytes:
-    """JSON spread over several lines, as people write it; now and then damaged behind the first line."""
+    """JSON spread over several lines, as people write it; now and then corrupt behind the first line."""
     points = []
     for _ in range(r.choice((1, 1, 3))):
         point = {
@@ -259,5 +259,5 @@ def document(r: random.Random) -> bytes:
     text = json.dumps(content, indent=r.choice((0, 1, 4)), ensure_ascii=r.random() < 0.5).encode()
     text = text.replace(b"\n", r.choice((b"\n", b"\r\n")))
     first, newline, rest = text.partition(b"\n")
-    rest = damaged(r, rest) if r.random() < 0.3 else rest
+    rest = corrupt(r, rest) if r.random() < 0.3 else rest
     return r.choice((b"", b"", b"\n", b" \n")) + first + newline + rest + r.choice((b"", b"\n"))

@@ -1,4 +1,4 @@
-"""Format `avro`: single records, containers, other people's schemas; what is refused and why.
+"""Format `avro`: single records, containers, other people's schemas; what is rejected and why.
 
 The bytes of the vectors are made by hand from Avro's specification: longs in zigzag order, 7 bits a
 byte; texts with their length before them; maps and arrays as counted blocks that an empty one ends.
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.inputs.avro_bytes import container, integer, long, point, tag_map, text
-from tests.support.rejections import refused_point
+from tests.support.rejections import rejected_point
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Stage
@@ -65,7 +65,7 @@ def test_binary_points(record: bytes, time_ms: int, in_ms: bool, value: float) -
         ((series, time, found),) = points(parsed)
         assert (series, time, type(found), repr(found)) == (SERIES, time_ms, type(value), repr(value))
         assert (parsed.batch.in_ms.tolist(), parsed.batch.arrivals_ms.tolist()) == ([in_ms], [5])
-        assert refused_point(parsed.batch, 0).payload == record
+        assert rejected_point(parsed.batch, 0).payload == record
 
 
 def batch(times: list[int], values: list[bytes]) -> bytes:
@@ -105,7 +105,7 @@ def test_a_container_of_both_kinds_of_record() -> None:
     assert [value for _, _, value in points(parse(container([one, many, one], schema=union)))] == [5, 6, 5]
 
 
-def test_refused_records_leave_the_others() -> None:
+def test_rejected_records_leave_the_others() -> None:
     good = point(1_356_998_400, integer(5))
     bad = [
         (point(0, integer(5)), Reason.BAD_TIMESTAMP),
@@ -134,7 +134,7 @@ def test_refused_records_leave_the_others() -> None:
         assert parsed.batch.series == ()
 
 
-def test_refused_points_of_a_batch_leave_its_others_and_are_one_dead_letter_for_each_reason() -> None:
+def test_rejected_points_of_a_batch_leave_its_others_and_are_one_dead_letter_for_each_reason() -> None:
     values = [double(number) for number in (1.0, math.nan, 3.0, math.inf, 5.0)]
     record = batch([1_356_998_400, 1_356_998_401, 0, 1_356_998_403, 1_356_998_404], values)
     parsed = parse(record, encoding="binary", schema="point_batch")
@@ -187,7 +187,7 @@ def test_json_points(line: str, value: float) -> None:
     assert (series, time_ms, type(found), found) == (SERIES, 1_356_998_400_000, type(value), value)
 
 
-JSON_REFUSED = [
+JSON_REJECTED = [
     (JSON.replace('{"double":42.5}', "42.5"), Reason.BAD_SYNTAX, "not a value of a union"),
     (JSON.replace('{"double":42.5}', "null"), Reason.BAD_SYNTAX, "not a value of a union"),
     (JSON.replace('{"double":42.5}', '{"int":5}'), Reason.BAD_SYNTAX, "not a value of a union"),
@@ -219,8 +219,8 @@ JSON_REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reason", "why"), JSON_REFUSED)
-def test_json_lines_that_are_refused(line: str, reason: Reason, why: str) -> None:
+@pytest.mark.parametrize(("line", "reason", "why"), JSON_REJECTED)
+def test_json_lines_that_are_rejected(line: str, reason: Reason, why: str) -> None:
     parsed = parse(f"{JSON}\n\n{line}\n{JSON}".encode(), offset=100, encoding="json")
     assert len(parsed.batch) == 2
     assert rejections(parsed) == [(line.encode(), reason, 100 + len(JSON) + 2)]
@@ -337,7 +337,7 @@ def test_logical_types_tell_the_unit_of_times(logical: str, time: int, time_ms: 
         ("time-micros", 5, Reason.BAD_TIMESTAMP),
     ],
 )
-def test_times_of_logical_types_that_are_refused(logical: str, time: int, reason: Reason) -> None:
+def test_times_of_logical_types_that_are_rejected(logical: str, time: int, reason: Reason) -> None:
     record = text("m") + long(time) + long(5)
     parsed = parse(record, encoding="binary", schema=timed(logical), fields="metric=m,timestamp=t,value=v")
     assert (len(parsed.batch), rejections(parsed)) == (0, [(record, reason, 0)])

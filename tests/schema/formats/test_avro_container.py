@@ -1,4 +1,4 @@
-"""Avro's object containers: any writer, any codec, any cut, and what of a damaged one is kept."""
+"""Avro's object containers: any writer, any codec, any cut, and what of a corrupt one is kept."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_container_in_any_portions_and_pieces(data: st.DataObject) -> None:
     for start, end in itertools.pairwise([0, *cuts, len(raw)]):
         pieces += list(cutter.add(raw[start:end]))
     pieces += list(cutter.finish())
-    assert (cutter.damage, cutter.rest, cutter.offset) == (None, b"", len(raw))
+    assert (cutter.corruption, cutter.rest, cutter.offset) == (None, b"", len(raw))
     plain = container(*BLOCKS)
     header = container()
     for offset, piece in pieces:
@@ -144,24 +144,24 @@ def test_truncated_anywhere_whole_blocks_are_kept(codec: str) -> None:
         if cut in ends:
             assert not parsed.rejected
             continue
-        (refused,) = parsed.rejected
+        (rejected,) = parsed.rejected
         start = max([0, *(end for end in ends if end <= cut)])
-        assert (refused.reason, refused.offset) == (Reason.TRUNCATED_FILE, 1000 + start)
-        assert refused.payload == raw[start:cut]
+        assert (rejected.reason, rejected.offset) == (Reason.TRUNCATED_FILE, 1000 + start)
+        assert rejected.payload == raw[start:cut]
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
-def test_damaged_compressed_data(codec: str) -> None:
+def test_corrupt_compressed_data(codec: str) -> None:
     header, first, _, third = compressed(codec)
     payload = COMPRESS[codec](b"".join(RECORDS[3:5]))
     for bad in (b"", payload[:-1], b"\xff" * len(payload), payload[:5]):
-        damaged = long(2) + long(len(bad)) + bad + SYNC
-        parsed = parse(header + first + damaged + third)
+        corrupt = long(2) + long(len(bad)) + bad + SYNC
+        parsed = parse(header + first + corrupt + third)
         assert values(parsed) == [0, 1, 2]
-        (refused,) = parsed.rejected
-        assert (refused.reason, refused.offset) == (Reason.CORRUPT_FILE, 1000 + len(header) + len(first))
-        assert refused.payload == damaged + third
-        assert "these bytes are not" in refused.message
+        (rejected,) = parsed.rejected
+        assert (rejected.reason, rejected.offset) == (Reason.CORRUPT_FILE, 1000 + len(header) + len(first))
+        assert rejected.payload == corrupt + third
+        assert "these bytes are not" in rejected.message
 
 
 HEADER = container()
@@ -185,20 +185,20 @@ HEADER = container()
         ),
         (container(BLOCKS[0], schema='"strange"'), Reason.CORRUPT_FILE, "no Avro schema"),
         (container(BLOCKS[0], schema="{"), Reason.CORRUPT_FILE, "no Avro schema"),
-        (HEADER + long(1) + long(1 << 40), Reason.CORRUPT_FILE, "damaged block: 1 records in 1099511627776"),
-        (HEADER + long(1) + long(-1) + SYNC, Reason.CORRUPT_FILE, "damaged block: 1 records in -1"),
-        (HEADER + long(-1) + long(0) + SYNC, Reason.CORRUPT_FILE, "damaged block: -1 records"),
-        (HEADER + long(1 << 60) + long(0) + SYNC, Reason.CORRUPT_FILE, "damaged block"),
+        (HEADER + long(1) + long(1 << 40), Reason.CORRUPT_FILE, "corrupt block: 1 records in 1099511627776"),
+        (HEADER + long(1) + long(-1) + SYNC, Reason.CORRUPT_FILE, "corrupt block: 1 records in -1"),
+        (HEADER + long(-1) + long(0) + SYNC, Reason.CORRUPT_FILE, "corrupt block: -1 records"),
+        (HEADER + long(1 << 60) + long(0) + SYNC, Reason.CORRUPT_FILE, "corrupt block"),
         (HEADER + block(BLOCKS[0])[:-1] + b"x", Reason.CORRUPT_FILE, "no sync marker"),
     ],
 )
 def test_what_is_no_container(raw: bytes, reason: Reason, why: str) -> None:
     parsed = parse(raw)
-    (refused,) = parsed.rejected
-    assert (len(parsed.batch), refused.reason) == (0, reason)
-    assert why in refused.message
-    assert raw.endswith(refused.payload)
-    assert refused.offset == 1000 + len(raw) - len(refused.payload)
+    (rejected,) = parsed.rejected
+    assert (len(parsed.batch), rejected.reason) == (0, reason)
+    assert why in rejected.message
+    assert raw.endswith(rejected.payload)
+    assert rejected.offset == 1000 + len(raw) - len(rejected.payload)
 
 
 def test_a_header_whose_map_comes_in_parts_with_sizes() -> None:
@@ -208,14 +208,14 @@ def test_a_header_whose_map_comes_in_parts_with_sizes() -> None:
     assert values(parse(header + block(BLOCKS[0]))) == [0, 1, 2]
 
 
-def test_damaged_records_cost_the_rest_of_their_block_only() -> None:
+def test_corrupt_records_cost_the_rest_of_their_block_only() -> None:
     bad_branch = RECORDS[1].replace(integer(1), b"\x06\x02")
     raw = container([RECORDS[0], bad_branch, RECORDS[2]], RECORDS[3:5])
     parsed = parse(raw)
     assert values(parsed) == [0, 3, 4]
-    (refused,) = parsed.rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_FILE, bad_branch + RECORDS[2])
-    assert refused.offset == 1000 + raw.index(bad_branch)
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_FILE, bad_branch + RECORDS[2])
+    assert rejected.offset == 1000 + raw.index(bad_branch)
 
 
 @pytest.mark.parametrize("records", [1, 3])
@@ -224,17 +224,17 @@ def test_blocks_with_another_number_of_records_than_they_say(records: int) -> No
     raw = HEADER + long(records) + long(len(data)) + data + SYNC + block(RECORDS[3:5])
     parsed = parse(raw)
     assert values(parsed) == [*range(min(records, 2)), 3, 4]
-    (refused,) = parsed.rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_FILE, RECORDS[1] if records == 1 else b"")
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_FILE, RECORDS[1] if records == 1 else b"")
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
-def test_little_data_that_expand_to_much_are_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_data_that_expand_to_much_are_rejected(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro_container, "LARGEST", 100_000)
     raw = container(codec=codec.encode()) + packed(codec, [bytes(1_000_000)])
-    (refused,) = parse(raw).rejected
-    assert refused.reason is Reason.CORRUPT_FILE
-    assert "100000" in refused.message
+    (rejected,) = parse(raw).rejected
+    assert rejected.reason is Reason.CORRUPT_FILE
+    assert "100000" in rejected.message
 
 
 BEGINNINGS = {
@@ -244,27 +244,27 @@ BEGINNINGS = {
     HEADER + block(BLOCKS[0])[:20]: (0, HEADER),
     container(BLOCKS[0]): (3, container(BLOCKS[0])),
 }
-"""Beginnings of a container, with the points in them and the bytes that are read without a refusal."""
+"""Beginnings of a container, with the points in them and the bytes that are read without a rejection."""
 
 
 @given(st.binary(max_size=300), st.sampled_from([*BEGINNINGS]))
-def test_any_bytes_are_read_or_refused(raw: bytes, beginning: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(raw: bytes, beginning: bytes) -> None:
     """What is read and the payloads cover the input: no byte of it is in neither, and none in both."""
     points, read = BEGINNINGS[beginning]
     parsed = parse(beginning + raw)
     assert len(parsed.batch) == points  # no bytes drawn are a block: they would have to hold `SYNC`
-    assert read + b"".join(refused.payload for refused in parsed.rejected) == beginning + raw
+    assert read + b"".join(rejected.payload for rejected in parsed.rejected) == beginning + raw
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_of_a_message_are_refused(raw: bytes) -> None:
+def test_any_bytes_of_a_message_are_rejected(raw: bytes) -> None:
     binary, text = (
         message_format("avro", {"avro_encoding": encoding}).parse(Message(raw, 5))
         for encoding in ("binary", "json")
     )
-    assert (len(binary.batch), [refused.payload for refused in binary.rejected]) == (0, [raw])
+    assert (len(binary.batch), [rejected.payload for rejected in binary.rejected]) == (0, [raw])
     assert len(text.batch) == 0
-    assert b"".join(refused.payload for refused in text.rejected).split() == raw.split()
+    assert b"".join(rejected.payload for rejected in text.rejected).split() == raw.split()
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
@@ -275,12 +275,12 @@ def test_a_changed_byte_never_changes_the_number_of_points_unnoticed(position: i
     assert len(parsed.batch) == 6 or parsed.rejected
 
 
-def test_an_early_end_is_told_from_damage() -> None:
+def test_an_early_end_is_told_from_corruption() -> None:
     cutter = ContainerCutter(1)
     list(cutter.add(HEADER[:10]))
-    assert cutter.damage is None
+    assert cutter.corruption is None
     list(cutter.finish())
-    assert isinstance(cutter.damage, EarlyEndError)
+    assert isinstance(cutter.corruption, EarlyEndError)
 
 
 # Round trips: written by fastavro, read back equal.

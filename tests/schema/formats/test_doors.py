@@ -1,4 +1,4 @@
-"""What a reader raises, whatever it is, refuses one record: those beside it are read."""
+"""What a reader raises, whatever it is, rejects one record: those beside it are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rejections import refused_point
+from tests.support.rejections import rejected_point
 from timebeam.schema.bits import memory_limit
 from timebeam.schema.bits.json_text import starts_document
 from timebeam.schema.bits.memory_limit import SERIES_BYTES, TAG_BYTES
@@ -65,7 +65,7 @@ def check(rejected: Rejected, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_message_that_makes_the_reader_fail_is_refused_alone(
+def test_a_message_that_makes_the_reader_fail_is_rejected_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [format_class(name).example] * 5 + [POISON] + [format_class(name).example] * 2
@@ -84,7 +84,7 @@ def test_a_message_that_makes_the_reader_fail_is_refused_alone(
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_line_that_makes_the_reader_fail_is_refused_alone(
+def test_a_line_that_makes_the_reader_fail_is_rejected_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example = format_class(name).example
@@ -102,9 +102,9 @@ def test_a_line_that_makes_the_reader_fail_is_refused_alone(
                 check(rejected, name)
                 assert (rejected.offset, rejected.source) == (100 + text.index(POISON), "file")
             for point in range(len(part.batch)):
-                refused = refused_point(part.batch, point)
-                assert refused.payload.strip() == example
-                places.append(refused.offset - 100)
+                rejected = rejected_point(part.batch, point)
+                assert rejected.payload.strip() == example
+                places.append(rejected.offset - 100)
         assert points == 8 * good_of(name)
         starts = [number * (len(example) + 1) for number in range(6)]
         if places:
@@ -116,7 +116,7 @@ def test_a_line_that_makes_the_reader_fail_is_refused_alone(
 
 
 def test_each_message_has_its_own_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of a message are refused for which it has no room; no message takes that of another one."""
+    """Lines of a message are rejected for which it has no room; no message takes that of another one."""
     monkeypatch.setattr(memory_limit, "MESSAGE_BYTES", 1 << 20)
     fields = b",".join(b"f%d=1" % number for number in range(100))
     lines = [b"m%d,h=" % n + b"a" * 1_000 + b" " + fields + b" 1356998400000000000" for n in range(40)]
@@ -126,11 +126,11 @@ def test_each_message_has_its_own_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(len(part.batch) for part in parts) == 4_000
     assert not any(part.rejected for part in parts)
     together = message_format("influx").parse(Message(b"\n".join(lines), 1))
-    assert {refused.reason for refused in together.rejected} == {Reason.CORRUPT_MESSAGE}
+    assert {rejected.reason for rejected in together.rejected} == {Reason.CORRUPT_MESSAGE}
     assert "send less at once" in together.rejected[0].message
     stored = len(together.batch) // 100
     assert stored == (1 << 20) // (100 * (SERIES_BYTES + TAG_BYTES + len(b"m0h") + 1_000))
-    assert [refused.payload for refused in together.rejected] == lines[stored:]
+    assert [rejected.payload for rejected in together.rejected] == lines[stored:]
 
 
 MANY_DIGITS = b"9" * 4301
@@ -169,5 +169,5 @@ def test_a_value_that_nests_deeper_than_python_writes_out(name: str, opening: by
     for key in document:
         text = json.dumps(document | {key: "HERE"}).encode().replace(b'"HERE"', nested)
         parsed = message_format(name).parse(Message(text, 1))
-        assert Reason.INTERNAL_ERROR not in {refused.reason for refused in parsed.rejected}, parsed.rejected
+        assert Reason.INTERNAL_ERROR not in {rejected.reason for rejected in parsed.rejected}, parsed.rejected
         assert parsed.rejected or len(parsed.batch) or parsed.annotations

@@ -1,4 +1,4 @@
-"""Format `heroic-json`: bodies of POST /write, consumers' messages, what is refused, and both paths alike."""
+"""Format `heroic-json`: bodies of POST /write, consumers' messages, rejections, and both paths alike."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parse(raw: bytes | dict[str, Any], offset: int = 0) -> Parsed:
 
 
 def points(raw: bytes | dict[str, Any]) -> list[tuple[Series, int, object]]:
-    """The points of a text of which nothing is refused."""
+    """The points of a text of which nothing is rejected."""
     parsed = parse(raw)
     assert parsed.rejected == []
     assert parsed.batch.in_ms.all()
@@ -186,7 +186,7 @@ def test_bodies_of_writes() -> None:
         (write([[1, 2]], "distributionPoints"), Reason.BAD_SYNTAX, "must be a JSON object"),
     ],
 )
-def test_what_is_refused(document: bytes | dict[str, Any], reason: Reason, message: str) -> None:
+def test_what_is_rejected(document: bytes | dict[str, Any], reason: Reason, message: str) -> None:
     raw = document if isinstance(document, bytes) else text(document)
     line = text(V1)
     parsed = parse(line + b"\n" + raw + b"\n\n" + line, 100)
@@ -202,7 +202,7 @@ def test_the_same_tag_twice_is_one_tag() -> None:
     assert points(text(V1).replace(b'"what"', b'"what":"cpu","what"')) == [(SERIES, TIME, 42.5)]
 
 
-def test_bad_points_of_a_write_are_one_refusal_for_each_reason() -> None:
+def test_bad_points_of_a_write_are_one_rejection_for_each_reason() -> None:
     raw = text(write([[1, None], [2, "x"], [3, 1.5], [4, None], 5, [6, 2]]))
     parsed = parse(raw)
     assert [(time, value) for _, time, value in parsed.batch.points()] == [(3, 1.5), (6, 2)]

@@ -1,4 +1,4 @@
-"""Format `heroic-proto`: Heroic's own messages, messages made by hand, damage, several messages at once."""
+"""Format `heroic-proto`: Heroic's own messages, messages made by hand, corrupt ones, several at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.rejections import refused_point
+from tests.support.rejections import rejected_point
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Envelope, Stage
@@ -66,20 +66,20 @@ def test_messages_that_heroic_made(vector: dict[str, Any]) -> None:
     batch, message = bytes.fromhex(vector["batch_hex"]), bytes.fromhex(vector["message_snappy_hex"])
     assert pa.decompress(message, len(batch), codec="snappy", asbytes=True) == batch
     parsed = HeroicProto().parse(Message(message, 5))
-    expected, refused = [], []
+    expected, rejected = [], []
     for one in vector["metrics"]:
         series = Series.of(one["key"], one["tags"], one["resource"])
         if "dropped" in one:
-            refused.append(Reason.EMPTY_VALUE)
+            rejected.append(Reason.EMPTY_VALUE)
         elif one["time"] <= 0:
-            refused.append(Reason.BAD_TIMESTAMP)
+            rejected.append(Reason.BAD_TIMESTAMP)
         elif "distribution_hex" in one:
             expected.append((series, one["time"], bytes.fromhex(one["distribution_hex"])))
         else:
             expected.append((series, one["time"], one["value"]))
     assert list(parsed.batch.points()) == expected
     assert [(rejected.reason, rejected.payload) for rejected in parsed.rejected] == [
-        (reason, batch) for reason in refused
+        (reason, batch) for reason in rejected
     ]
     assert parsed.batch.in_ms.all()
     assert set(parsed.batch.arrivals_ms.tolist()) <= {5}
@@ -138,20 +138,22 @@ GOOD = metric(field(1, "m"), integer(2, TIME), double(3, 1.5))
         ([integer(2, TIME), double(3, math.nan)], Reason.BAD_NUMBER, "NaN"),
         ([integer(2, TIME), field(6, double(1, math.inf))], Reason.BAD_NUMBER, "Infinite"),
         ([integer(2, TIME), field(6, b"")], Reason.EMPTY_VALUE, "neither a double nor a distribution"),
-        ([integer(2, TIME), field(6, b"\x09")], Reason.CORRUPT_MESSAGE, "damaged metric"),
-        ([integer(2, TIME), field(6, b"\x12\x05a")], Reason.CORRUPT_MESSAGE, "damaged metric"),
+        ([integer(2, TIME), field(6, b"\x09")], Reason.CORRUPT_MESSAGE, "corrupt metric"),
+        ([integer(2, TIME), field(6, b"\x12\x05a")], Reason.CORRUPT_MESSAGE, "corrupt metric"),
         ([field(1, b"\xff"), integer(2, TIME)], Reason.BAD_ENCODING, "not UTF-8"),
         ([entry(4, "a", "1"), entry(4, "a", "2"), integer(2, TIME)], Reason.DUPLICATE_TAG, "duplicate tag"),
-        ([field(4, b"\x0a\x09a"), integer(2, TIME)], Reason.CORRUPT_MESSAGE, "damaged metric"),
+        ([field(4, b"\x0a\x09a"), integer(2, TIME)], Reason.CORRUPT_MESSAGE, "corrupt metric"),
         ([integer(2, TIME), b"\x1b"], Reason.CORRUPT_MESSAGE, "a field of type 3"),
         ([integer(2, TIME), b"\x02\x00"], Reason.CORRUPT_MESSAGE, "a field of number 0"),
         ([integer(2, TIME), b"\x19\x00"], Reason.CORRUPT_MESSAGE, "do not end where it ends"),
-        ([integer(2, TIME), b"\x0a"], Reason.CORRUPT_MESSAGE, "damaged metric"),
+        ([integer(2, TIME), b"\x0a"], Reason.CORRUPT_MESSAGE, "corrupt metric"),
         ([integer(2, TIME), b"\x0a\x7f"], Reason.CORRUPT_MESSAGE, "do not end where it ends"),
         ([b"\x10" + b"\xff" * 11 + b"\x01"], Reason.CORRUPT_MESSAGE, "a number of more than 64 bits"),
     ],
 )
-def test_a_bad_metric_is_refused_and_the_others_taken(fields: list[bytes], reason: Reason, text: str) -> None:
+def test_a_bad_metric_is_rejected_and_the_others_taken(
+    fields: list[bytes], reason: Reason, text: str
+) -> None:
     bad = metric(*fields)
     parsed = parse(GOOD + bad + GOOD, 100)
     (rejected,) = parsed.rejected
@@ -171,11 +173,11 @@ def test_later_fields_win_as_protobuf_has_it() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\x0a", b"\x0a\x05abc", b"\x0b", b"\x80", b"\xff" * 12])
-def test_metrics_before_damage_are_taken(tail: bytes) -> None:
+def test_metrics_before_corruption_are_taken(tail: bytes) -> None:
     parsed = parse(GOOD + tail)
     (rejected,) = parsed.rejected
     assert (rejected.payload, rejected.reason) == (tail, Reason.CORRUPT_MESSAGE)
-    assert "damaged batch" in rejected.message
+    assert "corrupt batch" in rejected.message
     assert len(parsed.batch) == 1
 
 
@@ -191,7 +193,7 @@ def test_metrics_before_damage_are_taken(tail: bytes) -> None:
         b"\xff" * 20,
     ],
 )
-def test_what_is_no_snappy_block_is_refused_whole(raw: bytes) -> None:
+def test_what_is_no_snappy_block_is_rejected_whole(raw: bytes) -> None:
     parsed = HeroicProto().parse(Message(raw, 5, "topic", 9))
     (rejected,) = parsed.rejected
     assert (rejected.payload, rejected.reason, rejected.offset) == (raw, Reason.CORRUPT_MESSAGE, 9)
@@ -200,7 +202,7 @@ def test_what_is_no_snappy_block_is_refused_whole(raw: bytes) -> None:
 
 
 @given(POINT)
-def test_the_payload_of_a_refusal_is_read_alone(point: tuple[Any, ...]) -> None:
+def test_the_payload_of_a_rejection_is_read_alone(point: tuple[Any, ...]) -> None:
     """Whatever its first bytes say to Snappy."""
     key, tags, resources, time, value = point
     typed = field(6, field(2, value) if isinstance(value, bytes) else double(1, value))
@@ -239,7 +241,7 @@ def test_several_messages_become_one_batch() -> None:
         (b"no snappy", 0, 11, messages[1].envelope),
         (bad, len(GOOD), 12, messages[2].envelope),
     ]
-    later = refused_point(parsed.batch, 2, Reason.VALUE_NOT_STORABLE)
+    later = rejected_point(parsed.batch, 2, Reason.VALUE_NOT_STORABLE)
     assert (later.payload, later.offset, later.envelope) == (GOOD, len(GOOD + bad), messages[2].envelope)
     (nothing,) = HeroicProto().parse_all(messages[1:2])
     assert (len(nothing.batch), len(nothing.rejected)) == (0, 1)

@@ -45,13 +45,13 @@ POINT = text("m") + long(1_356_998_400) + b"\0" + long(5) + long(1) + text("host
 FORMS: dict[str, dict[str, Any]] = {"avro": {}, "records": {"encoding": "avro"}}
 
 
-def refused(
+def rejected(
     form: str, raw: bytes, points: int = 0, options: dict[str, Any] | None = None
 ) -> list[tuple[str, bytes]]:
-    """The refusals of a text in a child that ended well, with as many points."""
+    """The rejections of a text in a child that ended well, with as many points."""
     outcome = parsed(form, options or FORMS[form], raw)
     assert (outcome.code, outcome.points) == (0, points)
-    return outcome.refused
+    return outcome.rejected
 
 
 def nested(levels: int) -> Any:
@@ -100,10 +100,10 @@ SCHEMAS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("form", "schema"), long_but_every(2, FORMS, SCHEMAS))
-def test_schemas_that_are_refused_when_read(form: str, schema: str) -> None:
+def test_schemas_that_are_rejected_when_read(form: str, schema: str) -> None:
     for data in (b"", b"\x02" * 20_000, long(1 << 40) + b"\0"):
         raw = container(SCHEMAS[schema], block(data, 1))
-        ((reason, payload),) = refused(form, raw)
+        ((reason, payload),) = rejected(form, raw)
         assert (reason, payload) == ("corrupt-file", raw)
 
 
@@ -114,7 +114,7 @@ def test_blocks_that_are_small_one_by_one(form: str, codec: str) -> None:
     bomb = block(COMPRESS[codec](bytes(60 << 20)), 1)
     good = block(COMPRESS[codec](POINT), 1)
     raw = container(own_schema("point"), good, *[bomb] * others, codec=codec)
-    rejections = refused(form, raw, points=1 if form == "avro" else 2)  # zeros are a record
+    rejections = rejected(form, raw, points=1 if form == "avro" else 2)  # zeros are a record
     assert rejections[0] == ("corrupt-file", bomb * (others - 1))
 
 
@@ -123,7 +123,7 @@ def test_a_block_that_becomes_hundreds_of_mebibytes(codec: str) -> None:
     data = b"\x80\x80\x80\x80\x04" + b"\x00" * 100 if codec == "snappy" else COMPRESS[codec](bytes(256 << 20))
     bomb = block(data, 1)
     for form in FORMS:
-        assert refused(form, container(own_schema("point"), bomb, codec=codec)) == [("corrupt-file", bomb)]
+        assert rejected(form, container(own_schema("point"), bomb, codec=codec)) == [("corrupt-file", bomb)]
 
 
 def test_xz_that_asks_for_a_dictionary_of_gibibytes() -> None:
@@ -133,7 +133,7 @@ def test_xz_that_asks_for_a_dictionary_of_gibibytes() -> None:
     data[20:24] = zlib.crc32(bytes(data[12:20])).to_bytes(4, "little")
     bomb = block(bytes(data), 1)
     raw = container(own_schema("point"), bomb, codec="xz")
-    assert refused("avro", raw) == [("corrupt-file", bomb)]
+    assert rejected("avro", raw) == [("corrupt-file", bomb)]
 
 
 LONGS = record(
@@ -170,7 +170,7 @@ DATA: dict[str, tuple[Any, bytes]] = {
 @pytest.mark.parametrize(("form", "name"), long_but_every(2, FORMS, DATA))
 def test_records_that_are_none(form: str, name: str) -> None:
     schema, data = DATA[name]
-    rejections = refused(form, container(schema, block(data, 1)))
+    rejections = rejected(form, container(schema, block(data, 1)))
     assert [payload for _, payload in rejections] == [data]
 
 
@@ -183,7 +183,7 @@ def test_messages_that_are_no_record(name: str) -> None:
     options = {"avro_encoding": "binary", "avro_schema": written, "avro_fields": ""}
     if "timestamps" in written or "enum" in written:
         options["avro_fields"] = "metric=metric,timestamp=metric,value=metric"
-    assert refused("avro", data, options=options) == [("bad-syntax", data)]
+    assert rejected("avro", data, options=options) == [("bad-syntax", data)]
 
 
 def test_more_records_than_a_container_may_have() -> None:
@@ -191,7 +191,7 @@ def test_more_records_than_a_container_may_have() -> None:
     schema = record(timestamp="int", value="int")
     options = {"avro_fields": "metric:=m,timestamp=timestamp,value=value"}
     good, bomb = block(b"\x02\x02", 1), block(b"\x02\x02" * many, many)
-    ((reason, payload),) = refused("avro", container(schema, good, bomb), points=1, options=options)
+    ((reason, payload),) = rejected("avro", container(schema, good, bomb), points=1, options=options)
     assert (reason, payload) == ("corrupt-file", b"\x02\x02" * many + SYNC)
 
 
@@ -212,7 +212,7 @@ HEROIC: dict[str, bytes] = {
 def test_heroic_protobuf(raw: bytes) -> None:
     outcome = parsed("heroic-proto", {}, raw)
     assert (outcome.code, outcome.points) == (0, 0)
-    assert outcome.refused
+    assert outcome.rejected
 
 
 def test_heroic_protobuf_of_wrong_wire_types() -> None:

@@ -1,4 +1,4 @@
-"""Hostile texts for every format of text: each is refused with its bytes, in a child with little memory."""
+"""Hostile texts for every format of text: each is rejected with its bytes, in a child with little memory."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def bare(text: bytes) -> bytes:
 
 
 def check(form: str, text: bytes, memory: int, points: int = 0) -> None:
-    """A text is refused, in whatever pieces; with `points`, that many are read of what is before it."""
+    """A text is rejected, in whatever pieces; with `points`, that many are read of what is before it."""
     name, options, good = GOOD[form]
     header = b"A,B\n" if form == "records as csv" else b""
     before = (good + b"\n") * points
     outcome = parsed(name, options, header + before + text, LITTLE if len(text) <= SMALL else memory)
     assert (outcome.code, outcome.points) == (0, points)
-    refused = bare(b"".join(payload for _, payload in outcome.refused))
-    if len(outcome.refused) < SINGLE:
-        assert refused == bare(text)
+    rejected = bare(b"".join(payload for _, payload in outcome.rejected))
+    if len(outcome.rejected) < SINGLE:
+        assert rejected == bare(text)
     else:  # the others are together by reason
-        assert sorted(refused) == sorted(bare(text))
+        assert sorted(rejected) == sorted(bare(text))
 
 
 BAD_LINES: dict[str, Callable[[int], bytes]] = {
@@ -111,7 +111,7 @@ def test_truncated_anywhere(form: str) -> None:
         name, options, _ = GOOD[form]
         outcome = parsed(name, options, good[:cut])
         assert outcome.code == 0
-        assert outcome.points == 0 or not outcome.refused
+        assert outcome.points == 0 or not outcome.rejected
 
 
 BAD_JSON: dict[str, Callable[[int], bytes]] = {
@@ -153,7 +153,7 @@ def test_records_that_have_each_a_field_of_its_own(size: int) -> None:
     lines = [b'{"k%d":1}\n' % number for number in range(fields)]
     outcome = parsed("records", {"encoding": "json"}, b"".join(lines))
     assert (outcome.code, outcome.points) == (0, (1 << 24) // fields)
-    assert bare(b"".join(payload for _, payload in outcome.refused)) == bare(
+    assert bare(b"".join(payload for _, payload in outcome.rejected)) == bare(
         b"".join(lines[outcome.points :])
     )
     many = b"{" + b",".join(b'"k%d":1' % number for number in range(4 * fields)) + b"}"
@@ -183,4 +183,4 @@ def test_huge_numbers(form: str) -> None:
             text = good.replace(old, number)
             outcome = parsed(name, options, text)
             assert outcome.code == 0
-            assert outcome.points or [payload for _, payload in outcome.refused] == [text]
+            assert outcome.points or [payload for _, payload in outcome.rejected] == [text]

@@ -1,4 +1,4 @@
-"""Format `influx`: what of the line protocol it reads, and what it refuses and why.
+"""Format `influx`: what of the line protocol it reads, and what it rejects and why.
 
 The vectors are made from InfluxData's line protocol reference and from line-protocol.ebnf.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.rejections import refused_point
+from tests.support.rejections import rejected_point
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rejections import Stage
@@ -25,7 +25,7 @@ def parse(text: str | bytes, **options: str) -> Parsed:
 
 
 def points(text: str, **options: str) -> list[tuple[str, int, int | float]]:
-    """The points of a text of which nothing may be refused, each series as its text."""
+    """The points of a text of which nothing may be rejected, each series as its text."""
     parsed = parse(text, **options)
     assert not parsed.rejected
     return [(str(series), time_ms, value) for series, time_ms, value in parsed.batch.points()]
@@ -46,7 +46,7 @@ def test_a_point_per_field() -> None:
     batch = parse(line).batch
     assert (batch.in_ms.tolist(), batch.arrivals_ms.tolist()) == ([True] * 3, [5] * 3)
     assert batch.origins is not None
-    assert refused_point(batch, 2).payload == line.rstrip("\n").encode()
+    assert rejected_point(batch, 2).payload == line.rstrip("\n").encode()
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_numbers(text: str, value: float) -> None:
 @pytest.mark.parametrize("text", ["t", "T", "true", "True", "TRUE", "f", "F", "false", "False", "FALSE"])
 def test_booleans(text: str) -> None:
     line = f"m,t=v f={text} {NS}"
-    (refused,) = parse(line, booleans="reject").rejected
-    assert (refused.reason, refused.payload) == (Reason.BAD_NUMBER, line.encode())
-    assert "--influx-booleans number" in refused.message
+    (rejected,) = parse(line, booleans="reject").rejected
+    assert (rejected.reason, rejected.payload) == (Reason.BAD_NUMBER, line.encode())
+    assert "--influx-booleans number" in rejected.message
     (point,) = points(line)
     assert (type(point[2]), point[2]) == (int, int(text[0] in "tT"))
 
@@ -178,9 +178,9 @@ def test_times_of_this_century_in_a_wrong_precision_never_pass(precision: str, s
     if sent == precision:
         assert not parsed.rejected
         return
-    (refused,) = parsed.rejected
-    assert refused.reason is Reason.TIMESTAMP_OUT_OF_RANGE
-    assert "is --influx-precision right?" in refused.message
+    (rejected,) = parsed.rejected
+    assert rejected.reason is Reason.TIMESTAMP_OUT_OF_RANGE
+    assert "is --influx-precision right?" in rejected.message
 
 
 def test_auto_tells_the_unit_of_each_time_of_this_century() -> None:
@@ -191,12 +191,12 @@ def test_auto_tells_the_unit_of_each_time_of_this_century() -> None:
 
 
 @pytest.mark.parametrize("time", ["0", "-1", "4294967296000000000", "9223372036854775807", "1" + "0" * 30])
-def test_auto_refuses_what_is_in_no_unit_a_time(time: str) -> None:
-    (refused,) = parse(f"m,t=v f=1 {time}", precision="auto").rejected
-    assert refused.reason in (Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
+def test_auto_rejects_what_is_in_no_unit_a_time(time: str) -> None:
+    (rejected,) = parse(f"m,t=v f=1 {time}", precision="auto").rejected
+    assert rejected.reason in (Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
 
 
-REFUSED = [
+REJECTED = [
     (f",t=v f=1 {NS}", Reason.BAD_METRIC, "no measurement"),
     (f"\x01m f=1 {NS}", Reason.BAD_METRIC, "no measurement"),
     ("m", Reason.BAD_SYNTAX, "no fields"),
@@ -263,26 +263,26 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reason", "why"), REFUSED)
-def test_refused(line: str, reason: Reason, why: str) -> None:
+@pytest.mark.parametrize(("line", "reason", "why"), REJECTED)
+def test_rejected(line: str, reason: Reason, why: str) -> None:
     """Alone, and between good lines, which are stored."""
     good = f"m,t=v f=1 {NS}\n"
     for text, at in ((line, 100), (good + line + "\n" + good, 100 + len(good))):
         parsed = parse(text)
         assert len(parsed.batch) == text.count(good)
-        (refused,) = parsed.rejected
-        found = (refused.payload, refused.reason, refused.stage, refused.source, refused.offset)
+        (rejected,) = parsed.rejected
+        found = (rejected.payload, rejected.reason, rejected.stage, rejected.source, rejected.offset)
         assert found == (line.encode(), reason, Stage.PARSE, "gs://b/f", at)
-        assert why in refused.message
-        assert len(refused.message) < 200
+        assert why in rejected.message
+        assert len(rejected.message) < 200
 
 
 def test_a_line_that_is_not_utf8() -> None:
-    (refused,) = parse(b"m,t=\xff f=1 1556813561098000000").rejected
-    assert (refused.reason, refused.message) == (Reason.BAD_ENCODING, "not UTF-8 at byte 4 of the line")
+    (rejected,) = parse(b"m,t=\xff f=1 1556813561098000000").rejected
+    assert (rejected.reason, rejected.message) == (Reason.BAD_ENCODING, "not UTF-8 at byte 4 of the line")
 
 
-def test_refused_fields_leave_the_others_and_are_one_dead_letter_for_each_reason() -> None:
+def test_rejected_fields_leave_the_others_and_are_one_dead_letter_for_each_reason() -> None:
     line = f'm,t=v a=1,s="x y",b=t,i=2i,big=9223372036854775808u,n=NaN,z=3 {NS}'
     parsed = parse(line, booleans="reject")
     assert [(str(series), value) for series, _, value in parsed.batch.points()] == [

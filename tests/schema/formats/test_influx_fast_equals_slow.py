@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.schema.formats.odd_lines import damaged, value_text
+from tests.schema.formats.odd_lines import corrupt, value_text
 from tests.support.budget import long_after
 from tests.support.inputs.line_paths import ARRIVAL, OFFSET, SOURCE, expected, line_spans
 from timebeam.schema.bits.reasons import RejectedError
@@ -187,7 +187,7 @@ def test_blocks_of_lines(precision: Precision, seed: int) -> None:
     for _ in range(50):
         shapes = [shape(r, precision) for _ in range(r.choice((1, 2, 4)))]
         lines = [r.choice(shapes)() for _ in range(r.choice((1, 3, 20, 50)))]
-        lines = [damaged(r, line) if r.random() < 0.1 else line for line in lines]
+        lines = [corrupt(r, line) if r.random() < 0.1 else line for line in lines]
         text = b"\n".join(lines) + r.choice((b"\n", b""))
         points += len(check(warm, text).batch)
         check(small, text)

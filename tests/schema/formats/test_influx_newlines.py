@@ -50,11 +50,11 @@ def test_the_numbers_beside_a_string_with_newlines_are_stored(record: str) -> No
         assert values(parsed) == sorted([("m.f{t=v}", 1.0)] * (goods > 0)) + [("log.n{host=a}", 2.0)] + (
             [("m.f{t=v}", 1.0)] * (goods > 1)
         )
-        (refused,) = parsed.rejected
-        assert refused.reason is Reason.BAD_NUMBER
-        assert refused.payload.decode() == record.removesuffix("\r") or refused.payload.decode() == record
-        assert refused.offset == len(before.encode())
-        again = parse(refused.payload.decode())  # as a replay does
+        (rejected,) = parsed.rejected
+        assert rejected.reason is Reason.BAD_NUMBER
+        assert rejected.payload.decode() == record.removesuffix("\r") or rejected.payload.decode() == record
+        assert rejected.offset == len(before.encode())
+        again = parse(rejected.payload.decode())  # as a replay does
         assert values(again) == [("log.n{host=a}", 2.0)]
 
 
@@ -81,7 +81,7 @@ def test_a_missing_quote_costs_no_other_line(bad: str) -> None:
     parsed = parse("\n".join([GOOD, bad, GOOD, GOOD, other, GOOD]))
     assert values(parsed).count(("m.f{t=v}", 1.0)) == 4
     assert ("m.f{}", 2.0) in values(parsed)
-    assert bad in {refused.payload.decode() for refused in parsed.rejected}
+    assert bad in {rejected.payload.decode() for rejected in parsed.rejected}
 
 
 def test_a_record_does_not_go_on_in_the_next_message() -> None:
@@ -91,8 +91,8 @@ def test_a_record_does_not_go_on_in_the_next_message() -> None:
     (parsed,) = message_format("influx").parse_all(messages)
     assert values(parsed) == [("m.f{t=v}", 1.0), ("m.f{t=v}", 1.0), ("log.n{}", 3.0), ("m.f{t=v}", 1.0)]
     assert parsed.batch.arrivals_ms.tolist() == [1001, 1003, 1004, 1005]
-    assert [refused.payload.decode() for refused in parsed.rejected] == [texts[0], texts[2], texts[4]]
-    assert [(refused.arrival_ms, refused.offset) for refused in parsed.rejected] == [
+    assert [rejected.payload.decode() for rejected in parsed.rejected] == [texts[0], texts[2], texts[4]]
+    assert [(rejected.arrival_ms, rejected.offset) for rejected in parsed.rejected] == [
         (1000, 0),
         (1002, 0),
         (1004, 0),
@@ -124,20 +124,20 @@ WHOLE = [*RECORDS, GOOD, '# "c', "", f'm,t="q f="a",t=true {NS}', "m f=1"]
 
 @pytest.mark.parametrize("seed", range(100))
 def test_mutated_messages_are_read_together_as_alone(seed: int) -> None:
-    """Nothing is read twice, or with another message; each refusal holds the bytes at its offset."""
+    """Nothing is read twice, or with another message; each rejection holds the bytes at its offset."""
     rng = random.Random(seed)
     form = message_format("influx", {"influx_no_time": "publish"})
     sent = messages(*(mutated("\n".join(rng.choices(WHOLE, k=4)), rng) for _ in range(3)))
     together = list(form.parse_all(sent))
     alone = [form.parse(message) for message in sent]
     for parts in (together, alone):
-        assert Reason.INTERNAL_ERROR not in {refused.reason for part in parts for refused in part.rejected}
+        assert Reason.INTERNAL_ERROR not in {rejected.reason for part in parts for rejected in part.rejected}
     points = [repr(point) for each in alone for point in each.batch.points()]
     assert sorted(repr(point) for part in together for point in part.batch.points()) == sorted(points)
     rejections = [
-        (message.arrival_ms, refused.offset, refused.payload, refused.reason)
+        (message.arrival_ms, rejected.offset, rejected.payload, rejected.reason)
         for message, each in zip(sent, alone, strict=True)
-        for refused in each.rejected
+        for rejected in each.rejected
     ]
     addressed = [(r.arrival_ms, r.offset, r.payload, r.reason) for part in together for r in part.rejected]
     assert addressed == rejections
@@ -212,17 +212,17 @@ def test_times_that_are_given_stay() -> None:
     given = NS // 1_000_000
     assert parsed.batch.times_ms.tolist() == [given, 1_700_000_000_250, given, 1_700_000_001_500, given]
     for wrong in ("m f=1 0", "m f=1 -5", "m f=1 x", "m f=1 12"):
-        (refused,) = form.parse(messages(wrong)[0]).rejected
-        assert refused.reason in (Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
+        (rejected,) = form.parse(messages(wrong)[0]).rejected
+        assert rejected.reason in (Reason.BAD_TIMESTAMP, Reason.TIMESTAMP_OUT_OF_RANGE)
 
 
-def test_they_are_refused_by_default_and_in_files() -> None:
+def test_they_are_rejected_by_default_and_in_files() -> None:
     by_default = message_format("influx")
     asked = message_format("influx", {"influx_no_time": "publish"})
     of_a_file = Message(b"m f=1", 1_700_000_000_250, "lines.txt")
     for form, message in ((by_default, messages("m f=1")[0]), (by_default, of_a_file), (asked, of_a_file)):
-        (refused,) = form.parse(message).rejected
-        assert refused.reason is Reason.BAD_TIMESTAMP
-        assert "--influx-no-time publish" in refused.message
+        (rejected,) = form.parse(message).rejected
+        assert rejected.reason is Reason.BAD_TIMESTAMP
+        assert "--influx-no-time publish" in rejected.message
     with pytest.raises(ValueError, match="influx_no_time must be one of reject, publish, not 'now'"):
         message_format("influx", {"influx_no_time": "now"})

@@ -50,13 +50,13 @@ def parse(text: bytes, ttl: Ttl = Ttl.REJECT) -> Parsed:
 @pytest.mark.parametrize("vector", of_kind("rest_datapoints"))
 def test_bodies_are_read_as_kairosdb_reads_them(vector: dict[str, Any]) -> None:
     parsed = parse(vector["body"].encode())
-    reasons = [refused.reason for refused in parsed.rejected]
+    reasons = [rejected.reason for rejected in parsed.rejected]
     if vector["id"] in DIFFERENT:
         reason, _ = DIFFERENT[vector["id"]]
         assert (len(parsed.batch), reasons) == (0, [reason] if reason else [])
         return
     assert stored(parsed.batch) == without_ttl(vector["stored"])
-    assert [refused.message for refused in parsed.rejected] == vector["errors"]
+    assert [rejected.message for rejected in parsed.rejected] == vector["errors"]
     assert reasons == ([REASONS[vector["id"]]] if vector["errors"] else [])
     assert parsed.batch.in_ms.all()
 
@@ -194,15 +194,15 @@ def test_values(body: bytes, value: float | str) -> None:
         (b'{"name":"m","tags":{"a":"\xff"},"datapoints":[]}', Reason.BAD_ENCODING, "not UTF-8 at byte 25"),
     ],
 )
-def test_refusals(body: bytes, reason: Reason, text: str) -> None:
+def test_rejections(body: bytes, reason: Reason, text: str) -> None:
     parsed = parse(body)
-    (refused,) = parsed.rejected
-    assert (refused.reason, len(parsed.batch)) == (reason, 0)
-    assert text in refused.message
-    assert body[refused.offset - 100 :].startswith(refused.payload)
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, len(parsed.batch)) == (reason, 0)
+    assert text in rejected.message
+    assert body[rejected.offset - 100 :].startswith(rejected.payload)
 
 
-def test_bad_points_are_one_refusal_for_each_reason_and_the_others_are_stored() -> None:
+def test_bad_points_are_one_rejection_for_each_reason_and_the_others_are_stored() -> None:
     body = metric(datapoints=[[1, None], [2, 2], [3, ""], [4.5, 1], [5, 5]])
     parsed = parse(b"[" + metric() + b"," + body + b"]")
     assert [(time, value) for _, time, value in parsed.batch.points()] == [(2, 2), (5, 5)]
@@ -220,8 +220,8 @@ def test_bad_points_are_one_refusal_for_each_reason_and_the_others_are_stored() 
 def test_what_stands_before_a_cut_is_stored() -> None:
     parsed = parse(b"[" + of_value("1") + b"," + of_value("2") + b',{"name":')
     assert [value for _, _, value in parsed.batch.points()] == [1, 2]
-    (refused,) = parsed.rejected
-    assert (refused.reason, refused.payload) == (Reason.BAD_SYNTAX, b'{"name":')
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.payload) == (Reason.BAD_SYNTAX, b'{"name":')
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_the_example() -> None:
 def check(form: KairosDbJson, text: bytes) -> Parsed:
     """Asserts that a body is read as its metric objects are one by one."""
     parsed = form.parse(Message(text, 5, "f", 100))
-    points, refused = [], []
+    points, rejected = [], []
     for number, element in enumerate(elements(text, 0, len(text), trailing_comma=True)):
         payload, offset = text[element.start : element.end], 100 + element.start
         try:
@@ -278,12 +278,12 @@ def check(form: KairosDbJson, text: bytes) -> Parsed:
                 raise element.value
             found = read_metric(element.value, number, Ttl.REJECT)
         except RejectedError as error:
-            refused.append((payload, error.reason, error.message, offset))
+            rejected.append((payload, error.reason, error.message, offset))
             continue
         points += [(found.series, time, True, value) for time, value in found.points]
-        refused += [(payload, error.reason, error.message, offset) for error in found.refused]
+        rejected += [(payload, error.reason, error.message, offset) for error in found.rejected]
     assert bits_of(parsed.batch) == bits_of(PointBatch.of(points, 5))
-    assert [(one.payload, one.reason, one.message, one.offset) for one in parsed.rejected] == refused
+    assert [(one.payload, one.reason, one.message, one.offset) for one in parsed.rejected] == rejected
     assert set(parsed.batch.index.tolist()) == set(range(len(parsed.batch.series)))
     return parsed
 
@@ -374,12 +374,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["name", "tags", "datapoints", "time", "value", "type", "ttl"]), JSON))
-def test_any_metric_object_is_read_or_refused(fields: dict[str, Any]) -> None:
+def test_any_metric_object_is_read_or_rejected(fields: dict[str, Any]) -> None:
     check(KairosDbJson(), b"[" + metric(**fields) + b"]")
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(text: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(text: bytes) -> None:
     parsed = KairosDbJson().parse(Message(b"[" + text + b"\n{" + text, 5))
     assert parsed.rejected
 

@@ -18,7 +18,7 @@ from timebeam.schema.formats.kairosdb.text_format import KairosDbText, split_wor
 from timebeam.schema.formats.linewise import LineRecord
 from timebeam.schema.formats.options import FormatOptions, Ttl
 
-REFUSED = {
+REJECTED = {
     "telnet-217": (Reason.BAD_NUMBER, ""),
     "telnet-219": (Reason.VALUE_NOT_STORABLE, "ttl of 60 seconds"),
     "telnet-221": (Reason.BAD_TAG, ""),
@@ -30,7 +30,7 @@ REFUSED = {
     "telnet-235": (Reason.NUMBER_OUT_OF_RANGE, ""),
     "telnet-237": (Reason.BAD_NUMBER, ""),
 }
-"""Why lines are refused; with a text where KairosDB takes them (a lifetime of their own)."""
+"""Why lines are rejected; with a text where KairosDB takes them (a lifetime of their own)."""
 
 UTF_8 = "telnet-228"
 """Names that KairosDB stores doubled, reading ISO-8859-1: here they are stored as they were sent."""
@@ -43,11 +43,11 @@ def parse(text: bytes, ttl: Ttl = Ttl.REJECT) -> Parsed:
 @pytest.mark.parametrize("vector", of_kind("telnet"))
 def test_lines_are_read_as_kairosdb_reads_them(vector: dict[str, Any]) -> None:
     parsed = parse(vector["line"].encode())
-    if vector["id"] in REFUSED:
-        reason, text = REFUSED[vector["id"]]
-        (refused,) = parsed.rejected
-        assert (refused.reason, len(parsed.batch)) == (reason, 0)
-        assert refused.message.startswith(text or vector["error"].split(": ", 1)[1])
+    if vector["id"] in REJECTED:
+        reason, text = REJECTED[vector["id"]]
+        (rejected,) = parsed.rejected
+        assert (rejected.reason, len(parsed.batch)) == (reason, 0)
+        assert rejected.message.startswith(text or vector["error"].split(": ", 1)[1])
         return
     expected = without_ttl(vector["stored"])
     if vector["id"] == UTF_8:
@@ -120,11 +120,11 @@ def test_lines(line: str, series: Series, time_ms: int, in_ms: bool, value: floa
         (b"puts m 1 up kairos_opt.ttl=+5", Reason.VALUE_NOT_STORABLE, "--retention-class"),
     ],
 )
-def test_refusals(line: bytes, reason: Reason, text: str) -> None:
+def test_rejections(line: bytes, reason: Reason, text: str) -> None:
     parsed = parse(b"put m 1300000000 5 host=a\n" + line)
-    (refused,) = parsed.rejected
-    assert (refused.reason, refused.payload, refused.offset) == (reason, line, 126)
-    assert text in refused.message
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.payload, rejected.offset) == (reason, line, 126)
+    assert text in rejected.message
     assert len(parsed.batch) == 1
 
 
@@ -136,17 +136,17 @@ def test_words() -> None:
 def check(form: KairosDbText, text: bytes) -> Parsed:
     """Asserts that both paths agree about a block of lines."""
     parsed = form.parse(Message(text, 5, "f", 100))
-    points, refused, at = [], [], 0
+    points, rejected, at = [], [], 0
     for line in text.split(b"\n"):
         if line.strip():
             for record in form.records(text, at, at + len(line)):
                 if isinstance(record.outcome, RejectedError):
-                    refused.append((line, record.outcome.reason, record.outcome.message, 100 + at))
+                    rejected.append((line, record.outcome.reason, record.outcome.message, 100 + at))
                 else:
                     points.append(record.outcome)
         at += len(line) + 1
     assert bits_of(parsed.batch) == bits_of(PointBatch.of(points, 5))
-    assert [(one.payload, one.reason, one.message, one.offset) for one in parsed.rejected] == refused
+    assert [(one.payload, one.reason, one.message, one.offset) for one in parsed.rejected] == rejected
     return parsed
 
 
@@ -207,7 +207,7 @@ def test_fast_equals_slow(seed: int) -> None:
 
 
 @given(st.binary(max_size=100), st.sampled_from([b"put m 1300000000 5 host=a", b"putm m 1 2.5", b""]))
-def test_any_bytes_are_read_or_refused(text: bytes, before: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(text: bytes, before: bytes) -> None:
     check(KairosDbText(), before + text)
 
 

@@ -1,4 +1,4 @@
-"""The columnar reader against the slow path: the same points and the same refusals, in order.
+"""The columnar reader against the slow path: the same points and the same rejections, in order.
 
 The reference splits a block into lines itself and hands each to the format's `records`.
 """
@@ -81,7 +81,7 @@ def test_documents_over_several_lines(seed: int) -> None:
     for _ in range(200):
         text = document(r)
         try:
-            json.loads(text.decode("utf-8", "replace"))  # a document that is not UTF-8 is refused as a whole
+            json.loads(text.decode("utf-8", "replace"))  # a document that is not UTF-8 is rejected as a whole
         except (ValueError, RecursionError):
             check(form, text)  # no document, so lines
             continue
@@ -94,7 +94,7 @@ def test_documents_over_several_lines(seed: int) -> None:
 
 @given(st.binary(max_size=200), st.sampled_from([OpenTsdbText, OpenTsdbJson]))
 @examples(300)
-def test_any_bytes_are_read_or_refused(text: bytes, form: type[LineFormat]) -> None:
+def test_any_bytes_are_read_or_rejected(text: bytes, form: type[LineFormat]) -> None:
     check(form(), b"{}\n" + text)
 
 

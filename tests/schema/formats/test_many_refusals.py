@@ -1,4 +1,4 @@
-"""Messages of many refused records: into how many refusals, of how many bytes, and what is read again."""
+"""Messages of many rejected records: into how many rejections, of how many bytes, and what is read again."""
 
 from __future__ import annotations
 
@@ -65,27 +65,27 @@ def parse(name: str, message: Message) -> Parsed:
         ("prometheus-remote-write", remote_write_1([BAD] * 300)),
     ],
 )
-def test_refused_records_of_a_message_share_one_refusal(name: str, text: bytes) -> None:
+def test_rejected_records_of_a_message_share_one_rejection(name: str, text: bytes) -> None:
     """Each was one, with the whole message: 82 KB became 124 MB."""
-    (refused,) = parse(name, Message(text, 1)).rejected
-    assert (refused.payload, refused.points, refused.reason) == (text, 300, Reason.VALUE_NOT_STORABLE)
+    (rejected,) = parse(name, Message(text, 1)).rejected
+    assert (rejected.payload, rejected.points, rejected.reason) == (text, 300, Reason.VALUE_NOT_STORABLE)
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_refusal_lists_its_records_and_no_others_are_read_again(name: str) -> None:
+def test_a_rejection_lists_its_records_and_no_others_are_read_again(name: str) -> None:
     text = WHOLE[name]([GOOD, BAD, BAD, GOOD, BAD])
     parsed = parse(name, Message(text, 1, "s", 100))
     assert len(parsed.batch)
-    (refused,) = parsed.rejected
-    assert (refused.payload, refused.offset, refused.points) == (text, 100, 3)
-    assert len(refused.records) == 2
-    again = parse(name, Message(text, 1, "s", 100, records=refused.records))
-    assert (len(again.batch), again.rejected) == (0, [refused])
+    (rejected,) = parsed.rejected
+    assert (rejected.payload, rejected.offset, rejected.points) == (text, 100, 3)
+    assert len(rejected.records) == 2
+    again = parse(name, Message(text, 1, "s", 100, records=rejected.records))
+    assert (len(again.batch), again.rejected) == (0, [rejected])
     fixed = parse(name, Message(text, 1, records=records_of_good(name, text)))
     assert list(fixed.batch.points()) == list(parsed.batch.points())
     assert not fixed.rejected
     beside = message_format(name, {}).parse_all(
-        [Message(text, 1), Message(text, 2, records=refused.records), Message(text, 3)]
+        [Message(text, 1), Message(text, 2, records=rejected.records), Message(text, 3)]
     )
     (together,) = beside
     assert set(together.batch.arrivals_ms.tolist()) == {1, 3}
@@ -95,37 +95,37 @@ def test_a_refusal_lists_its_records_and_no_others_are_read_again(name: str) -> 
 def records_of_good(name: str, text: bytes) -> tuple[tuple[int, int], ...]:
     """The records of a message whose points are good, as a later step lists them."""
     batch = parse(name, Message(text, 1)).batch
-    (refused,) = refuse_all(batch)
-    return refused.records
+    (rejected,) = reject_all(batch)
+    return rejected.records
 
 
-def refuse_all(batch: PointBatch, *reasons: Reason) -> list[Rejected]:
-    """The refusals of all points, for each of the reasons in turn."""
+def reject_all(batch: PointBatch, *reasons: Reason) -> list[Rejected]:
+    """The rejections of all points, for each of the reasons in turn."""
     chosen = reasons or (Reason.UNKNOWN_NAME,)
     return batch.reject(
         np.arange(len(batch)), lambda point: RejectedError(chosen[point % len(chosen)], "why"), Stage.ASSIGN
     )
 
 
-def test_points_of_a_line_that_two_reasons_refuse_by_turns_are_two_refusals() -> None:
+def test_points_of_a_line_that_two_reasons_reject_by_turns_are_two_rejections() -> None:
     """Each was one with the whole line, which is quadratic."""
     fields = ",".join(f"f{number}=1" for number in range(1000))
     batch = parse("influx", Message(f"m,h=a {fields} {T}000000000".encode(), 1)).batch
     assert len(batch) == 1000
-    refused = refuse_all(batch, Reason.UNKNOWN_NAME, Reason.BAD_METRIC)
-    assert [(each.reason, each.points, each.records) for each in refused] == [
+    rejected = reject_all(batch, Reason.UNKNOWN_NAME, Reason.BAD_METRIC)
+    assert [(each.reason, each.points, each.records) for each in rejected] == [
         (Reason.UNKNOWN_NAME, 500, ()),
         (Reason.BAD_METRIC, 500, ()),
     ]
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_points_of_a_message_that_a_later_step_refuses_share_a_refusal(name: str) -> None:
+def test_points_of_a_message_that_a_later_step_rejects_share_a_rejection(name: str) -> None:
     text = WHOLE[name]([GOOD] * 50 + [BAD] * 50)
     batch = parse(name, Message(text, 1)).batch
-    (refused,) = refuse_all(batch)
-    assert (refused.payload, refused.points) == (text, len(batch))
-    again = parse(name, Message(refused.payload, 1, records=refused.records))
+    (rejected,) = reject_all(batch)
+    assert (rejected.payload, rejected.points) == (text, len(batch))
+    again = parse(name, Message(rejected.payload, 1, records=rejected.records))
     assert list(again.batch.points()) == list(batch.points())
     assert not again.rejected
 
@@ -138,7 +138,7 @@ def test_no_record_is_missing_in_a_list_that_is_too_long() -> None:
     assert sum(records[-1]) == starts[-1] + 3
 
 
-def test_refusals_beyond_a_number_share_one_for_each_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejections_beyond_a_number_share_one_for_each_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only adjacent ones did: two reasons by turns became a million."""
     monkeypatch.setattr(base, "SINGLE", 4)
     lines = [b"{}", b"1", b'"', b'{"metric":"m","timestamp":1356998400,"value":1,"tags":{"h":"a"}}'] * 30
@@ -155,7 +155,7 @@ def test_refusals_beyond_a_number_share_one_for_each_reason(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("between", [b",", b",\n ", b"\n,"])
-def test_elements_of_a_document_that_share_a_refusal_are_read_again(
+def test_elements_of_a_document_that_share_a_rejection_are_read_again(
     monkeypatch: pytest.MonkeyPatch, between: bytes
 ) -> None:
     """A comma between two objects of one line made the second surplus text."""
@@ -167,7 +167,9 @@ def test_elements_of_a_document_that_share_a_refusal_are_read_again(
     assert len(parse("opentsdb-json", Message(fixed, 1)).batch) == 7
 
 
-def test_series_of_remote_write_that_share_a_refusal_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_series_of_remote_write_with_one_rejection_are_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(base, "SINGLE", 2)
     series = remote_write_1([BAD]) + remote_write_1([GOOD])
     parsed = parse("prometheus-remote-write", Message(series * 9, 1))
@@ -175,7 +177,7 @@ def test_series_of_remote_write_that_share_a_refusal_are_read_again(monkeypatch:
     assert parsed.rejected[-1].payload == remote_write_1([BAD]) * 7
 
 
-def test_resources_of_otlp_that_share_a_refusal_list_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_of_otlp_that_share_a_rejection_list_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "SINGLE", 2)
     parsed = parse("otlp", Message(otlp([GOOD, BAD]) * 9, 1))
     assert [each.points for each in parsed.rejected] == [1, 1, 7]

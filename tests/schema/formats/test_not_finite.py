@@ -1,4 +1,4 @@
-"""NaN and infinities in every format: skipped and counted, or refused, as docs/reference/formats.md says."""
+"""NaN and infinities in every format: skipped and counted, or rejected, as docs/reference/formats.md says."""
 
 from __future__ import annotations
 
@@ -117,16 +117,16 @@ def parse(name: str, text: bytes, nan: str | None) -> list[Parsed]:
 
 @pytest.mark.parametrize("nan", [None, "skip", "reject"])
 @pytest.mark.parametrize("case", WITH_DOUBLES)
-def test_formats_with_doubles_skip_and_count_or_refuse(case: str, nan: str | None) -> None:
+def test_formats_with_doubles_skip_and_count_or_reject(case: str, nan: str | None) -> None:
     name, write, others = WITH_DOUBLES[case]
     is_skipped = nan == "skip" or (nan is None and name == "prometheus-remote-write")
     parsed = parse(name, write(VALUES), nan)[0]
     assert [value for series, _, value in parsed.batch.points() if "_" not in series.metric] == [1.5, 2.5]
     assert len(parsed.batch) == 2 + others
     assert parsed.skipped.get(NOT_FINITE, 0) == (3 if is_skipped else 0)
-    refused = sum(rejected.points for rejected in parsed.rejected)
+    rejected = sum(rejected.points for rejected in parsed.rejected)
     assert {rejected.reason for rejected in parsed.rejected} <= {Reason.BAD_NUMBER}
-    assert refused == (0 if is_skipped else 3)
+    assert rejected == (0 if is_skipped else 3)
 
 
 @pytest.mark.parametrize("case", WITH_DOUBLES)
@@ -145,12 +145,12 @@ def test_what_else_is_wrong_with_a_point_that_is_skipped_does_not_count() -> Non
 
 
 def test_stale_markers_are_counted_apart() -> None:
-    for nan, refused in (("skip", 0), ("reject", 1)):
+    for nan, rejected in (("skip", 0), ("reject", 1)):
         parsed = parse("prometheus-remote-write", remote_write([MARKER, math.nan, 1.0]), nan)[0]
         assert [value for _, _, value in parsed.batch.points()] == [1.0]
         assert parsed.skipped["stale_markers"] == 1
-        assert parsed.skipped.get(NOT_FINITE, 0) == 1 - refused
-        assert len(parsed.rejected) == refused
+        assert parsed.skipped.get(NOT_FINITE, 0) == 1 - rejected
+        assert len(parsed.rejected) == rejected
 
 
 def test_a_series_in_columns_among_others() -> None:

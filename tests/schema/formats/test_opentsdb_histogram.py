@@ -113,8 +113,8 @@ def test_ids_of_codecs() -> None:
     assert content(parse(LINE, histogram_id=7))[0][2] == b"\x07" + VALUE[1:]
     other = LINE.replace("0,1.75=12:1.75,3=1", f"9 {base64.b64encode(b'sketch').decode()}")
     assert content(parse(other))[0][2] == b"\x09sketch"
-    (refused,) = parse(other, histogram_id=9).rejected
-    assert "id 9 is that of SimpleHistogram (--histogram-id), which this is not" in refused.message
+    (rejected,) = parse(other, histogram_id=9).rejected
+    assert "id 9 is that of SimpleHistogram (--histogram-id), which this is not" in rejected.message
     for wrong in (-1, 256):
         with pytest.raises(ValueError, match="histogram_id must be from 0 to 255"):
             parse(LINE, histogram_id=wrong)
@@ -147,13 +147,13 @@ def test_ids_of_codecs() -> None:
         ({"value": "AAAA", "id": 42}, Reason.VALUE_NOT_STORABLE, "which this is not"),
     ],
 )
-def test_objects_that_are_refused(changes: dict[str, Any], reason: Reason, message: str) -> None:
+def test_objects_that_are_rejected(changes: dict[str, Any], reason: Reason, message: str) -> None:
     bad = json.dumps(GOOD | changes)
     parsed = parse(f"[{json.dumps(GOOD)},{bad}]")
     assert content(parsed) == [(SERIES, 1_356_998_407_000, VALUE)]
-    (refused,) = parsed.rejected
-    assert (refused.reason, refused.payload) == (reason, bad.encode())
-    assert message in refused.message
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.payload) == (reason, bad.encode())
+    assert message in rejected.message
 
 
 @pytest.mark.parametrize(
@@ -175,12 +175,12 @@ def test_objects_that_are_refused(changes: dict[str, Any], reason: Reason, messa
         ("histogram m 1356998407 0,1=1 host", Reason.BAD_TAG, "invalid tag: host"),
     ],
 )
-def test_lines_that_are_refused(line: str, reason: Reason, message: str) -> None:
+def test_lines_that_are_rejected(line: str, reason: Reason, message: str) -> None:
     parsed = parse(f"{LINE}\n{line}\n")
     assert content(parsed) == [(SERIES, 1_356_998_407_000, VALUE)]
-    (refused,) = parsed.rejected
-    assert (refused.reason, refused.payload, refused.offset) == (reason, line.encode(), len(LINE) + 1)
-    assert message in refused.message
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.payload, rejected.offset) == (reason, line.encode(), len(LINE) + 1)
+    assert message in rejected.message
 
 
 @given(
@@ -191,7 +191,7 @@ def test_lines_that_are_refused(line: str, reason: Reason, message: str) -> None
         max_size=6,
     )
 )
-def test_any_bytes_are_points_or_refused(lines: list[bytes]) -> None:
+def test_any_bytes_are_points_or_rejected(lines: list[bytes]) -> None:
     parsed = parse(b"\n".join(lines))
     for rejected in parsed.rejected:
         assert rejected.payload in b"\n".join(lines)

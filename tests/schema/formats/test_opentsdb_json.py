@@ -1,4 +1,4 @@
-"""Format `opentsdb-json`: what it reads, and what it refuses and why."""
+"""Format `opentsdb-json`: what it reads, and what it rejects and why."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_tags(tags: str, expected: dict[str, str]) -> None:
     assert parse(line(tags=tags)).batch.series == (Series.of("sys.cpu", expected),)
 
 
-REFUSED = [
+REJECTED = [
     (line(metric='""'), Reason.BAD_METRIC, "Metric name was empty"),
     (line(metric="null"), Reason.BAD_METRIC, "Metric name was empty"),
     (line(metric="5"), Reason.BAD_METRIC, "must be a string"),
@@ -137,25 +137,25 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "reason", "why"), REFUSED)
-def test_refused(text: bytes, reason: Reason, why: str) -> None:
+@pytest.mark.parametrize(("text", "reason", "why"), REJECTED)
+def test_rejected(text: bytes, reason: Reason, why: str) -> None:
     parsed = parse(text)
     assert len(parsed.batch) == 0
-    (refused,) = parsed.rejected
-    assert (refused.payload, refused.reason, refused.source, refused.offset) == (text, reason, "sub", 100)
-    assert why in refused.message
-    assert len(refused.message) < 200
+    (rejected,) = parsed.rejected
+    assert (rejected.payload, rejected.reason, rejected.source, rejected.offset) == (text, reason, "sub", 100)
+    assert why in rejected.message
+    assert len(rejected.message) < 200
 
 
 def spans(parsed: Parsed, text: bytes) -> list[tuple[Reason, bytes]]:
-    """Reason and payload of each refusal, the payload being where its offset says."""
-    for refused in parsed.rejected:
-        at = refused.offset - 100
-        assert text[at : at + len(refused.payload)] == refused.payload
-    return [(refused.reason, refused.payload) for refused in parsed.rejected]
+    """Reason and payload of each rejection, the payload being where its offset says."""
+    for rejected in parsed.rejected:
+        at = rejected.offset - 100
+        assert text[at : at + len(rejected.payload)] == rejected.payload
+    return [(rejected.reason, rejected.payload) for rejected in parsed.rejected]
 
 
-def test_the_bad_elements_of_an_array_are_refused_one_by_one() -> None:
+def test_the_bad_elements_of_an_array_are_rejected_one_by_one() -> None:
     bad = line(time="0", metric='"größe"')
     text = b"[ " + line() + b" , " + bad + b',5,"x", ' + line(value="6") + b" ]\r\n"
     parsed = parse(text)
@@ -182,7 +182,7 @@ def test_the_bad_elements_of_an_array_are_refused_one_by_one() -> None:
         (b"\xef\xbb\xbf" + line(), 0, b"\xef\xbb\xbf" + line()),
     ],
 )
-def test_what_follows_a_good_point_is_refused(text: bytes, points: int, payload: bytes) -> None:
+def test_what_follows_a_good_point_is_rejected(text: bytes, points: int, payload: bytes) -> None:
     parsed = parse(text)
     assert (len(parsed.batch), spans(parsed, text)) == (points, [(Reason.BAD_SYNTAX, payload)])
 
@@ -209,7 +209,7 @@ def test_the_objects_of_an_array_are_read_in_columns(monkeypatch: pytest.MonkeyP
     parsed = form.parse(Message(text, 1))
     assert [value for _, _, value in parsed.batch.points()] == [5, 6, 7]
     assert all(read.startswith(b"[[") for read in slow), slow
-    assert [refused.payload for refused in parsed.rejected] == [b"[" + line() + b"]"]
+    assert [rejected.payload for rejected in parsed.rejected] == [b"[" + line() + b"]"]
 
 
 def test_many_tiny_objects_are_no_spans() -> None:
@@ -218,7 +218,7 @@ def test_many_tiny_objects_are_no_spans() -> None:
     text = b"[" + b",".join([b"{}"] * 1000) + b"]"
     starts, ends = text_columns.lines(text)
     assert len(form.split(text, starts, ends)[0]) == 1
-    assert sum(refused.points for refused in form.parse(Message(text, 1)).rejected) == 1000
+    assert sum(rejected.points for rejected in form.parse(Message(text, 1)).rejected) == 1000
 
 
 def test_an_empty_array_is_nothing() -> None:
@@ -255,15 +255,17 @@ def test_a_newline_inside_a_text_is_no_json() -> None:
     text = b"[\n" + line(metric='"sys\n.cpu"').replace(b",", b",\n ", 1) + b"]"
     parsed = parse(text)
     assert len(parsed.batch) == 0
-    assert [refused.payload for refused in parsed.rejected] == [one.strip() for one in text.splitlines()[1:]]
+    assert [rejected.payload for rejected in parsed.rejected] == [
+        one.strip() for one in text.splitlines()[1:]
+    ]
 
 
 def test_offsets_behind_wide_characters_count_bytes() -> None:
     one = line(time="0", metric='"größe"')
     text = b"[" + b",".join([one] * 3_000) + b"]"
     parsed = parse(text)
-    assert {refused.payload for refused in parsed.rejected} == {one}
-    assert [refused.offset - 101 for refused in parsed.rejected] == list(
+    assert {rejected.payload for rejected in parsed.rejected} == {one}
+    assert [rejected.offset - 101 for rejected in parsed.rejected] == list(
         range(0, len(text) - 1, len(one) + 1)
     )
 

@@ -1,4 +1,4 @@
-"""Format `opentsdb-text`: what it reads, and what it refuses and why."""
+"""Format `opentsdb-text`: what it reads, and what it rejects and why."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_lines(line: str, time_ms: int, in_ms: bool, value: float) -> None:
     assert parsed.batch.arrivals_ms.tolist() == [5]
 
 
-REFUSED = [
+REJECTED = [
     (b"put", Reason.BAD_SYNTAX, "need least 4, got 0"),
     (b"put sys.cpu 1356998400", Reason.BAD_SYNTAX, "need least 4, got 2"),
     (b"stats", Reason.BAD_SYNTAX, "need least 4, got 1"),
@@ -78,21 +78,21 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reason", "why"), REFUSED)
-def test_refused(line: bytes, reason: Reason, why: str) -> None:
+@pytest.mark.parametrize(("line", "reason", "why"), REJECTED)
+def test_rejected(line: bytes, reason: Reason, why: str) -> None:
     good = b"put sys.cpu 1356998400 5 host=web01\n"
     for text, at in ((line, 100), (good + line + b"\n" + good, 100 + len(good))):
         parsed = parse(text)
         assert len(parsed.batch) == text.count(good)
-        (refused,) = parsed.rejected
-        assert (refused.payload, refused.reason, refused.source, refused.offset) == (
+        (rejected,) = parsed.rejected
+        assert (rejected.payload, rejected.reason, rejected.source, rejected.offset) == (
             line,
             reason,
             "gs://b/f",
             at,
         )
-        assert why in refused.message
-        assert len(refused.message) < 200
+        assert why in rejected.message
+        assert len(rejected.message) < 200
 
 
 def test_names_are_read_as_utf8() -> None:

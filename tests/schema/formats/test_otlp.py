@@ -276,7 +276,7 @@ def test_absent_values_are_skipped_and_counted() -> None:
     assert parse(every_kind()).skipped["no_recorded_values"] == 2
 
 
-def test_deltas_are_refused_by_option() -> None:
+def test_deltas_are_rejected_by_option() -> None:
     parsed = parse(every_kind(), otlp_delta="reject")
     assert content(parsed) == {
         key: value for key, value in expected(every_kind()).items() if "otel.temporality" not in dict(key[1])
@@ -303,7 +303,7 @@ def test_attributes_of_resources() -> None:
     assert all("host.name" not in dict(each.tags) for each in series)
 
 
-def test_counts_beyond_63_bits_are_refused() -> None:
+def test_counts_beyond_63_bits_are_rejected() -> None:
     many = (1 << 63) - 1
     points = (
         pb.HistogramDataPoint(count=1 << 63),
@@ -410,7 +410,7 @@ BAD = bad_requests()
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_refused_points(case: str) -> None:
+def test_rejected_points(case: str) -> None:
     bad, reason, points = BAD[case]
     both = ExportMetricsServiceRequest()
     both.MergeFrom(every_kind())
@@ -422,7 +422,7 @@ def test_refused_points(case: str) -> None:
     ]
 
 
-def test_what_is_no_request_is_refused_as_a_whole() -> None:
+def test_what_is_no_request_is_rejected_as_a_whole() -> None:
     good = every_kind().SerializeToString()
     for text in (
         good[:-1],
@@ -439,7 +439,7 @@ def test_what_is_no_request_is_refused_as_a_whole() -> None:
         assert [(each.reason, each.payload) for each in parsed.rejected] == [(Reason.CORRUPT_MESSAGE, text)]
 
 
-def test_several_messages_and_damaged_ones_among_them() -> None:
+def test_several_messages_and_corrupt_ones_among_them() -> None:
     good, bad = every_kind().SerializeToString(), every_kind().SerializeToString()[:-3]
     texts = [
         good,
@@ -505,16 +505,16 @@ def exponential_histograms(number: int, buckets: int, name: str = "sizes") -> Ex
     return request
 
 
-def test_histograms_that_become_too_many_points_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_histograms_that_become_too_many_points_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte of a message is a bucket, which is a point."""
     monkeypatch.setattr(memory_limit, "MESSAGE_BYTES", 200_000)
     small, large = exponential_histograms(2, 30), exponential_histograms(20, 100)
     assert len(parse(small).batch) == 2 * (30 + 2)
     parsed = parse(large)
     assert not len(parsed.batch)
-    (refused,) = parsed.rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, large.SerializeToString())
-    assert "points and fields would take more than 200,000 bytes" in refused.message
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, large.SerializeToString())
+    assert "points and fields would take more than 200,000 bytes" in rejected.message
     # Together they need too much, of which each has enough.
     texts = [small.SerializeToString()] * 10 + [large.SerializeToString()] + [small.SerializeToString()]
     form = message_format("otlp")

@@ -72,11 +72,11 @@ def test_a_string_of_maps_takes_the_memory_that_it_has_in_the_file() -> None:
     assert [series.tags for series in parsed.batch.series] == [(("host", LONG),)]
 
 
-def test_values_of_too_many_bytes_are_refused_as_a_whole() -> None:
+def test_values_of_too_many_bytes_are_rejected_as_a_whole() -> None:
     text = written(values(ROWS))
-    (refused,) = parse(text).rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, text)
-    assert refused.message == f"values of more than {LARGEST} bytes in a message"
+    (rejected,) = parse(text).rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, text)
+    assert rejected.message == f"values of more than {LARGEST} bytes in a message"
     good = parse(written(values(3)))
     assert [value for _, _, value in good.batch.points()] == [LONG.encode()] * 3
 
@@ -85,9 +85,9 @@ def test_numbers_that_repeat_are_counted_before_they_are_read() -> None:
     columns = {f"c{number}": pa.array(np.zeros(1_000_000, np.int64)) for number in range(40)}
     text = written(rows(1_000_000, **columns), use_dictionary=True)
     assert len(text) < 20 * MIB
-    (refused,) = parse(text).rejected
-    assert refused.reason is Reason.CORRUPT_MESSAGE
-    assert f"at most {4 * LARGEST:,} are read" in refused.message
+    (rejected,) = parse(text).rejected
+    assert rejected.reason is Reason.CORRUPT_MESSAGE
+    assert f"at most {4 * LARGEST:,} are read" in rejected.message
 
 
 def promising(pages: int) -> bytes:
@@ -108,36 +108,39 @@ def promising(pages: int) -> bytes:
     return bytes(text)
 
 
-def test_page_headers_that_promise_more_than_the_footer_are_refused() -> None:
+def test_page_headers_that_promise_more_than_the_footer_are_rejected() -> None:
     """A reader allocates what they say."""
     text = promising(3)
     before = pa.default_memory_pool().max_memory()
-    (refused,) = parse(text).rejected
-    assert (refused.reason, "pages of 402,653,181 bytes;" in refused.message) == (
+    (rejected,) = parse(text).rejected
+    assert (rejected.reason, "pages of 402,653,181 bytes;" in rejected.message) == (
         Reason.CORRUPT_MESSAGE,
         True,
     )
     assert pa.default_memory_pool().max_memory() < before + 100 * MIB
 
 
-def test_page_headers_of_a_row_group_that_promise_more_are_refused(tmp_path: Path) -> None:
+def test_page_headers_of_a_row_group_that_promise_more_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(promising(9))
     before = pa.default_memory_pool().max_memory()
-    (refused,) = blocks(FileSpan(str(tmp_path / "a.parquet"), 0, 1, 5), Framing.PARQUET)
-    assert isinstance(refused, Rejected)
-    assert (refused.reason, "pages of 1,207,959,543 bytes;" in refused.message) == (Reason.CORRUPT_FILE, True)
+    (rejected,) = blocks(FileSpan(str(tmp_path / "a.parquet"), 0, 1, 5), Framing.PARQUET)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.reason, "pages of 1,207,959,543 bytes;" in rejected.message) == (
+        Reason.CORRUPT_FILE,
+        True,
+    )
     assert pa.default_memory_pool().max_memory() < before + 100 * MIB
 
 
-@pytest.mark.parametrize("damage", [b"\x00", b"\x19", b"\xff" * 12, b"\x1c" * 12])
-def test_damaged_page_headers_are_refused(damage: bytes) -> None:
+@pytest.mark.parametrize("corruption", [b"\x00", b"\x19", b"\xff" * 12, b"\x1c" * 12])
+def test_corrupt_page_headers_are_rejected(corruption: bytes) -> None:
     text = bytearray(written(rows(10)))
     column = pq.ParquetFile(io.BytesIO(text)).metadata.row_group(0).column(3)
     start = min(column.data_page_offset, column.dictionary_page_offset)
-    text[start : start + len(damage)] = damage
-    (refused,) = parse(bytes(text)).rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, bytes(text))
-    assert f"at byte {start:,}" in refused.message
+    text[start : start + len(corruption)] = corruption
+    (rejected,) = parse(bytes(text)).rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, bytes(text))
+    assert f"at byte {start:,}" in rejected.message
 
 
 def test_a_dictionary_page_at_byte_0_is_none() -> None:
@@ -166,12 +169,12 @@ def test_row_groups_of_files_are_cut_by_their_bytes(tmp_path: Path, table: Any) 
     assert points == ROWS
 
 
-def test_a_refused_row_holds_no_strings_of_other_rows() -> None:
+def test_a_rejected_row_holds_no_strings_of_other_rows() -> None:
     names = ["m", LONG]
     table = rows(2, metric=names, double_value=[float("nan"), 0.5], tags=maps(2)["tags"])
-    (refused,) = parse(written(table)).rejected
-    assert len(refused.payload) < 2 * len(LONG)
-    again = parse(refused.payload)
+    (rejected,) = parse(written(table)).rejected
+    assert len(rejected.payload) < 2 * len(LONG)
+    again = parse(rejected.payload)
     assert [each.reason for each in again.rejected] == [Reason.BAD_NUMBER]
 
 
@@ -185,30 +188,30 @@ def stream(table: pa.Table, compression: str | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_a_compressed_stream_is_refused_before_it_is_unpacked(compression: str) -> None:
-    (refused,) = parse(text := stream(rows(3), compression)).rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, text)
-    assert "compressed buffers" in refused.message
+def test_a_compressed_stream_is_rejected_before_it_is_unpacked(compression: str) -> None:
+    (rejected,) = parse(text := stream(rows(3), compression)).rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, text)
+    assert "compressed buffers" in rejected.message
     assert len(parse(stream(rows(3))).batch) == 3
 
 
-def test_a_compressed_dictionary_is_refused() -> None:
+def test_a_compressed_dictionary_is_rejected() -> None:
     table = rows(3, metric=pa.array(["m"] * 3).dictionary_encode())
     assert len(parse(stream(table)).batch) == 3
-    (refused,) = parse(stream(table, "zstd")).rejected
-    assert "compressed buffers" in refused.message
+    (rejected,) = parse(stream(table, "zstd")).rejected
+    assert "compressed buffers" in rejected.message
 
 
 def test_rows_without_bytes_are_counted_before_they_are_read() -> None:
     text = stream(pa.table({"time": pa.nulls(1 << 30), "value": pa.nulls(1 << 30)}))
     assert len(text) < 1000
     fields = {"parquet_fields": "metric:=m,timestamp=time,value=value,tag:a:=b"}
-    (refused,) = message_format("parquet", fields).parse(Message(text, 5, "topic")).rejected
-    assert "it has 1,073,741,824 rows" in refused.message
+    (rejected,) = message_format("parquet", fields).parse(Message(text, 5, "topic")).rejected
+    assert "it has 1,073,741,824 rows" in rejected.message
 
 
 @pytest.mark.parametrize("position", range(0, 400, 7))
-def test_a_damaged_stream_is_refused(position: int) -> None:
+def test_a_corrupt_stream_is_rejected(position: int) -> None:
     text = bytearray(stream(rows(3)))
     text[position] ^= 0xFF
     parse(bytes(text))
@@ -220,11 +223,11 @@ def test_many_tags_of_one_row_do_not_make_columns_for_all_rows(monkeypatch: pyte
     tags: list[list[tuple[str, str]]] = [[("host", "a")]] * 9
     table = rows(10, tags=pa.array([*tags, [("a", "b"), ("c", "d")]], pa.map_(pa.string(), pa.string())))
     assert len(parse(written(table)).batch) == 10
-    (refused,) = parse(text := written(rows(21))).rejected
-    assert (refused.reason, refused.payload) == (Reason.TOO_MANY_TAGS, text)
+    (rejected,) = parse(text := written(rows(21))).rejected
+    assert (rejected.reason, rejected.payload) == (Reason.TOO_MANY_TAGS, text)
 
 
-def test_refused_rows_that_repeat_a_long_name_are_listed_in_their_message() -> None:
+def test_rejected_rows_that_repeat_a_long_name_are_listed_in_their_message() -> None:
     """Alone each would have the name; the good rows are stored."""
     values = [float("nan")] * 300
     values[7] = 1.5
@@ -232,16 +235,16 @@ def test_refused_rows_that_repeat_a_long_name_are_listed_in_their_message() -> N
     assert len(text) < MIB // 10
     parsed = parse(text)
     assert [value for _, _, value in parsed.batch.points()] == [1.5]
-    (refused,) = parsed.rejected
-    assert (refused.reason, refused.payload, refused.points) == (Reason.BAD_NUMBER, text, 299)
-    assert refused.records == ((0, 7), (8, 292))
+    (rejected,) = parsed.rejected
+    assert (rejected.reason, rejected.payload, rejected.points) == (Reason.BAD_NUMBER, text, 299)
+    assert rejected.records == ((0, 7), (8, 292))
     again = message_format("parquet", {}).parse(Message(text, 5, records=((6, 2), (9, 1))))
     assert [value for _, _, value in again.batch.points()] == [1.5]
     (both,) = again.rejected
     assert (both.points, len(parse(both.payload).rejected)) == (2, 1)
 
 
-def test_refused_rows_of_a_reason_are_one_payload_of_their_own() -> None:
+def test_rejected_rows_of_a_reason_are_one_payload_of_their_own() -> None:
     """Also at a later step."""
     times = [1_600_000_000_000 + 1000 * row for row in range(9)]
     times[3] = times[5] = -1

@@ -1,4 +1,4 @@
-"""Parquet files of all kinds: valid ones are read, and those that end a process in Arrow are refused once."""
+"""Parquet files of all kinds: valid ones are read, and those that end a process in Arrow rejected once."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def parse(text: bytes) -> Parsed:
 
 
 def of_file(folder: Path, text: bytes) -> tuple[list[Any], list[Rejected]]:
-    """(points, refusals) of an input file."""
+    """(points, rejections) of an input file."""
     (folder / "a.parquet").write_bytes(text)
     points: list[Any] = []
-    refused: list[Rejected] = []
+    rejected: list[Rejected] = []
     for span in spans(match([str(folder / "a.parquet")])[0], Framing.PARQUET):
         for block in blocks(span, Framing.PARQUET):
             if isinstance(block, Rejected):
-                refused.append(block)
+                rejected.append(block)
             else:
                 parsed = message_format("parquet", FIELDS).parse(block)
                 points += parsed.batch.points()
-                refused += parsed.rejected
-    return points, refused
+                rejected += parsed.rejected
+    return points, rejected
 
 
 TEXTS = ("metric", "tags.key_value.key", "tags.key_value.value")
@@ -92,13 +92,13 @@ def test_strings_are_read_in_each_encoding(tmp_path: Path, name: str) -> None:
     assert of_file(tmp_path, text) == (expected, [])
 
 
-def test_a_refused_row_of_strings_in_deltas_is_read_again() -> None:
+def test_a_rejected_row_of_strings_in_deltas_is_read_again() -> None:
     text = written(rows(3, value=[0.5, float("nan"), 1.5]), **WRITTEN["DELTA_BYTE_ARRAY, 1.0, snappy"])
     parsed = parse(text)
-    (refused,) = parsed.rejected
-    assert (len(parsed.batch), refused.reason) == (2, Reason.BAD_NUMBER)
-    again = parse(refused.payload).rejected
-    assert [(each.reason, each.payload) for each in again] == [(Reason.BAD_NUMBER, refused.payload)]
+    (rejected,) = parsed.rejected
+    assert (len(parsed.batch), rejected.reason) == (2, Reason.BAD_NUMBER)
+    again = parse(rejected.payload).rejected
+    assert [(each.reason, each.payload) for each in again] == [(Reason.BAD_NUMBER, rejected.payload)]
 
 
 def repeated(n: int, value: pa.Array) -> pa.Array:
@@ -127,9 +127,9 @@ def test_strings_that_repeat_in_few_bytes_are_counted_before_they_are_read(
     text = bomb(15_000)
     assert len(text) < 2 * MIB
     before = pa.default_memory_pool().bytes_allocated()
-    (refused,) = parse(text).rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, text)
-    assert "00 bytes; at most" in refused.message or "strings" in refused.message
+    (rejected,) = parse(text).rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, text)
+    assert "00 bytes; at most" in rejected.message or "strings" in rejected.message
     assert pa.default_memory_pool().bytes_allocated() < before + 100 * MIB
 
 
@@ -154,12 +154,12 @@ def encrypted(table: pa.Table, *, plain_footer: bool) -> bytes:
 
 
 @pytest.mark.parametrize("plain_footer", [True, False])
-def test_encrypted_files_are_refused_once(tmp_path: Path, plain_footer: bool) -> None:
+def test_encrypted_files_are_rejected_once(tmp_path: Path, plain_footer: bool) -> None:
     """Arrow ended the process if the footer was plain."""
     text = encrypted(rows(), plain_footer=plain_footer)
-    (refused,) = parse(text).rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, text)
-    assert "encrypted: write the file without encryption" in refused.message
+    (rejected,) = parse(text).rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, text)
+    assert "encrypted: write the file without encryption" in rejected.message
     points, (letter,) = of_file(tmp_path, text)
     assert (points, letter.reason) == ([], Reason.CORRUPT_FILE)
     assert "encrypted: write the file without encryption" in letter.message
@@ -237,16 +237,16 @@ def _elsewhere(fields: dict[int, Any]) -> None:
     "change",
     [_encoding, _codec, _kind, _place, _values, _rows, _columns, _tree, _no_groups, _deep, _elsewhere],
 )
-def test_footers_that_make_no_sense_are_refused(tmp_path: Path, change: Any) -> None:
+def test_footers_that_make_no_sense_are_rejected(tmp_path: Path, change: Any) -> None:
     assert len(parse(with_footer(written(rows()), lambda _: None)).batch) == 10
     text = with_footer(written(rows()), change)
-    (refused,) = parse(text).rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, text)
+    (rejected,) = parse(text).rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, text)
     points, (letter,) = of_file(tmp_path, text)
     assert (points, letter.reason) == ([], Reason.CORRUPT_FILE)
 
 
-def test_rows_that_a_column_lacks_are_refused(tmp_path: Path) -> None:
+def test_rows_that_a_column_lacks_are_rejected(tmp_path: Path) -> None:
     """Arrow ends the pieces of a row group with its shortest column, without a word."""
     text = bytearray(written(rows(), use_dictionary=False, compression="none", write_statistics=False))
     start = pq.ParquetFile(io.BytesIO(text)).metadata.row_group(0).column(2).data_page_offset
@@ -255,10 +255,10 @@ def test_rows_that_a_column_lacks_are_refused(tmp_path: Path) -> None:
     assert (points, letter.reason) == ([], Reason.CORRUPT_FILE)
 
 
-def test_numbers_behind_a_dictionary_are_refused() -> None:
+def test_numbers_behind_a_dictionary_are_rejected() -> None:
     tags = pa.array([[("host", "a"), ("site", "b")]] * 10, pa.map_(pa.string(), pa.string()))
     text = bytearray(written(rows(tags=tags), compression="none", write_statistics=False))
     start = pq.ParquetFile(io.BytesIO(text)).metadata.row_group(0).column(3).dictionary_page_offset
     text[text.index(b"\x4c\x15\x04", start) + 2] = 0  # two keys
-    (refused,) = parse(bytes(text)).rejected
-    assert (refused.reason, refused.payload) == (Reason.CORRUPT_MESSAGE, bytes(text))
+    (rejected,) = parse(bytes(text)).rejected
+    assert (rejected.reason, rejected.payload) == (Reason.CORRUPT_MESSAGE, bytes(text))

@@ -1,4 +1,4 @@
-"""Parquet files with changed bytes: each is read or refused, as message and file, and ends no process."""
+"""Parquet files with changed bytes: each is read or rejected, as message and file, and ends no process."""
 
 from __future__ import annotations
 
@@ -161,16 +161,16 @@ def complaint(number: int) -> str:
         outcome = parsed(name, options, text)
         if outcome.code:
             return f"{name}: exit code {outcome.code}"
-        if not outcome.refused and outcome.points != ROWS:
-            return f"{name}: {outcome.points} of {ROWS} points, and no refusal"
+        if not outcome.rejected and outcome.points != ROWS:
+            return f"{name}: {outcome.points} of {ROWS} points, and no rejection"
         if name == "parquet" and not _is_whole(outcome, text):
-            return f"{name}: {outcome.points} points, and {len(outcome.refused)} refusals"
+            return f"{name}: {outcome.points} points, and {len(outcome.rejected)} rejections"
     return ""
 
 
 def _is_whole(outcome: Outcome, text: bytes) -> bool:
-    """Whether each row of a message is a point or in a refusal, or a refusal has all bytes of the message."""
-    payloads = [payload for _, payload in outcome.refused]
+    """Whether each row of a message is a point or in a rejection, or one has all bytes of the message."""
+    payloads = [payload for _, payload in outcome.rejected]
     return text in payloads or outcome.points + sum(map(_rows_in, payloads)) == ROWS
 
 
@@ -186,6 +186,6 @@ def test_what_is_not_changed_is_read(seed: str) -> None:
 
 
 @pytest.mark.parametrize("first", long_after(1, range(0, 2000, 40)))
-def test_changed_files_are_read_or_refused(first: int) -> None:
+def test_changed_files_are_read_or_rejected(first: int) -> None:
     complaints = {number: complaint(number) for number in range(first, first + 40)}
     assert not {number: text for number, text in complaints.items() if text}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.inputs.prometheus_proto import ENCODERS, Labels, Plain, request_1, request_2, snappy
 from tests.support.inputs.prometheus_proto import message as proto
-from tests.support.rejections import refused_point
+from tests.support.rejections import rejected_point
 from timebeam.schema.bits import protobuf_columns
 from timebeam.schema.bits.arrays import Kind
 from timebeam.schema.bits.compression import snappy as unpack_snappy
@@ -118,7 +118,7 @@ def test_any_request(version: int, series: Plain) -> None:
 
 
 def outcome(parsed: Parsed) -> tuple[list[str], list[object], object]:
-    """The points, refusals and counts of what was read."""
+    """The points, rejections and counts of what was read."""
     assert parsed.batch.origins is not None
     spans = zip(parsed.batch.origins.starts.tolist(), parsed.batch.origins.ends.tolist(), strict=True)
     points = list(map(repr, zip(parsed.batch.points(), spans, strict=True)))
@@ -135,19 +135,19 @@ one_sample = st.tuples(
 
 @given(
     series=st.lists(one_sample | plain_series, max_size=20),
-    damage=st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=2),
+    corruption=st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=2),
 )
-def test_known_series_are_read_as_others_are(series: Plain, damage: list[tuple[int, int]]) -> None:
-    """Also beside requests that are damaged, and where a quick look counts the points."""
+def test_known_series_are_read_as_others_are(series: Plain, corruption: list[tuple[int, int]]) -> None:
+    """Also beside requests that are corrupt, and where a quick look counts the points."""
     intact = request_1(series)
-    damaged = bytearray(intact)
-    for position, byte in damage:
-        damaged[position % max(len(damaged), 1) : position % max(len(damaged), 1) + 1] = bytes([byte])
+    corrupt = bytearray(intact)
+    for position, byte in corruption:
+        corrupt[position % max(len(corrupt), 1) : position % max(len(corrupt), 1) + 1] = bytes([byte])
     none = np.zeros(0, np.int64)
     no_series = PlainSeries(Fields(none, none, none, none, none), none)
     form = RemoteWrite()
     form.parse(Message(intact, 5))
-    for request in (intact, bytes(damaged), intact[:-1]):
+    for request in (intact, bytes(corrupt), intact[:-1]):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(remote_write, "plain_requests", lambda *_: None)
             patch.setattr(remote_write, "plain_series", lambda text, series: (no_series, none))
@@ -234,7 +234,7 @@ BAD: dict[str, tuple[Labels, float, int, Reason]] = {
 
 @versions
 @pytest.mark.parametrize("case", BAD)
-def test_refused_samples(version: int, case: str) -> None:
+def test_rejected_samples(version: int, case: str) -> None:
     labels, value, time, reason = BAD[case]
     bad: Plain = [(labels, [(value, time), (value, time)])]
     text = ENCODERS[version](NODE[:50] + bad + NODE[50:])
@@ -252,7 +252,7 @@ def test_labels_that_are_not_utf8() -> None:
     assert [rejected.reason for rejected in parse(text).rejected] == [Reason.BAD_ENCODING]
 
 
-def test_two_metrics_of_a_series_are_refused() -> None:
+def test_two_metrics_of_a_series_are_rejected() -> None:
     text = request_1([({"__name__": "m", "__mane__": "n"}, [(1.0, TIME)])]).replace(b"__mane__", b"__name__")
     assert [rejected.reason for rejected in parse(text).rejected] == [Reason.DUPLICATE_TAG]
 
@@ -260,7 +260,7 @@ def test_two_metrics_of_a_series_are_refused() -> None:
 @versions
 @pytest.mark.parametrize("has_samples", [True, False])
 def test_caches_do_not_grow_with_the_length_of_names(version: int, has_samples: bool) -> None:
-    """Nor do they hold messages by refusals whose frames refer to them."""
+    """Nor do they hold messages by rejections whose frames refer to them."""
     form = RemoteWrite()
     tracemalloc.start()
     for number in range(20):
@@ -368,14 +368,14 @@ def test_histograms_that_make_no_sense() -> None:
     assert parse(histogram(sum=STALE)).skipped["stale_markers"] == 1
 
 
-def test_buckets_beyond_63_bits_are_refused() -> None:
+def test_buckets_beyond_63_bits_are_rejected() -> None:
     spans = [proto("BucketSpan")(offset=0, length=2)]
     parsed = parse(histogram(schema=0, positive_spans=spans, positive_deltas=[(1 << 63) - 1, 0]))
     assert [rejected.reason for rejected in parsed.rejected] == [Reason.NUMBER_OUT_OF_RANGE]
     assert len(parsed.batch) == 0
 
 
-def test_what_is_no_request_is_refused_as_a_whole() -> None:
+def test_what_is_no_request_is_rejected_as_a_whole() -> None:
     good = request_1(NODE)
     for text in (
         b"\x08\x01",
@@ -398,7 +398,7 @@ def test_what_is_no_request_is_refused_as_a_whole() -> None:
 
 
 @versions
-def test_several_messages_and_damaged_ones_among_them(version: int) -> None:
+def test_several_messages_and_corrupt_ones_among_them(version: int) -> None:
     good = [ENCODERS[version](NODE[n : n + 5]) for n in range(0, 100, 5)]
     bad = [good[0][:-3], b"\x0a\x02\x0a\x05", b"rubbish", good[1][:40] + b"\xff" * 9]
     texts = good[:7] + bad[:2] + good[7:] + bad[2:] + [b""]
@@ -416,7 +416,7 @@ def test_several_messages_and_damaged_ones_among_them(version: int) -> None:
         (text, 1000 + texts.index(text)) for text in bad
     }
     assert all(each.envelope in [message.envelope for message in messages] for each in parsed.rejected)
-    late = refused_point(parsed.batch, 99)
+    late = rejected_point(parsed.batch, 99)
     assert parse(late.payload).batch
 
 
@@ -459,7 +459,7 @@ def test_hostile_requests_never_raise(text: bytes, packed: bool) -> None:
     parsed = parse(snappy(text) if packed else text)
     for rejected in parsed.rejected:
         if rejected.reason is Reason.CORRUPT_MESSAGE:
-            assert rejected.payload in (text, snappy(text)) or "damaged label" in rejected.message
+            assert rejected.payload in (text, snappy(text)) or "corrupt label" in rejected.message
     if parsed.rejected:
         return
     try:
@@ -482,7 +482,7 @@ def read_by_protobuf(text: bytes) -> list[tuple[Series, int, float]]:
     if not plain:
         request = proto("v2.Request").FromString(text)
         for series in request.timeseries:
-            if not series.samples:  # wrong references of such a series refuse nothing
+            if not series.samples:  # wrong references of such a series reject nothing
                 continue
             texts = [request.symbols[ref] for ref in series.labels_refs]
             samples = [(sample.value, sample.timestamp) for sample in series.samples]

@@ -1,4 +1,4 @@
-"""Small messages that would become gigabytes: each is refused, or read, in a child with little memory.
+"""Small messages that would become gigabytes: each is rejected, or read, in a child with little memory.
 
 What multiplies: names that many series share, fields of two bytes, numbers of JSON. All formats charge it
 to one meter (`timebeam.schema.bits.memory_limit`): the 256 MiB of docs/use/ingest.md for a message.
@@ -136,7 +136,7 @@ BOMBS: dict[str, tuple[str, dict[str, Any], Make]] = {
         {"otlp_scope": True},
         lambda: otlp(*[gauge(b"m%d" % n, POINT) for n in range(100_000)], scope=LONG),
     ),
-    "otlp: a damaged resource, and metrics": (
+    "otlp: a corrupt resource, and metrics": (
         "otlp",
         {},
         lambda: otlp(
@@ -343,5 +343,5 @@ def test_a_small_message_takes_little_memory(name: str) -> None:
     form, options, make = BOMBS[name]
     outcome: Outcome = parsed(form, options, make(), MEMORY)
     assert outcome.code == 0
-    assert "internal-error" not in {reason for reason, _ in outcome.refused}
-    assert outcome.refused or outcome.points
+    assert "internal-error" not in {reason for reason, _ in outcome.rejected}
+    assert outcome.rejected or outcome.points

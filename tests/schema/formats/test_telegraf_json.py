@@ -1,4 +1,4 @@
-"""Format `telegraf-json`: documents as Telegraf 1.37 writes them, refused ones, hostile ones."""
+"""Format `telegraf-json`: documents as Telegraf 1.37 writes them, rejected ones, hostile ones."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_units_by_magnitude(per_second: int) -> None:
         ({"fields": {"a": 1 << 70}}, Reason.NUMBER_OUT_OF_RANGE),
     ],
 )
-def test_refused_metrics(change: dict[str, Any], reason: Reason) -> None:
+def test_rejected_metrics(change: dict[str, Any], reason: Reason) -> None:
     line = json.dumps({"metrics": [{**CPU, **change}, MEM]}).encode()
     parsed = parse(line, influx_booleans="reject")
     assert list(parsed.batch.points()) == POINTS[3:]

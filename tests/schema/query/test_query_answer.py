@@ -128,12 +128,12 @@ def test_a_filled_series_covers_the_range():
     assert dps(result) == {0: 0.0, 60_000: 1.0, 120_000: 0.0}
 
 
-def test_an_unknown_aggregator_is_refused_with_the_known_ones():
+def test_an_unknown_aggregator_is_rejected_with_the_known_ones():
     with pytest.raises(ValueError, match=r"no aggregator 'total'; choose from sum, .*none"):
         ask(aggregator="total")
 
 
-def test_a_range_that_ends_before_it_starts_is_refused():
+def test_a_range_that_ends_before_it_starts_is_rejected():
     with pytest.raises(ValueError, match="before it starts"):
         ask(start=2, end=1)
 

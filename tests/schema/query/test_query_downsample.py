@@ -51,7 +51,7 @@ def test_a_specification_says_interval_function_and_fill():
         ("-avg", "is not a duration"),
     ],
 )
-def test_another_specification_is_refused(spec, message):
+def test_another_specification_is_rejected(spec, message):
     with pytest.raises(ValueError, match=message):
         Downsampling.parse(spec)
 
@@ -93,7 +93,7 @@ def test_fill_gives_every_interval_of_the_hours_of_the_range(fill, value):
     assert same(run(f"1m-sum-{fill}", points, 60_000, 180_000), expected)
 
 
-def test_a_fill_of_absurd_size_is_refused():
+def test_a_fill_of_absurd_size_is_rejected():
     with pytest.raises(ValueError, match="choose a longer interval"):
         run("1ms-sum-zero", {1: 1}, 0, 10**13)
 
@@ -102,7 +102,7 @@ def test_a_fill_of_absurd_size_is_refused():
 @pytest.mark.parametrize(
     "interval", ["8035yc", "9000yc", "99999nc", "999999999nc", "999999wc", "999999999wc", "999999999dc"]
 )
-def test_an_interval_of_the_calendar_that_ends_after_the_year_9999_is_refused(interval, fill):
+def test_an_interval_of_the_calendar_that_ends_after_the_year_9999_is_rejected(interval, fill):
     message = rf"an interval of {interval} ends after the year 9999; choose a shorter interval"
     with pytest.raises(ValueError, match=message):
         run(f"{interval}-avg-{fill}", {1_700_000_000_000: 1}, 1_700_000_000_000, 1_700_003_600_000)

@@ -36,7 +36,7 @@ class RollupCase:
 
     title: str
     sent: list[Sent]
-    refused: int
+    rejected: int
     uids: dict[Name, bytes]
     cells: list[tuple[str, bytes, bytes, bytes]]
     config: RollupConfig
@@ -55,10 +55,10 @@ def rollup_cases() -> list[RollupCase]:
 def _case(group: str, case: dict[str, Any], config: dict[str, Any]) -> RollupCase:
     ours = {"tagRaw": config.get("tsd.rollups.tag_raw") == "true"}
     document = {**config["tsd.rollups.config"], "timebeam": ours}
-    sent, refused = [], 0
+    sent, rejected = [], 0
     for step in case["steps"]:
         _, path, body = step["http"]
-        refused += step["answer"]["failed"]
+        rejected += step["answer"]["failed"]
         if path.startswith("/api/rollup") and not step["answer"]["failed"]:
             sent += [
                 Sent(
@@ -73,7 +73,7 @@ def _case(group: str, case: dict[str, Any], config: dict[str, Any]) -> RollupCas
     return RollupCase(
         f"{group}/{case['name']}",
         sent,
-        refused,
+        rejected,
         {
             Name(kind, name): bytes.fromhex(uid)
             for kind, names in case["uids"].items()

@@ -133,7 +133,7 @@ def test_within_takes_the_buckets_that_start_there():
     assert content(buckets) == plain_summaries([p for p in points if p[2] in (1, 2, 3)], 60)
 
 
-def test_what_cannot_be_accumulated_is_refused():
+def test_what_cannot_be_accumulated_is_rejected():
     bad = [
         (SERIES[0], BASE_MS + i, True, v) for i, v in enumerate((1, float("nan"), "x", b"y", float("inf")))
     ]
@@ -158,7 +158,7 @@ def test_a_point_is_never_counted_twice():
         accumulate(batch_of([point, (SERIES[1], BASE_MS, 1), point]), 60)
 
 
-def test_wrong_intervals_are_refused():
+def test_wrong_intervals_are_rejected():
     buckets = accumulate(batch_of([(SERIES[0], BASE_MS, 5)]), 60)
     with pytest.raises(ValueError, match="60 s do not divide 90 s"):
         buckets.coarser(90)

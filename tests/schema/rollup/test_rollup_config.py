@@ -81,9 +81,9 @@ def test_the_example_and_the_error_of_the_document_are_those_of_the_code():
     text = (Path(__file__).parents[3] / "docs" / "use" / "rollups.md").read_text()
     example = parse_config(text.split("```json")[1].split("```")[0])
     assert [str(interval.row_span) for interval in example.intervals] == ["1h", "1n"]
-    with pytest.raises(RollupConfigError) as refused:
+    with pytest.raises(RollupConfigError) as rejected:
         parse_config(changed(("intervals.1.rowSpan", "1m")))
-    assert str(refused.value).split(":")[0] + ": '1m' is not a row span" in " ".join(text.split())
+    assert str(rejected.value).split(":")[0] + ": '1m' is not a row span" in " ".join(text.split())
 
 
 def test_the_configurations_of_real_tsds_are_read():
@@ -192,10 +192,10 @@ def test_the_id_5_is_read_and_not_written():
         ("aggregationIds.max", REMOVED, "timebeam.preAggregates[0].aggregators: max has no aggregation id"),
     ],
 )
-def test_refusals_name_the_field(path, value, message):
-    with pytest.raises(RollupConfigError) as refused:
+def test_rejections_name_the_field(path, value, message):
+    with pytest.raises(RollupConfigError) as rejected:
         parse_config(changed((path, value)))
-    assert str(refused.value).startswith(message)
+    assert str(rejected.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_refusals_name_the_field(path, value, message):
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_documents_that_are_none_are_refused(text, message):
+def test_documents_that_are_none_are_rejected(text, message):
     with pytest.raises(RollupConfigError, match=message):
         parse_config(text)
 
@@ -247,7 +247,7 @@ def test_intervals_that_fit_their_rows_are_taken(interval, span, per_row):
         ("7m", "2h", "7m does not divide the span"),
     ],
 )
-def test_intervals_that_break_opentsdb_are_refused(interval, span, message):
+def test_intervals_that_break_opentsdb_are_rejected(interval, span, message):
     with pytest.raises(RollupConfigError, match=message):
         parse_config(changed(("intervals.1.interval", interval), ("intervals.1.rowSpan", span)))
 

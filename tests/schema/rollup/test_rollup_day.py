@@ -142,7 +142,7 @@ def read_back(rows, table: str, series: Series, interval) -> dict[tuple[str, int
         base = parse_key(LAYOUT.options, key).base_s
         if one == table and key == row_key(key_of_series, base):
             decoded = decode_rollups(cells, base, interval, CONFIG.aggregation_ids)
-            assert decoded.damage == []
+            assert decoded.corruption == []
             none = decoded.bits[:0]
             values = PointBatch((), none, none, none.astype(bool), decoded.kinds, decoded.bits, none)
             for i, (which, start) in enumerate(

@@ -75,7 +75,7 @@ def test_the_cells_of_a_tsd_are_read_as_the_rollups_sent(case: RollupCase) -> No
                     found[(*at, None, parts.base_s + offset // 1000)] = value
             elif table in (interval.table, interval.pre_aggregation_table) and not interval.is_default:
                 decoded = decode_rollups(cells, parts.base_s, interval, case.config.aggregation_ids)
-                assert decoded.damage == []
+                assert decoded.corruption == []
                 names = {number: name for name, number in case.config.aggregation_ids.items()}
                 values = batch_of(decoded.kinds, decoded.bits)
                 for one, start, value in zip(
@@ -107,8 +107,8 @@ def batch_of(kinds, bits) -> list:
 def test_every_case_is_met() -> None:
     assert len(CASES) == 38
     assert sum(len(case.sent) for case in CASES) == 86  # what the TSD reported as taken
-    refused = {case.title.split("/")[1]: case.refused for case in CASES if case.refused}
-    assert refused == {
+    rejected = {case.title.split("/")[1]: case.rejected for case in CASES if case.rejected}
+    assert rejected == {
         "derived_avg_blocked": 2,
         "no_id_for_aggregator": 3,
         "unknown_interval": 1,

@@ -232,6 +232,6 @@ def test_a_range_in_which_no_interval_starts_needs_nothing():
 
 
 @pytest.mark.parametrize("times", [(0, 0), (5, 4), (-1, 5), (0, 2**32 * 1000 + 1)])
-def test_what_is_no_range_is_refused(times):
+def test_what_is_no_range_is_rejected(times):
     with pytest.raises(ValueError, match="no range of time"):
         plan(config("1h/1d"), *times)

@@ -64,7 +64,7 @@ def test_cells_are_those_of_a_plain_loop_and_are_read_back(points, interval, for
             at = (series, row.base_s, cell.qualifier[0], code >> 4, cell.timestamp_ms)
             found[at] = read_value(code & 15, cell.value)
         decoded = decode_rollups(row.cells, row.base_s, interval, IDS)
-        assert decoded.damage == []
+        assert decoded.corruption == []
         none = decoded.bits[:0]
         values = PointBatch((), none, none, none.astype(bool), decoded.kinds, decoded.bits, none)
         for i, (one, start) in enumerate(zip(decoded.ids.tolist(), decoded.starts_s.tolist(), strict=True)):
@@ -119,7 +119,7 @@ def test_old_names_are_read_in_either_case_and_the_newest_cell_wins():
     ]
     for order in (cells, cells[::-1]):
         decoded = decode_rollups(order, 86_400, interval(), IDS)
-        assert decoded.damage == []
+        assert decoded.corruption == []
         assert decoded.ids.tolist() == [0, 0, 0, 0, 1]
         assert [start // 3600 - 24 for start in decoded.starts_s.tolist()] == [1, 2, 3, 4, 1]
         assert decoded.timestamps_ms.tolist() == [1, 3, 2, 5, 1]
@@ -149,10 +149,10 @@ def test_old_names_are_read_in_either_case_and_the_newest_cell_wins():
         (b"\x00\xf0\x10", b"\x05", "interval 3841"),
     ],
 )
-def test_cells_that_are_no_rollups_are_damage_and_the_others_are_read(qualifier, value, why):
+def test_cells_that_are_no_rollups_are_corruption_and_the_others_are_read(qualifier, value, why):
     cells = [Cell("t", qualifier, 1, value), Cell("t", b"\x00\x00\x00", 1, b"\x05")]
     decoded = decode_rollups(cells, 0, interval(), IDS)
-    (text,) = decoded.damage
+    (text,) = decoded.corruption
     assert why in text
     assert text.startswith(f"column {qualifier.hex()}: ")
     assert decoded.bits.tolist() == [5]
@@ -160,23 +160,23 @@ def test_cells_that_are_no_rollups_are_damage_and_the_others_are_read(qualifier,
 
 def test_an_empty_row_has_no_rollups():
     decoded = decode_rollups([], 0, interval(), IDS)
-    assert (decoded.ids.tolist(), decoded.damage) == ([], [])
+    assert (decoded.ids.tolist(), decoded.corruption) == ([], [])
 
 
-def test_a_sum_beyond_the_floats_is_refused_and_the_rest_stored():
+def test_a_sum_beyond_the_floats_is_rejected_and_the_rest_stored():
     points = [(A, BASE_MS + i, 1.5e308) for i in range(2)]
     buckets = accumulate(batch_of(points), 3600)
     encoded = encode_rollups(buckets, interval(), STORED, Form.FIXED)
-    (refused,) = encoded.rejected
-    assert (refused.reason, refused.stage) == (Reason.NUMBER_OUT_OF_RANGE, Stage.ENCODE)
-    assert refused.message.startswith("sum of cpu{host=a} from 1356998400000 ms")
+    (rejected,) = encoded.rejected
+    assert (rejected.reason, rejected.stage) == (Reason.NUMBER_OUT_OF_RANGE, Stage.ENCODE)
+    assert rejected.message.startswith("sum of cpu{host=a} from 1356998400000 ms")
     (row,) = rows_of(encoded)
     assert [cell.qualifier[0] for cell in row.cells] == [1, 2, 3, 4, 7]
     alone = encode_rollups(buckets, interval(), {0: "sum"}, Form.FIXED)
     assert (rows_of(alone), len(alone.rejected)) == ([], 1)
 
 
-def test_buckets_of_another_interval_are_refused():
+def test_buckets_of_another_interval_are_rejected():
     buckets = accumulate(batch_of([(A, BASE_MS, 1)]), 60)
     with pytest.raises(ValueError, match="buckets of 60 s do not have the interval 1h"):
         encode_rollups(buckets, interval(), STORED, Form.FIXED)

@@ -125,8 +125,8 @@ def test_tag_keys_are_counted_up_to_some() -> None:
 
 
 @pytest.mark.parametrize("qualifier", [b"series", b"vuser"])
-def test_a_damaged_cell_is_an_error(qualifier: bytes) -> None:
-    with pytest.raises(ValueError, match="damaged count"):
+def test_a_corrupt_cell_is_an_error(qualifier: bytes) -> None:
+    with pytest.raises(ValueError, match="corrupt count"):
         SeriesCount().merge([Cell(FAMILY, qualifier, 1, b"\xff\x01\x02")])
 
 

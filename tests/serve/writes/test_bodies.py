@@ -40,7 +40,7 @@ def put(*points: object) -> bytes:
 
 
 def otlp(*times: int) -> bytes:
-    """A request of points at times in s; those at 0 are refused."""
+    """A request of points at times in s; those at 0 are rejected."""
     request = ExportMetricsServiceRequest()
     for time in times:
         metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="m")
@@ -49,7 +49,7 @@ def otlp(*times: int) -> bytes:
 
 
 def kairosdb(*names: str) -> bytes:
-    """A body of metrics; one without a name is refused."""
+    """A body of metrics; one without a name is rejected."""
     return json.dumps(
         [{"name": name, "timestamp": TIME * 1000, "value": 1, "tags": {"host": "a"}} for name in names]
     ).encode()
@@ -105,7 +105,7 @@ ALONE = [plain(parse_bodies([body], Formats("", {}, FORMATS))[0]) for body in BO
 
 
 def test_the_bodies_are_good_and_bad() -> None:
-    assert {(content.points > 0, content.refused > 0) for content in ALONE} == {
+    assert {(content.points > 0, content.rejected_points > 0) for content in ALONE} == {
         *((True, False), (True, True), (False, True), (False, False))
     }
 
@@ -146,7 +146,7 @@ def test_a_body_is_answered_alike_beside_one_with_thousands_of_bad_records() -> 
         ("heroic-json", b"{}\n", b"", b""),
     ],
 )
-def test_a_body_is_read_until_a_thousand_records_are_refused(
+def test_a_body_is_read_until_a_thousand_records_are_rejected(
     form: str, bad: bytes, start: bytes, end: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 KB of gzip unpack to 30 million records, each of which costs a parse and an error."""
@@ -162,19 +162,19 @@ def test_a_body_is_read_until_a_thousand_records_are_refused(
     body = gzip.compress(start + bad * ((9 << 20) // len(bad)) + end)
     attributes = {"format": form, "content-encoding": "gzip"}
     (content,) = parse_bodies([(body, attributes)], Formats("", {}, FORMATS))
-    assert (content.is_unread, content.refused, content.points) == (True, 1_000, 0)
-    assert "after 1,000 refusals the rest was not read" in content.rejected[0].message
+    assert (content.is_unread, content.rejected_points, content.points) == (True, 1_000, 0)
+    assert "after 1,000 rejections the rest was not read" in content.rejected[0].message
     assert {rejected.payload for rejected in content.rejected} == {bad.rstrip(b",\n")}
     assert raised < 10_000
 
 
-def test_a_thousand_refused_records_are_not_too_many() -> None:
+def test_a_thousand_rejected_records_are_not_too_many() -> None:
     bad, good = b"put m 1 x host=a\n", b"put m 1 1 host=a\n"
     form = {"format": "opentsdb-text"}
     until, beyond = (good + bad * 1_000 + good, form), (good + bad * 1_001 + good, form)
     read, unread = parse_bodies([until, beyond], Formats("", {}, FORMATS))
-    assert (read.points, read.refused, read.is_unread) == (2, 1_000, False)
-    assert (unread.refused, unread.is_unread) == (1_000, True)
+    assert (read.points, read.rejected_points, read.is_unread) == (2, 1_000, False)
+    assert (unread.rejected_points, unread.is_unread) == (1_000, True)
 
 
 def test_a_body_that_is_long_when_unpacked_keeps_no_short_ones_waiting() -> None:
@@ -210,9 +210,9 @@ def test_a_body_that_the_server_cannot_read_costs_no_other_one(
     of_put = {"format": "opentsdb-json"}
     texts = [put(POINT), b"poison", put(POINT, POINT)]
     good, poison, both = contents_of([(text, of_put) for text in texts], Formats("", {}, FORMATS))
-    assert (good.points, good.refused, good.is_unread) == (1, 0, False)
-    assert (both.points, both.refused, both.is_unread) == (2, 0, False)
-    assert (poison.points, poison.refused, poison.may_have_points) == (0, 1, True)
+    assert (good.points, good.rejected_points, good.is_unread) == (1, 0, False)
+    assert (both.points, both.rejected_points, both.is_unread) == (2, 0, False)
+    assert (poison.points, poison.rejected_points, poison.may_have_points) == (0, 1, True)
     (rejected,) = poison.rejected
     assert (rejected.reason, rejected.payload) == (Reason.INTERNAL_ERROR, b"poison")
 
@@ -221,6 +221,6 @@ def test_more_digits_than_python_reads() -> None:
     long = b'{"metric":"m","timestamp":1356998400,"value":' + b"9" * 4_400_000 + b',"tags":{"h":"a"}}'
     of_put = {"format": "opentsdb-json"}
     bad, good = contents_of([(long, of_put), (put(POINT), of_put)], Formats("", {}, FORMATS))
-    assert (good.points, good.refused) == (1, 0)
-    assert (bad.points, bad.refused, bad.is_unread) == (0, 1, False)
+    assert (good.points, good.rejected_points) == (1, 0)
+    assert (bad.points, bad.rejected_points, bad.is_unread) == (0, 1, False)
     assert bad.rejected[0].reason is not Reason.INTERNAL_ERROR

@@ -1,4 +1,4 @@
-"""Requests that are slow, wrong, too long or too many: refused, without memory kept or others stalled."""
+"""Requests that are slow, wrong, too long or too many: rejected, without memory kept or others stalled."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_bombs_and_damaged_bodies(door: Door, name: str) -> None:
+def test_bombs_and_corrupt_bodies(door: Door, name: str) -> None:
     path, encoding, packed = BOMBS[name]
     headers = {"Content-Encoding": encoding}
     response = door[0].post(path, content=packed, headers=headers, timeout=SECONDS)
@@ -300,12 +300,12 @@ def test_a_slow_body_or_answer_is_not_cut_by_the_time_limit_of_headers(
         assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")
 
 
-def test_refusals_that_are_listed_have_a_bound() -> None:
-    """1,000 refusals of a body of 64 MiB unpacked could hold as much each."""
+def test_rejections_that_are_listed_have_a_bound() -> None:
+    """1,000 rejections of a body of 64 MiB unpacked could hold as much each."""
     content = BodyContent()
     for _ in range(100):
         content.reject(Rejected(bytes(SHORT_BYTES // 2), Reason.BAD_SYNTAX, "why", Stage.PARSE))
-    assert content.refused == 100
+    assert content.rejected_points == 100
     assert sum(len(rejected.payload) for rejected in content.rejected) <= LISTED_BYTES + SHORT_BYTES
     content = BodyContent()
     content.reject(Rejected(bytes(64 << 20), Reason.BAD_SYNTAX, "why", Stage.PARSE))

@@ -70,8 +70,8 @@ def test_an_empty_request_is_good(door: Door) -> None:
 
 def test_errors(door: Door) -> None:
     client, server = door
-    damaged = client.post("/v1/metrics", content=request(NS).SerializeToString()[:-3], headers=PROTOBUF)
-    assert (damaged.status_code, Status.FromString(damaged.content).code) == (400, 3)
+    corrupt = client.post("/v1/metrics", content=request(NS).SerializeToString()[:-3], headers=PROTOBUF)
+    assert (corrupt.status_code, Status.FromString(corrupt.content).code) == (400, 3)
     no_json = client.post("/v1/metrics", content=b"{", headers=JSON)
     assert (no_json.status_code, no_json.json()["code"]) == (400, 3)
     assert client.post("/v1/metrics", content=b"", headers={"Content-Type": "text/plain"}).status_code == 415

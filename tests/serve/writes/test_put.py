@@ -21,7 +21,7 @@ PUTS = [
     if "http" in step and step["http"][1].startswith("/api/put")
 ]
 
-REFUSED_HERE = {"http_bad_value_1.5f-0", "time_max_ms_int-0"}
+REJECTED_HERE = {"http_bad_value_1.5f-0", "time_max_ms_int-0"}
 """Java's own numbers, and times after 2106, which a TSD stores wrongly (docs/spec/opentsdb.md §9)."""
 
 GOOD = {"metric": "sys.cpu", "timestamp": 1356998400, "value": 1.5, "tags": {"host": "a"}}
@@ -41,7 +41,7 @@ def test_a_put_is_answered_as_a_tsd_does(door: Door, name: str, step: dict[str, 
     method, url, points = step["http"]
     body = points if isinstance(points, str) else json.dumps(points)
     response = client.request(method, url, content=body)
-    if name in REFUSED_HERE:
+    if name in REJECTED_HERE:
         assert (response.status_code, response.json()["failed"], server.published) == (400, 1, [])
         return
     assert response.status_code == step["status"], response.text
@@ -76,7 +76,7 @@ def test_a_body_with_more_than_a_thousand_bad_points_is_published_unread(door: D
         1_000,
         1_000,
     )
-    assert body["errors"][0]["error"].endswith("; after 1,000 refusals the rest was not read")
+    assert body["errors"][0]["error"].endswith("; after 1,000 rejections the rest was not read")
     assert [json.loads(message.data) for message in server.published] == [points]
     not_json = client.post("/api/put", content=b"x\n" * 1_001)
     assert (not_json.status_code, len(server.published)) == (400, 1)
@@ -113,7 +113,7 @@ def test_a_body_that_is_no_json_is_not_published(door: Door, body: bytes, messag
 
 
 @pytest.mark.parametrize("timestamp", ['"\\ud800"', "[" * 300 + "]" * 300], ids=["surrogate", "nested"])
-def test_a_refused_point_that_no_json_can_show(door: Door, timestamp: str) -> None:
+def test_a_rejected_point_that_no_json_can_show(door: Door, timestamp: str) -> None:
     client, server = door
     bad = json.dumps(GOOD | {"timestamp": "T"}).replace('"T"', timestamp)
     response = client.post("/api/put?details", content=f"[{json.dumps(GOOD)},{bad}]")

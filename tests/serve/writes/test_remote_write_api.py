@@ -1,4 +1,4 @@
-"""/api/v1/write: versions, packings, headers and refusals."""
+"""/api/v1/write: versions, packings, headers and rejections."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_is_skipped_counts_as_written(door: Door, values: tuple[float, ...]
     assert len(door[1].published) == (1.5 in values)
 
 
-def test_they_are_refused_where_the_options_say_so() -> None:
+def test_they_are_rejected_where_the_options_say_so() -> None:
     with front_door(formats={"nan": "reject"}) as (client, server):
         request = snappy(request_2(1.5, math.nan, STALE))
         response = client.post("/api/v1/write", content=request, headers=TYPE_2)
@@ -132,7 +132,7 @@ def test_types_and_encodings(door: Door, headers: dict[str, str], status: int) -
     assert response.status_code == status
 
 
-def test_damaged_requests_are_not_published(door: Door) -> None:
+def test_corrupt_requests_are_not_published(door: Door) -> None:
     client, server = door
     for body in (b"x", snappy(request_1(1.5))[:-3], snappy(b"\xff" * 50)):
         assert client.post("/api/v1/write", content=body).status_code == 400

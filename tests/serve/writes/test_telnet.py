@@ -97,7 +97,7 @@ def test_good_lines_beside_bad_ones_are_published(port: Port) -> None:
     assert port.lines() == [put(1), b"put x", put(2)]
 
 
-def test_a_line_without_end_is_refused_once_and_not_kept(port: Port) -> None:
+def test_a_line_without_end_is_rejected_once_and_not_kept(port: Port) -> None:
     with port.connect() as connection:
         connection.sendall(b"put " + b"x" * 5_000_000 + b"\n" + put(1) + b"\nexit\n")
         (answer,) = answers(connection)

@@ -91,9 +91,9 @@ def test_no_more_bodies_are_held_than_memory_is_set_aside() -> None:
         with concurrent.futures.ThreadPoolExecutor(5) as pool:
             responses = list(pool.map(post, range(5)))
         assert sorted({response.status_code for response in responses}) == [204, 503]
-        refused = [response for response in responses if response.status_code == 503]
-        assert {response.headers["retry-after"] for response in refused} == {"5"}
-        assert len(server.published) == 5 - len(refused)
+        rejected = [response for response in responses if response.status_code == 503]
+        assert {response.headers["retry-after"] for response in rejected} == {"5"}
+        assert len(server.published) == 5 - len(rejected)
         assert "timebeam_held_bytes 0\n" in client.get("/metrics").text
 
 

@@ -33,12 +33,12 @@ class Outcome(NamedTuple):
     Attributes:
       code: its exit code; negative for a signal.
       points: how many points, edits of annotations or records the text held.
-      refused: the reasons and payloads of refusals, in their order.
+      rejected: the reasons and payloads of rejections, in their order.
     """
 
     code: int
     points: int
-    refused: list[tuple[str, bytes]]
+    rejected: list[tuple[str, bytes]]
 
 
 def parsed(name: str, options: dict[str, Any], text: bytes, memory: int = MEMORY) -> Outcome:
@@ -90,7 +90,7 @@ def _serve(cases: BinaryIO, answers: BinaryIO) -> None:
 def _outcome(
     name: str, options: dict[str, Any], text: bytes, memory: int
 ) -> tuple[int, list[tuple[str, bytes]]]:
-    """(points, refusals) of a text, within limits."""
+    """(points, rejections) of a text, within limits."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + memory
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -111,8 +111,8 @@ def _outcome(
 
 
 def _of_file(options: dict[str, Any], text: bytes) -> tuple[int, list[tuple[str, bytes]]]:
-    """(points, refusals) of a Parquet file, as an ingest reads it."""
-    points, refused = 0, []
+    """(points, rejections) of a Parquet file, as an ingest reads it."""
+    points, rejected = 0, []
     reader = message_format("parquet", options)
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
         file.write(text)
@@ -120,12 +120,12 @@ def _of_file(options: dict[str, Any], text: bytes) -> tuple[int, list[tuple[str,
         for span in spans(match([file.name])[0], Framing.PARQUET):
             for block in blocks(span, Framing.PARQUET):
                 if isinstance(block, Rejected):
-                    refused.append((block.reason.value, block.payload))
+                    rejected.append((block.reason.value, block.payload))
                 else:
                     outcome = reader.parse(block)
                     points += len(outcome.batch)
-                    refused += [(one.reason.value, one.payload) for one in outcome.rejected]
-    return points, refused
+                    rejected += [(one.reason.value, one.payload) for one in outcome.rejected]
+    return points, rejected
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def length(line: bytes) -> int:
 
 
 def read(path: Path, seed: int = 0) -> tuple[list[Message], list[Rejected]]:
-    """All blocks and refusals of a file, its parts read in any order, as workers do."""
+    """All blocks and rejections of a file, its parts read in any order, as workers do."""
     (file,) = match([str(path)])
     parts = list(files.spans(file))
     random.Random(seed).shuffle(parts)

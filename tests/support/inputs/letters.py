@@ -17,7 +17,7 @@ def base64_text(raw: bytes) -> str:
 
 
 def row_payload(table: str, key: bytes, cells: Sequence[tuple[str, bytes, int, bytes]]) -> str:
-    """The payload of a refused row.
+    """The payload of a rejected row.
 
     Args:
       cells: (family, qualifier, timestamp in ms, value) of each.
@@ -67,8 +67,8 @@ def read_letters(folder: Path, prefix: str) -> list[Json]:
     return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
 
 
-def payload_of(refused: Json) -> bytes:
+def payload_of(rejected: Json) -> bytes:
     """The original bytes that a letter holds."""
-    if "payload" in refused:
-        return str(refused["payload"]).encode()
-    return base64.b64decode(refused["payload_base64"])
+    if "payload" in rejected:
+        return str(rejected["payload"]).encode()
+    return base64.b64decode(rejected["payload_base64"])

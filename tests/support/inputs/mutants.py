@@ -337,7 +337,7 @@ _PACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 def _packed(chance: random.Random, text: bytes) -> tuple[bytes, Attributes]:
-    """A message, sometimes in packings, which may be damaged, bombs, or not those that it names."""
+    """A message, sometimes in packings, which may be corrupt, bombs, or not those that it names."""
     if chance.random() < 0.75:
         return text, {}
     names = [chance.choice(list(_PACK)) for _ in range(chance.choice((1, 1, 1, 2, 3)))]

@@ -124,8 +124,8 @@ def other_cells(draw: st.DrawFn) -> tuple[bytes, bytes]:
 
 
 @st.composite
-def rows(draw: st.DrawFn, *, damaged: bool = True) -> Row:
-    kinds = columns() | other_cells() if damaged else columns()
+def rows(draw: st.DrawFn, *, corrupt: bool = True) -> Row:
+    kinds = columns() | other_cells() if corrupt else columns()
     found = draw(st.lists(st.tuples(st.integers(0, 3), kinds), max_size=8, unique_by=lambda one: one[1][0]))
     cells = [Cell("t", qualifier, at, value) for at, (qualifier, value) in found]
     return Row("tsdb", KEY, sorted(cells, key=lambda cell: cell.qualifier))

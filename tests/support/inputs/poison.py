@@ -1,4 +1,4 @@
-"""Records that nothing can store, with the reasons of their refusal."""
+"""Records that nothing can store, with the reasons of their rejection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One row of one series for tests of packing and writing, and rows out of their refusals."""
+"""One row of one series for tests of packing and writing, and rows out of their rejections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def piece(layout: Store, times_ms: Sequence[int]) -> bytes:
 
 
 def row_of(rejected: Rejected) -> Row:
-    """The row in the payload of its refusal."""
+    """The row in the payload of its rejection."""
     row = json.loads(rejected.payload)
     assert rejected.source == f"row of table {row['table']}"
     cells = [

@@ -37,6 +37,6 @@ def text_ingest(
     )
     register_coders()
     pipeline = beam.Pipeline(options=PipelineOptions([*flags]))
-    refused = graph.from_blocks(pipeline, ReadBlocks([files], Framing.LINES))
-    write_dead_letters(refused, str(dead), FIRST_MS)
+    rejected = graph.from_blocks(pipeline, ReadBlocks([files], Framing.LINES))
+    write_dead_letters(rejected, str(dead), FIRST_MS)
     return pipeline

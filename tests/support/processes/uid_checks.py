@@ -19,7 +19,7 @@ def uid_table(store: Store, policy: UidPolicy = ALL) -> UidTable:
 
 
 def assigned(store: Store, names: list[Name], policy: UidPolicy = ALL) -> dict[Name, bytes]:
-    """The UIDs of names, none of which may be refused."""
+    """The UIDs of names, none of which may be rejected."""
     found, _ = uid_table(store, policy).resolve(names)
     uids = {name: uid for name, uid in found.items() if isinstance(uid, bytes)}
     assert uids.keys() == set(names)
@@ -41,11 +41,11 @@ def check_bijection(store: Store, uids: dict[Name, bytes]) -> None:
 
 
 def notes(store: Store) -> list[str]:
-    """What `timebeam check` notes; asserts that it finds no damage."""
+    """What `timebeam check` notes; asserts that it finds no corruption."""
     ran = timebeam("check", *store.flags, "--most", "1000000")
     lines = ran.out.splitlines()
     assert ran.code == 0, ran.out
-    assert "damaged: 0" in lines[-1]
+    assert "corrupt: 0" in lines[-1]
     assert all(line.startswith(f"{Severity.NOTE.value}: ") for line in lines[:-1])
     return lines[:-1]
 

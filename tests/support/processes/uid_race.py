@@ -21,7 +21,7 @@ _barrier: Barrier | None = None
 def race(
     processes: int, batch: int, target: Target, layout: OpenTsdb, policy: UidPolicy, names: Sequence[Name]
 ) -> list[tuple[dict[Name, bytes | RejectedError], int]]:
-    """(UIDs or refusals, number of UIDs assigned) of each of the processes.
+    """(UIDs or rejections, number of UIDs assigned) of each of the processes.
 
     Each process asks for all names, in an order of its own and `batch` at a time.
     """

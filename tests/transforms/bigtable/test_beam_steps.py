@@ -1,4 +1,4 @@
-"""ReadRows and WriteRows: rows of a table in pipelines, and what becomes of those that are refused."""
+"""ReadRows and WriteRows: rows of a table in pipelines, and what becomes of those that are rejected."""
 
 from __future__ import annotations
 
@@ -151,12 +151,12 @@ def test_several_versions_are_read(place: tuple[Target, str]) -> None:
 @pytest.mark.parametrize(
     "ranges", [[(b"b", b"c"), (b"a", b"b")], [(b"a", b""), (b"b", b"")], [(b"a", b"c"), (b"b", b"d")]]
 )
-def test_ranges_that_do_not_ascend_are_refused(ranges: list[tuple[bytes, bytes]]) -> None:
+def test_ranges_that_do_not_ascend_are_rejected(ranges: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(ValueError, match="must ascend"):
         ReadRows(Target("p", "i"), "table", ranges)
 
 
-def test_a_refused_row_comes_out_with_its_reason(place: tuple[Target, str], emulator: str) -> None:
+def test_a_rejected_row_comes_out_with_its_reason(place: tuple[Target, str], emulator: str) -> None:
     target, table = place
     rows = rows_of(table, 30)
     bad = rows[11]
@@ -207,7 +207,7 @@ def placed(
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_a_refused_row_keeps_its_windows_and_its_time(
+def test_a_rejected_row_keeps_its_windows_and_its_time(
     place: tuple[Target, str], emulator: str, windows: str, streaming: bool
 ) -> None:
     target, table = place

@@ -137,8 +137,8 @@ def archive_points(store: Store, **changes: Any) -> ArchiveTally:
 def read(store: Store, start_ms: int = 0, end_ms: int = NOW_S * 1000) -> Points:
     """What a query reads."""
     selection = Selection("m", {}, start_ms, end_ms)
-    found, damage, _ = find_series(store.target, store.layout, selection)
-    assert not damage
+    found, corruption, _ = find_series(store.target, store.layout, selection)
+    assert not corruption
     return {
         item.series: dict(zip(item.times_ms.tolist(), item.values.tolist(), strict=True)) for item in found
     }
@@ -275,7 +275,7 @@ def hour_of(store: Store, hour: int, values: dict[int, float], arrival: int) -> 
     put(store, points, ARRIVAL_MS + arrival, Packing.POINTS)
 
 
-@pytest.mark.parametrize("why", ["busy", "damaged", "earlier", "later", "not read yet"])
+@pytest.mark.parametrize("why", ["busy", "corrupt", "earlier", "later", "not read yet"])
 def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_archived(
     store: Store, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,10 +289,10 @@ def test_a_correction_still_wins_when_another_hour_of_its_archive_row_is_archive
     if why == "busy":
         hour_of(store, corrected, {5000: 4}, 150)
         changes = {"quiet_ms": ARRIVAL_MS + 120}
-    elif why == "damaged":
+    elif why == "corrupt":
         [key] = [row.key for row in store.rows() if int.from_bytes(row.key[4:8], "big") == START_S]
-        damage = archive_rows.Cell("t", b"\0\0\0", ARRIVAL_MS, b"")
-        write_all(store.target, store.layout.data_table, [Row("", key, [damage])])
+        corruption = archive_rows.Cell("t", b"\0\0\0", ARRIVAL_MS, b"")
+        write_all(store.target, store.layout.data_table, [Row("", key, [corruption])])
     elif why == "earlier":
         changes = {"start_s": START_S + 3600}
     elif why == "later":
@@ -377,19 +377,19 @@ def test_a_run_that_ends_at_any_step_is_completed_by_the_next(
     assert store.rows() == []
 
 
-def test_busy_and_damaged_rows_and_cells_without_points_stay(store: Store, points: Points) -> None:
+def test_busy_and_corrupt_rows_and_cells_without_points_stay(store: Store, points: Points) -> None:
     rows = store.rows()
-    damaged = rows[0]._replace(cells=[archive_rows.Cell("t", b"\0\0\0\x10", 5, b"\1")])
+    corrupt = rows[0]._replace(cells=[archive_rows.Cell("t", b"\0\0\0\x10", 5, b"\1")])
     annotation = rows[1]._replace(cells=[archive_rows.Cell("t", b"\1\0\0", 5, b"{}")])
     busy = rows[2]._replace(cells=[archive_rows.Cell("t", b"\1\0\1", NOW_S * 1000, b"{}")])
-    write_all(store.target, store.layout.data_table, [damaged, annotation, busy])
+    write_all(store.target, store.layout.data_table, [corrupt, annotation, busy])
     tally = archive_points(store, delete_source=True)
-    assert (tally.rows_busy, tally.rows_damaged) == (1, 1)
+    assert (tally.rows_busy, tally.rows_corrupt) == (1, 1)
     left = {row.key: row for row in store.rows()}
     assert left.keys() == {rows[0].key, rows[1].key, rows[2].key}
     assert [cell.qualifier for cell in left[rows[1].key].cells] == [b"\1\0\0"]
-    found, damage, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
-    assert len(damage) == 1
+    found, corruption, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
+    assert len(corruption) == 1
     assert sum(len(item.times_ms) for item in found) == sum(map(len, points.values()))
 
 
@@ -411,7 +411,7 @@ def test_marked_hours_stay_though_their_cells_are_old(store: Store, points: Poin
 
 
 @pytest.mark.parametrize("store", ["heroic"], indirect=True)
-def test_marked_hours_and_busy_and_damaged_days_of_long_rows_stay(store: Any) -> None:
+def test_marked_hours_and_busy_and_corrupt_days_of_long_rows_stay(store: Any) -> None:
     values = gauge(START_S + 5 * DAY_S, 3 * 96, 900)
     put(store, {series("a"): values})
     hours_writer, marked_ms = ChangedHoursWriter(store.layout), int(time.time() * 1000)
@@ -421,22 +421,22 @@ def test_marked_hours_and_busy_and_damaged_days_of_long_rows_stay(store: Any) ->
     late: Points = {series("a"): {busy_s * 1000 + 1: 5}}
     put(store, late, marked_ms)
     row = store.rows()[0]
-    damaged = row.cells[-1]._replace(value=b"?")
-    write_all(store.target, row.table, [Row("", row.key, [damaged])])
+    corrupt = row.cells[-1]._replace(value=b"?")
+    write_all(store.target, row.table, [Row("", row.key, [corrupt])])
     tally = archive_points(store, delete_source=True, quiet_ms=marked_ms)
-    assert (tally.rows_read, tally.rows_busy, tally.rows_damaged, tally.points_archived) == (3, 2, 1, 92)
+    assert (tally.rows_read, tally.rows_busy, tally.rows_corrupt, tally.points_archived) == (3, 2, 1, 92)
     times = {
         time_ms
         for time_ms in values
         if time_ms >= busy_s * 1000 or changed_s * 1000 <= time_ms < (changed_s + 3600) * 1000
     }
     assert sum(len(row.cells) for row in store.rows()) == len(times) + 1
-    found, damage, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
-    assert len(damage) == 1
-    assert sum(len(item.times_ms) for item in found) == len(values)  # one damaged, one more
+    found, corruption, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
+    assert len(corruption) == 1
+    assert sum(len(item.times_ms) for item in found) == len(values)  # one corrupt, one more
 
 
-def test_a_damaged_archive_row_stops_the_run_and_is_said_by_queries(store: Store, points: Points) -> None:
+def test_a_corrupt_archive_row_stops_the_run_and_is_said_by_queries(store: Store, points: Points) -> None:
     archive_points(store)
     row = archive(store)[0]
     [cell] = [cell for cell in row.cells if cell.family == "t"]
@@ -445,9 +445,9 @@ def test_a_damaged_archive_row_stops_the_run_and_is_said_by_queries(store: Store
     with pytest.raises(VerifyError, match="checksum"):
         archive_points(store, delete_source=True)
     assert store.rows()
-    _, damage, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
-    assert len(damage) == 1
-    assert "checksum" in damage[0]
+    _, corruption, _ = find_series(store.target, store.layout, Selection("m", {}, 0, NOW_S * 1000))
+    assert len(corruption) == 1
+    assert "checksum" in corruption[0]
 
 
 def test_what_differs_when_it_is_read_back_stops_the_run(
@@ -472,7 +472,7 @@ def test_what_differs_when_it_is_read_back_stops_the_run(
     assert store.rows()
 
 
-def test_the_command_archives_and_other_commands_take_the_archive_or_refuse_it(
+def test_the_command_archives_and_other_commands_take_the_archive_or_reject_it(
     store: Store, points: Points
 ) -> None:
     place = [f"--project={store.target.project}", f"--instance={store.target.instance}"]
@@ -483,8 +483,8 @@ def test_the_command_archives_and_other_commands_take_the_archive_or_refuse_it(
     assert stored.code == 0, stored.err
     settings = f"{store.layout.options.table_prefix}timebeam"
     store.remove_row(settings, b"opentsdb")
-    refused = timebeam("archive", *store.flags, "--older-than=1d")  # another layout could say the same
-    assert (refused.code, f"table {settings} does not say that the archive is that of" in refused.err) == (
+    rejected = timebeam("archive", *store.flags, "--older-than=1d")  # another layout could say the same
+    assert (rejected.code, f"table {settings} does not say that the archive is that of" in rejected.err) == (
         2,
         True,
     )
@@ -534,9 +534,9 @@ def test_the_command_archives_and_other_commands_take_the_archive_or_refuse_it(
     assert checked.code == 1
     assert "checksum" in checked.out
     assert "span codes 1 and 4 in one block" in checked.out
-    refused = timebeam("cardinality", *flags)
-    assert refused.code == 2
-    assert "has an archive here: this command does not read it" in refused.err
+    rejected = timebeam("cardinality", *flags)
+    assert rejected.code == 2
+    assert "has an archive here: this command does not read it" in rejected.err
 
 
 @pytest.mark.parametrize(
@@ -563,17 +563,17 @@ def test_the_command_archives_other_layouts_and_other_commands_read_them(store: 
     assert timebeam("check", *flags).code == 1
     ran = timebeam("archive", *flags, "--older-than=1d")
     assert ran.err.endswith("is empty, all is archived\n")
-    refused = timebeam("reindex", *flags)
-    assert (refused.code, "has an archive here" in refused.err) == (2, True)
+    rejected = timebeam("reindex", *flags)
+    assert (rejected.code, "has an archive here" in rejected.err) == (2, True)
 
 
 def test_without_stored_settings_the_option_tells_that_there_is_an_archive(store: Store) -> None:
     """Else `names free` would take UIDs of archived points for unused ones."""
     store.remove_row(f"{store.layout.options.table_prefix}timebeam", b"opentsdb")
     for command in (["names", "free", "--yes"], ["names", "fix"]):
-        refused = timebeam(*command, *store.flags)
-        assert refused.code == 2
-        assert "--archive says that layout opentsdb has an archive here" in refused.err
+        rejected = timebeam(*command, *store.flags)
+        assert rejected.code == 2
+        assert "--archive says that layout opentsdb has an archive here" in rejected.err
 
 
 def test_a_rollup_of_archived_points_has_the_bytes_of_one_before(

@@ -182,19 +182,19 @@ def tables(bigtable: tuple[str, str], prefix: str, request: pytest.FixtureReques
 def read(
     store: Store, ranges: Sequence[KeyRange] = (WHOLE_TABLE,), start_ms: int = 0, end_ms: int = NOW_S * 1000
 ) -> tuple[dict[tuple[Series, int], tuple[Any, ...]], list[Rejected]]:
-    """({series and time: (in ms, type, value)} of each point, refusals), as a copy reads them in splits."""
+    """({series and time: (in ms, type, value)} of each point, rejections), as a copy reads them in splits."""
     points: dict[tuple[Series, int], tuple[Any, ...]] = {}
-    refused = []
+    rejected = []
     for keys in ranges:
         reader = within(TableReader(store.target), store.layout, keys)
         for batch in read_points(store.layout, reader, start_ms, end_ms):
             if isinstance(batch, Rejected):
-                refused.append(batch)
+                rejected.append(batch)
                 continue
             for (of, time_ms, value), in_ms in zip(batch.points(), batch.in_ms.tolist(), strict=True):
                 assert (of, time_ms) not in points, "a point is read twice"
                 points[of, time_ms] = in_ms, type(value), value
-    return points, refused
+    return points, rejected
 
 
 def splits(store: Store) -> Sequence[KeyRange]:
@@ -232,7 +232,7 @@ def test_every_point_is_read_once_in_every_split_and_period(tables: Tables) -> N
             assert read(tables.archived, splits(tables.archived), *period) == expected
 
 
-def test_rows_that_no_reader_can_name_or_reach_are_refused(tables: Tables) -> None:
+def test_rows_that_no_reader_can_name_or_reach_are_rejected(tables: Tables) -> None:
     store = tables.archived
     put(store, {series("nameless"): gauge(START_S, 10, 60, 5)})
     archive_points(store, "nameless")
@@ -242,15 +242,15 @@ def test_rows_that_no_reader_can_name_or_reach_are_refused(tables: Tables) -> No
     strange = [b"\0short", b"\7" + nameless.key[1:]]
     archive = store.layout.archive_view.table
     write_all(store.target, archive, [Row(archive, key, nameless.cells) for key in strange])
-    points, refused = read(store)
+    points, rejected = read(store)
     assert points == read(tables.plain)[0]
-    assert {(letter.payload, letter.source) for letter in refused} == {
+    assert {(letter.payload, letter.source) for letter in rejected} == {
         (nameless.key, f"row of table {archive}"),
         (late.key, f"row of table {store.layout.data_table}"),
         (strange[0], f"row of table {archive}"),
         (strange[1], f"row of table {archive}"),
     }
-    assert len(refused) == 4
+    assert len(rejected) == 4
 
 
 def archived_times(store: AStore) -> dict[bytes, list[int]]:
@@ -293,14 +293,14 @@ def test_an_export_of_archived_tables_has_the_same_files(tables: Tables, tmp_pat
     assert len(files(tmp_path / "plain")) >= 6
 
 
-def test_a_damaged_row_of_the_archive_is_a_dead_letter_of_an_export(tables: Tables, tmp_path: Path) -> None:
+def test_a_corrupt_row_of_the_archive_is_a_dead_letter_of_an_export(tables: Tables, tmp_path: Path) -> None:
     store = tables.archived
     row = archive_rows(store)[0]
     [cell] = [cell for cell in row.cells if cell.family == "t"]
     bad = cell._replace(value=cell.value[:-1] + bytes((cell.value[-1] ^ 1,)))
     write_all(store.target, row.table, [Row(row.table, row.key, [bad], [Deletion("t", cell.qualifier)])])
     summary = export(store, tmp_path / "out")
-    assert list(summary["refused"]) == ["corrupt-file"]
+    assert list(summary["rejected"]) == ["corrupt-file"]
     assert 0 < summary["points_exported"] < len(read(tables.plain)[0])
     [path] = tmp_path.glob("out-dead*")
     [letter, *_] = map(json.loads, path.read_text().splitlines())
@@ -401,8 +401,8 @@ def test_a_deletion_takes_archived_points_and_late_ones_and_marks_their_hours(
     assert read(tables.archived) == read(tables.plain)
     archive_points(tables.archived, "m")
     assert read(tables.archived) == read(tables.plain)
-    refused = timebeam("delete", "m", *tables.archived.flags, *period, "--series")
-    assert (refused.code, "--series does not read the archive" in refused.err) == (2, True)
+    rejected = timebeam("delete", "m", *tables.archived.flags, *period, "--series")
+    assert (rejected.code, "--series does not read the archive" in rejected.err) == (2, True)
 
 
 def test_the_documentation_names_the_commands_that_take_an_archive() -> None:

@@ -169,7 +169,7 @@ def test_tags_select_as_a_query_does(store: AnyStore, tmp_path: Path) -> None:
     assert store.content() == expected
 
 
-def test_a_token_is_refused_after_cells_have_changed(store: AnyStore, tmp_path: Path) -> None:
+def test_a_token_is_rejected_after_cells_have_changed(store: AnyStore, tmp_path: Path) -> None:
     points = stored_points(store, tmp_path)
     token = dry_run(store, tmp_path, "sys.cpu", *RANGE)["token"]
     late = points[0]._replace(series=("sys.cpu", (("host", "z"),)), time=1_356_998_401)
@@ -185,7 +185,7 @@ def test_a_token_is_refused_after_cells_have_changed(store: AnyStore, tmp_path: 
 
 
 @pytest.mark.parametrize("flags", [(), ("--series",)])
-def test_a_token_is_refused_after_its_run(store: AnyStore, tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_a_token_is_rejected_after_its_run(store: AnyStore, tmp_path: Path, flags: tuple[str, ...]) -> None:
     """The same file ingested again gives cells of the same timestamps: only a new dry run deletes these."""
     stored_points(store, tmp_path)
     content = store.content()
@@ -201,7 +201,7 @@ def test_a_token_is_refused_after_its_run(store: AnyStore, tmp_path: Path, flags
 
 
 def test_what_arrives_after_the_dry_run_stays(store: AnyStore, tmp_path: Path) -> None:
-    """Cells behind the cut-off are not those of the dry run, and neither refuse it nor are deleted."""
+    """Cells behind the cut-off are not those of the dry run, and neither reject it nor are deleted."""
     stored_points(store, tmp_path)
     content = store.content()
     token = dry_run(store, tmp_path, "sys.cpu", *RANGE)["token"]
@@ -584,7 +584,7 @@ def small_batches() -> None:
 
 
 @pytest.mark.parametrize("place", ["/proc/nope/x", "nope://bucket/x"])
-def test_a_log_that_cannot_be_written_is_refused_before_the_run(
+def test_a_log_that_cannot_be_written_is_rejected_before_the_run(
     store: AnyStore, tmp_path: Path, place: str
 ) -> None:
     stored_points(store, tmp_path)

@@ -200,10 +200,10 @@ def test_rollups_metadata_annotations_and_trees_come_along(
     assert rollup_cells(sink, config) == cells
 
 
-def test_refused_points_do_not_hide_missing_rollups(
+def test_rejected_points_do_not_hide_missing_rollups(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """sys.m0 has no UID in the new tables, so all of it is refused; then a row of sys.m1 is lost."""
+    """sys.m0 has no UID in the new tables, so all of it is rejected; then a row of sys.m1 is lost."""
     source = created(bigtable, prefix, config)
     fill(source, tmp_path, put_lines(range(2), range(0, 200, 7)))
     rollup = ("--rollup-config", config, *SPAN, "--dead-letters", tmp_path / "letters")
@@ -213,8 +213,8 @@ def test_refused_points_do_not_hide_missing_rollups(
     command = [flag for flag in copy_command(source, sink, config) if flag != "--auto-create-metrics"]
     ran = timebeam(*command)
     assert (ran.code, ran.err) == (0, "")
-    assert re.search(r"; verified, but \d+ refused: see the dead letters$", ran.out, re.MULTILINE)
-    assert re.search(r"rows of rollups, .*verified, but \d+ cells refused: see the dead letters$", ran.out)
+    assert re.search(r"; verified, but \d+ rejected: see the dead letters$", ran.out, re.MULTILINE)
+    assert re.search(r"rows of rollups, .*verified, but \d+ cells rejected: see the dead letters$", ran.out)
 
     def lose_a_row(*arguments: Any) -> ComparedRows:
         row = next(scan_table(sink.target, f"{prefix}wide-rollup-1h"))

@@ -129,7 +129,7 @@ def test_rename(store: Store) -> None:
         ("sys.cpu", "has that name already"),
     ],
 )
-def test_a_rename_that_is_refused(store: Store, new: str, message: str) -> None:
+def test_a_rename_that_is_rejected(store: Store, new: str, message: str) -> None:
     before = store.uid_cells()
     ran = names(store, "rename", "metrics", "sys.cpu", new, "--yes")
     assert ran.code == 2

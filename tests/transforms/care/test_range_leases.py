@@ -128,8 +128,8 @@ def test_a_lease_is_renewed_while_it_is_held(new_run: Callable[[str], Leases]) -
 
 
 def test_an_error_gives_the_lease_back(new_run: Callable[[str], Leases]) -> None:
-    with pytest.raises(ValueError, match="damaged"), new_run("compact").lease():
-        raise ValueError("damaged")
+    with pytest.raises(ValueError, match="corrupt"), new_run("compact").lease():
+        raise ValueError("corrupt")
     with new_run("delete").lease():
         pass
 

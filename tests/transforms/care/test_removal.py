@@ -104,9 +104,9 @@ def test_histograms_of_the_range_go_and_annotations_stay() -> None:
     assert [cell.qualifier.hex() for cell in notes.old] == ["010001"]
 
 
-def test_a_damaged_cell_in_the_way_of_the_rest_is_refused() -> None:
+def test_a_corrupt_cell_in_the_way_of_the_rest_is_rejected() -> None:
     row = row_of((10, "000000100020", "01020300"), (20, "00000010", "01020304"))
-    with pytest.raises(ValueError, match="damaged cell is in the way"):
+    with pytest.raises(ValueError, match="corrupt cell is in the way"):
         removal(row, 2000, 2000)
 
 
@@ -138,7 +138,7 @@ def test_points_outside_stay_and_points_inside_go(row: Row, offsets: list[int]) 
     held, before = versions(row), content(row)
     try:
         made = removal(row, first_ms, last_ms)
-    except ValueError:  # a damaged cell is in the way
+    except ValueError:  # a corrupt cell is in the way
         return
     apply(held, made.mutation if made else None)
     after = newest(held)
@@ -150,7 +150,7 @@ def test_points_outside_stay_and_points_inside_go(row: Row, offsets: list[int]) 
     assert (made is not None) >= (len(expected) < len(before))
 
 
-@given(rows(damaged=False), RANGES, st.lists(columns(), min_size=1, max_size=3, unique_by=lambda c: c[0]))
+@given(rows(corrupt=False), RANGES, st.lists(columns(), min_size=1, max_size=3, unique_by=lambda c: c[0]))
 @examples(100)
 def test_what_is_written_meanwhile_stays(
     row: Row, offsets: list[int], late: list[tuple[bytes, bytes]]
@@ -166,7 +166,7 @@ def test_what_is_written_meanwhile_stays(
     assert content(newest(held)) == before | content(row._replace(cells=arrived))
 
 
-@given(rows(damaged=False), RANGES, elements())
+@given(rows(corrupt=False), RANGES, elements())
 def test_an_append_meanwhile_stays(row: Row, offsets: list[int], late: Element) -> None:
     """A TSD's append makes a newer version of all points of the column: nothing is lost, and these stay."""
     held = versions(row)

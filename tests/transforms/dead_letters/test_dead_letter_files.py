@@ -35,8 +35,8 @@ def reject(folder: Path, letters: int, end: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with beam.Pipeline(options=PipelineOptions([f"--runner={LOCAL_RUNNER}"])) as pipeline:
-        refused = pipeline | beam.Impulse() | beam.FlatMap(make).with_output_types(Rejected)
-        refused | "DeadLetters" >> WriteDeadLetters("dead", 1, in_process=True)
+        rejected = pipeline | beam.Impulse() | beam.FlatMap(make).with_output_types(Rejected)
+        rejected | "DeadLetters" >> WriteDeadLetters("dead", 1, in_process=True)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_run_leaves_its_letters_and_nothing_else(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("end", "expected"), [("well", 0), ("kill", -signal.SIGKILL)])
-def test_a_run_that_refuses_nothing_makes_no_file(folder: Path, end: str, expected: int) -> None:
+def test_a_run_that_rejects_nothing_makes_no_file(folder: Path, end: str, expected: int) -> None:
     assert run(folder, 0, end) == (expected, [])
     assert not list(folder.iterdir())
 

@@ -1,4 +1,4 @@
-"""Dead letters: written and read back without loss, whatever was refused."""
+"""Dead letters: written and read back without loss, whatever was rejected."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_other_lines_are_no_letters(line: str) -> None:
         st.builds(Cell, st.just("t"), st.binary(max_size=9), st.integers(0, 1 << 45), st.binary(max_size=9))
     ),
 )
-def test_a_refused_row_is_read_back(table: str, key: bytes, cells: list[Cell]) -> None:
+def test_a_rejected_row_is_read_back(table: str, key: bytes, cells: list[Cell]) -> None:
     row = Row(table, key, cells)
     rejected = rejected_row(row, Reason.WRITE_REFUSED, "no", Stage.WRITE)
     assert row_of(from_json(to_json(rejected, 1)).rejected.payload) == row

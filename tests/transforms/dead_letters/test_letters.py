@@ -75,7 +75,7 @@ def odd_letters() -> Iterator[bytes]:
 
 
 def test_odd_letters_are_letters_again(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
-    """The whole command, with the original bytes in what it refuses."""
+    """The whole command, with the original bytes in what it rejects."""
     store = AnyStore.create(bigtable, prefix, "opentsdb")
     lines = list(odd_letters())
     write_letters(tmp_path / "in.jsonl", lines)
@@ -86,7 +86,7 @@ def test_odd_letters_are_letters_again(bigtable: tuple[str, str], prefix: str, t
     assert ran.code == 1, ran.err
     again = read_letters(tmp_path, "again")
     assert sorted(map(payload_of, again)) == sorted(lines)
-    assert json.loads(ran.out)["refused"] == {"bad-syntax": len(lines)}
+    assert json.loads(ran.out)["rejected"] == {"bad-syntax": len(lines)}
     assert json.loads(ran.out)["points_read"] == len(lines)
 
 
@@ -131,7 +131,7 @@ def is_one_line(raw: bytes) -> bool:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_each_letter_is_opened_or_refused_again(
+def test_each_letter_is_opened_or_rejected_again(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
 ) -> None:
     """And what is taken from a row is written by the layout into that very row, or is a row of an index."""
@@ -153,8 +153,8 @@ def test_each_letter_is_opened_or_refused_again(
             if tag == "main":
                 assert output.text == payload_of(json.loads(line))
             elif tag == REJECTED:
-                refused = output.value
-                assert refused.payload == line or refused.payload == payload_of(json.loads(line))
+                rejected = output.value
+                assert rejected.payload == line or rejected.payload == payload_of(json.loads(line))
             else:
                 row = json.loads(payload_of(json.loads(line)))
                 assert row["table"] != f"{prefix}tsdb-uid"
@@ -188,7 +188,7 @@ def holds_nothing(line: bytes) -> bool:
     ("flags", "count"),
     long_after(1, [([], 200), ([], 800), (["--packing=append"], 200), (["--bigtable-writer=beam"], 200)]),
 )
-def test_every_letter_is_stored_or_refused_again(
+def test_every_letter_is_stored_or_rejected_again(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, flags: list[str], count: int
 ) -> None:
     """The whole command: letters in are points stored and letters out, and the summary says so."""
@@ -211,7 +211,7 @@ def test_every_letter_is_stored_or_refused_again(
     assert ran.code == 0, ran.err
     summary, again = json.loads(ran.out), read_letters(tmp_path, "again")
     points = summary["points_stored"] + summary["points_duplicate"]
-    assert sum(summary["refused"].values()) == len(again) > 20
+    assert sum(summary["rejected"].values()) == len(again) > 20
     of_rows = sum(one["reason"] in ("write-refused", "over-bigtable-limit") for one in again)
     assert summary["points_read"] == points + len(again) - of_rows
     stored = missing_from(sent, again)
@@ -222,24 +222,24 @@ def test_every_letter_is_stored_or_refused_again(
 
 def missing_from(sent: Sequence[bytes], again: Sequence[Json]) -> list[bytes]:
     """The payloads of lines of which no letter is left, neither as a whole nor as their payload."""
-    refused = collections.Counter(payload_of(one).strip() for one in again)
+    rejected = collections.Counter(payload_of(one).strip() for one in again)
     payloads = []
     for line in sent:
         options = [line.strip()]
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             options.append(payload_of(json.loads(line)).strip())
-        key = next((option for option in options if refused[option]), None)
+        key = next((option for option in options if rejected[option]), None)
         if key is None:
             payloads.append(options[-1])
         else:
-            refused[key] -= 1
+            rejected[key] -= 1
     return payloads
 
 
-def test_a_line_that_is_too_long_is_refused_and_others_are_read(
+def test_a_line_that_is_too_long_is_rejected_and_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At any place in the file; a whole letter that only blanks make too long is refused too."""
+    """At any place in the file; a whole letter that only blanks make too long is rejected too."""
     monkeypatch.setattr(replay, "LINE_BYTES", 3 << 20)
     good = json.dumps(letter("put m 1 1 host=a", "parse", "bad-tag")).encode()
     long = good + b" " * (4 << 20)
@@ -248,9 +248,9 @@ def test_a_line_that_is_too_long_is_refused_and_others_are_read(
         (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
         read = [from_json(message.text) for message in replay._lines(str(tmp_path / name))]
         assert [one.is_complete for one in read] == [line == good for line in lines]
-        refused = [one.rejected for one in read if not one.is_complete]
-        assert {(one.reason, one.payload) for one in refused} == {("line-too-long", long[: 1 << 20])}
-        assert refused[0].offset == text.index(long)
+        rejected = [one.rejected for one in read if not one.is_complete]
+        assert {(one.reason, one.payload) for one in rejected} == {("line-too-long", long[: 1 << 20])}
+        assert rejected[0].offset == text.index(long)
 
 
 def test_a_file_that_ends_early_says_so(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ print([read[0].rejected.reason for line in lines for read in parsed_letters(line
 def test_no_letter_has_arrived_in_the_future(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, variant: str
 ) -> None:
-    """A correction of today wins over letters, and over points of refused rows, that claim otherwise."""
+    """A correction of today wins over letters, and over points of rejected rows, that claim otherwise."""
     store = AnyStore.create(bigtable, prefix, variant)
     source = ("--format=opentsdb-text", *store.auto_create, "--input", tmp_path / "in.txt")
     (tmp_path / "in.txt").write_text(f"put m {T} 1 host=a\nput m {T + 1} 1 host=a\n")

@@ -1,4 +1,4 @@
-"""Bigtable's limits: rows over them are refused whole, rows of too many cells are split."""
+"""Bigtable's limits: rows over them are rejected whole, rows of too many cells are split."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_rows_at_the_limits_are_taken(good: Row, monkeypatch: pytest.MonkeyPatch
         (row(timestamp_ms=-1), "cell timestamp of -1 ms"),
     ],
 )
-def test_rows_over_a_limit_are_refused_as_they_are(
+def test_rows_over_a_limit_are_rejected_as_they_are(
     bad: Row, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CELL_BYTES", 1000)
@@ -80,7 +80,7 @@ def test_rows_of_many_cells_are_split(cells: int, sizes: list[int]) -> None:
     assert {(part.table, part.key) for part in parts} == {("tsdb", b"k")}
 
 
-def test_pack_refuses_what_is_over_a_limit(
+def test_pack_rejects_what_is_over_a_limit(
     bigtable: tuple[str, str], prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store.create(bigtable, prefix)
@@ -95,14 +95,14 @@ def test_pack_refuses_what_is_over_a_limit(
             | beam.Create([encoded(groups)])
             | beam.ParDo(PackFn(store.layout, Packing.COMPACTED)).with_outputs(REJECTED, main="main")
         )
-        return {"rows": outputs.main, "refused": outputs[REJECTED]}
+        return {"rows": outputs.main, "rejected": outputs[REJECTED]}
 
     outputs = eagerly(build)
     assert [plain_row(row) for row in outputs["rows"]] == [
         Row(table, ROW_KEY, [Cell("t", b"\0\0", 1, b"\0")], [])
     ]
-    assert {row_of(one).key for one in outputs["refused"]} == {b"large", b"k" * 4097}
-    assert {one.reason for one in outputs["refused"]} == {Reason.OVER_BIGTABLE_LIMIT}
+    assert {row_of(one).key for one in outputs["rejected"]} == {b"large", b"k" * 4097}
+    assert {one.reason for one in outputs["rejected"]} == {Reason.OVER_BIGTABLE_LIMIT}
 
 
 def encoded(groups: list[Group]) -> Encoded:
@@ -114,15 +114,15 @@ def encoded(groups: list[Group]) -> Encoded:
 def packed_points(
     layout: contract.Store, groups: list[tuple[tuple[str, bytes], list[bytes]]]
 ) -> tuple[list[Row], list[Row]]:
-    """(the rows of fragments in packing `points`, those that are refused)."""
+    """(the rows of fragments in packing `points`, those that are rejected)."""
     fn = PackFn(layout, Packing.POINTS)
     fn.start_bundle()
     outputs = list(fn.process(encoded(groups)))
     outputs += [output if isinstance(output, TaggedOutput) else output.value for output in fn.finish_bundle()]
     rejections = [output.value for output in outputs if isinstance(output, TaggedOutput)]
-    refused = [row_of(getattr(rejection, "value", rejection)) for rejection in rejections]
+    rejected = [row_of(getattr(rejection, "value", rejection)) for rejection in rejections]
     rows = [plain_row(output) for output in outputs if isinstance(output, EncodedRow)]
-    return [row._replace(deleted=()) for row in rows], refused
+    return [row._replace(deleted=()) for row in rows], rejected
 
 
 def point_groups(layout: contract.Store, keys: list[bytes], arrival_ms: int = 7) -> list[Group]:
@@ -135,17 +135,17 @@ def point_groups(layout: contract.Store, keys: list[bytes], arrival_ms: int = 7)
 @pytest.mark.parametrize("layout", [OpenTsdb(), Heroic(), KairosDb()], ids=lambda layout: layout.name)
 def test_rows_of_points_are_the_same_cells_as_bytes(layout: contract.Store, arrival_ms: int) -> None:
     groups = point_groups(layout, [b"a", b"b"], arrival_ms)
-    rows, refused = packed_points(layout, groups)
+    rows, rejected = packed_points(layout, groups)
     assert rows == [pack_row(layout, *row_key, packed, Packing.POINTS) for row_key, packed in groups]
-    assert not refused
+    assert not rejected
 
 
 @pytest.mark.parametrize("layout", [OpenTsdb(), Heroic(), KairosDb()], ids=lambda layout: layout.name)
-def test_a_row_of_points_over_a_limit_is_refused_and_the_others_are_written(layout: contract.Store) -> None:
+def test_a_row_of_points_over_a_limit_is_rejected_and_the_others_are_written(layout: contract.Store) -> None:
     groups = point_groups(layout, [b"a", b"k" * 4097, b"b"])
-    rows, refused = packed_points(layout, groups)
+    rows, rejected = packed_points(layout, groups)
     whole = [pack_row(layout, *row_key, packed, Packing.POINTS) for row_key, packed in groups]
-    assert (rows, refused) == ([whole[0], whole[2]], [whole[1]])
+    assert (rows, rejected) == ([whole[0], whole[2]], [whole[1]])
 
 
 def test_a_row_of_more_points_than_a_request_takes_is_split(monkeypatch: pytest.MonkeyPatch) -> None:

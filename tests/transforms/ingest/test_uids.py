@@ -82,10 +82,10 @@ def test_the_last_uids_are_assigned_and_no_more(
     assert sorted(uid for uid in found.values() if isinstance(uid, bytes)) == [
         bytes([n]) for n in range(251, 256)
     ]
-    refused = [uid for uid in found.values() if isinstance(uid, RejectedError)]
-    assert {error.reason for error in refused} == {Reason.UIDS_EXHAUSTED}
+    rejected = [uid for uid in found.values() if isinstance(uid, RejectedError)]
+    assert {error.reason for error in rejected} == {Reason.UIDS_EXHAUSTED}
     assert all(
-        error.message.startswith("All Unique IDs for metrics are already assigned") for error in refused
+        error.message.startswith("All Unique IDs for metrics are already assigned") for error in rejected
     )
     assert "255 of 255 UIDs of kind metrics are used" in caplog.text
     again, count = uid_table(store).resolve(names)
@@ -200,7 +200,7 @@ def test_names_that_cannot_be_stored_are_unknown(store: Store) -> None:
     assert uid_table(store).look_up([*odd, Name("metrics", "known")]) == {Name("metrics", "known"): b"\0\0\1"}
 
 
-def test_names_too_long_for_a_row_are_refused(store: Store) -> None:
+def test_names_too_long_for_a_row_are_rejected(store: Store) -> None:
     long, fits = Name("tagv", "x" * 4097), Name("tagv", "x" * 4096)
     found, count = uid_table(store).resolve([long, fits])
     assert (found[fits], count) == (b"\0\0\1", 1)

@@ -50,7 +50,7 @@ def test_a_crash_after_the_forward_mapping_loses_nothing(store: Store) -> None:
 
 @pytest.mark.parametrize("call", range(1, 9))
 @pytest.mark.parametrize("when", [BEFORE, AFTER])
-def test_a_writer_that_dies_at_any_call_leaves_no_damage(
+def test_a_writer_that_dies_at_any_call_leaves_no_corruption(
     store: Store, emulator: str, call: int, when: str
 ) -> None:
     """From its n-th call on the writer reaches nothing any more; another one takes over."""

@@ -53,15 +53,15 @@ def write(
     packing: Packing = Packing.POINTS,
     profile: str | None = None,
 ) -> list[Rejected]:
-    """Writes rows in a pipeline; the refused ones."""
+    """Writes rows in a pipeline; the rejected ones."""
     target = Target(store.target.project, store.target.instance, profile)
 
     def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
         appends = store.layout.writing.append_qualifier if packing is Packing.APPEND else b""
         sink = StoreRows(target, data_tables(store.layout), writer, appends=appends)
-        return {"refused": root | beam.Create([encoded_row(row) for row in rows], reshuffle=False) | sink}
+        return {"rejected": root | beam.Create([encoded_row(row) for row in rows], reshuffle=False) | sink}
 
-    return eagerly(build)["refused"]
+    return eagerly(build)["rejected"]
 
 
 def rows_of(store: Store, count: int, seed: int = 0) -> list[Row]:
@@ -95,7 +95,7 @@ def test_a_writer_writes_every_cell_as_it_is(store: Store, writer: str) -> None:
     assert store.cells() == cells_of(rows)
 
 
-def test_beams_writer_refuses_rows_of_tables_that_it_does_not_write(store: Store) -> None:
+def test_beams_writer_rejects_rows_of_tables_that_it_does_not_write(store: Store) -> None:
     rows = rows_of(store, 5)
     bad = rows[2]._replace(table="elsewhere")
     (rejected,) = write(store, [*rows[:2], bad, *rows[3:]], "beam")
@@ -135,15 +135,15 @@ def rejecting(poison: bytes) -> Plan:
     return nth(MUTATE_ROWS, range(1, 99), BadEntries(INVALID, poison.__eq__))
 
 
-def wholly_refusing(poison: bytes) -> Plan:
+def wholly_rejecting(poison: bytes) -> Plan:
     """The plan in which the service refuses a request as a whole for the sake of one row."""
     fault = Fault(INVALID)
     return lambda call: fault if call.method == MUTATE_ROWS and poison in call.request else None
 
 
-@pytest.mark.parametrize("plan", [rejecting, wholly_refusing])
+@pytest.mark.parametrize("plan", [rejecting, wholly_rejecting])
 @pytest.mark.parametrize("at", [0, 7, 19])
-def test_rows_refused_for_good_are_dead_letters(store: Store, emulator: str, plan: Any, at: int) -> None:
+def test_rows_rejected_for_good_are_dead_letters(store: Store, emulator: str, plan: Any, at: int) -> None:
     rows = rows_of(store, 20)
     bad = rows[at]
     with faulty(emulator, plan(bad.key)):
@@ -154,7 +154,7 @@ def test_rows_refused_for_good_are_dead_letters(store: Store, emulator: str, pla
     assert store.cells() == cells_of([row for row in rows if row is not bad])
 
 
-def test_beams_writer_fails_on_a_refused_row(store: Store, emulator: str) -> None:
+def test_beams_writer_fails_on_a_rejected_row(store: Store, emulator: str) -> None:
     rows = rows_of(store, 5)
     with (
         faulty(emulator, rejecting(rows[2].key)),
@@ -202,7 +202,7 @@ def decoded(store: Store) -> dict[int, int | float]:
     """Value by time of the one row there is."""
     (row,) = store.rows()
     found = decode_row(store.layout, row, SERIES)
-    assert not found.damage
+    assert not found.corruption
     return {time_ms: value for _, time_ms, value in found.batch.points()}
 
 
@@ -229,7 +229,7 @@ def test_appends_are_repeated(store: Store, emulator: str, code: grpc.StatusCode
     assert decoded(store) == {START_MS: 0, START_MS + 1000: 1000}
 
 
-def test_appends_refused_for_good_are_dead_letters(store: Store, emulator: str) -> None:
+def test_appends_rejected_for_good_are_dead_letters(store: Store, emulator: str) -> None:
     def plan(call: Call) -> Fault | None:
         return Fault(INVALID) if b"bad-row" in call.request else None
 

@@ -43,7 +43,7 @@ def avro(codec: str) -> bytes:
 
 
 def read(path: Path) -> tuple[list[Message], list[Rejected]]:
-    """The messages and the refusals of a file."""
+    """The messages and the rejections of a file."""
     (file,) = match([str(path)])
     parts = list(files.spans(file, Framing.AVRO))
     assert len(parts) == 1
@@ -53,7 +53,7 @@ def read(path: Path) -> tuple[list[Message], list[Rejected]]:
 
 
 def readings(messages: list[Message]) -> list[tuple[str, int, float]]:
-    """(sensor, time in s, value) of all points, of which none may be refused."""
+    """(sensor, time in s, value) of all points, of which none may be rejected."""
     form = message_format("avro", {"avro_fields": FIELDS})
     found = []
     for message in messages:
@@ -87,8 +87,8 @@ def test_messages_hold_every_record_once_and_stay_near_their_size(
 
 
 @pytest.mark.parametrize("block", [100, 100_000])
-def test_what_is_before_damage_is_kept(tmp_path: Path, block: int) -> None:
-    path = tmp_path / "damaged.avro"
+def test_what_is_before_corruption_is_kept(tmp_path: Path, block: int) -> None:
+    path = tmp_path / "corrupt.avro"
     raw = avro("null")
     sync = raw[-16:]
     third = [at for at in range(len(raw)) if raw.startswith(sync, at)][3]  # the end of the third block
@@ -150,7 +150,7 @@ def test_from_files_to_points_in_a_pipeline(
     def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
         read = root | ReadBlocks([str(tmp_path / "points")], framing)
         parsed = read.main | "Parse" >> rejecting(ParseFn(form, options), PointBatch)
-        return {"batches": parsed.main, "refused": parsed[REJECTED], "unread": read[REJECTED]}
+        return {"batches": parsed.main, "rejected": parsed[REJECTED], "unread": read[REJECTED]}
 
     with sizes(1000, 1000):
         outputs = eagerly(build)
@@ -158,4 +158,4 @@ def test_from_files_to_points_in_a_pipeline(
     assert sorted((series.tags[0][1], time // 1000, value) for series, time, value in found) == sorted(WANTED)
     assert {series.metric for series, _, _ in found} == {"temperature"}
     assert not outputs["unread"]
-    assert len(outputs["refused"]) == (400 if form == "influx" else 0)  # the boolean of each line
+    assert len(outputs["rejected"]) == (400 if form == "influx" else 0)  # the boolean of each line

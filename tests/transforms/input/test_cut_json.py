@@ -40,7 +40,7 @@ def sizes(
 
 
 def cut(text: bytes, size: int, portion: int) -> tuple[list[Message], list[Rejected]]:
-    """The blocks and refusals of a text that comes in portions."""
+    """The blocks and rejections of a text that comes in portions."""
     cutter = JsonCutter(Message(b"", 7, "file", 100), size)
     pieces: list[Message | Rejected] = []
     for start in range(0, len(text), portion):
@@ -158,7 +158,7 @@ def test_an_array_in_one_line_that_is_too_long_is_a_document() -> None:
 
 
 @pytest.mark.parametrize("limit", ["document", "record"])
-def test_what_is_too_long_is_refused_once(limit: str) -> None:
+def test_what_is_too_long_is_rejected_once(limit: str) -> None:
     good = [{"n": number} for number in range(20)]
     long = [{"n": number} for number in range(500)] if limit == "document" else ["x" * 5000, *good]
     text = json.dumps(good + long, indent=1).encode()
@@ -173,7 +173,7 @@ def test_what_is_too_long_is_refused_once(limit: str) -> None:
     assert rejected.arrival_ms == 7
 
 
-def test_a_document_that_does_not_end_is_refused_once_behind_its_last_whole_element() -> None:
+def test_a_document_that_does_not_end_is_rejected_once_behind_its_last_whole_element() -> None:
     text = json.dumps([{"n": number} for number in range(20)], indent=1).encode()[:-8]
     messages, (rejected,) = cut(text, 1000, 50)
     elements = [element["n"] for message in messages for element in json.loads(message.text)]

@@ -1,4 +1,4 @@
-"""Files of protobuf messages, each behind its length: whole messages, whatever the pieces; damage."""
+"""Files of protobuf messages, each behind its length: whole messages, whatever the pieces; corruption."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_files(tmp_path: Path, is_packed: bool) -> None:
     content = delimited([b"one", b"two"]) + b"\x09rest"
     path.write_bytes(gzip.compress(content) if is_packed else content)
     (span,) = spans(match([str(path)])[0], Framing.DELIMITED)
-    one, two, refused = blocks(span, Framing.DELIMITED)
+    one, two, rejected = blocks(span, Framing.DELIMITED)
     assert isinstance(one, Message)
     assert isinstance(two, Message)
     assert (one.text, two.text) == (b"one", b"two")
-    assert isinstance(refused, Rejected)
-    assert (refused.reason, refused.payload) == (Reason.TRUNCATED_FILE, b"\x09rest")
+    assert isinstance(rejected, Rejected)
+    assert (rejected.reason, rejected.payload) == (Reason.TRUNCATED_FILE, b"\x09rest")
 
 
 def test_lines_of_json(tmp_path: Path) -> None:

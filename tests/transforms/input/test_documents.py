@@ -29,10 +29,10 @@ def record(name: str, number: int) -> dict[str, Any]:
 
 
 def read(path: Path, name: str) -> tuple[list[int], list[Rejected]]:
-    """(the times of all records in s, the refusals) of a file."""
+    """(the times of all records in s, the rejections) of a file."""
     reader = message_format(name)
     times: list[int] = []
-    refused: list[Rejected] = []
+    rejected: list[Rejected] = []
     (file,) = match([str(path)])
     for part in spans(file, format_class(name).framing):
         for block in blocks(part, format_class(name).framing):
@@ -40,10 +40,10 @@ def read(path: Path, name: str) -> tuple[list[int], list[Rejected]]:
                 parsed = reader.parse(block)
                 times += [time_ms // 1000 for time_ms in parsed.batch.times_ms.tolist()]
                 times += [edit.start for edit in parsed.annotations]
-                refused += parsed.rejected
+                rejected += parsed.rejected
             else:
-                refused.append(block)
-    return times, refused
+                rejected.append(block)
+    return times, rejected
 
 
 def write(path: Path, text: str) -> None:
@@ -78,8 +78,8 @@ def test_an_array_over_several_lines(tmp_path: Path, name: str, suffix: str, sca
     path = tmp_path / f"points{suffix}"
     for count, end in ((3, ""), (3, "\n"), (60_000 // scale, "")):
         write(path, json.dumps([record(name, number) for number in range(count)], indent=2) + end)
-        times, refused = read(path, name)
-        assert not refused
+        times, rejected = read(path, name)
+        assert not rejected
         assert times == [T + number for number in range(count)]
 
 
@@ -91,8 +91,8 @@ def test_a_document_of_heroic(tmp_path: Path, suffix: str, scale: int) -> None:
         data = [[(T + number) * 1000, float(number)] for number in range(count)]
         write(path, json.dumps({"series": {"key": "m"}, "data": {"type": "points", "data": data}}, indent=2))
         assert path.suffix == ".gz" or count == 3 or path.stat().st_size > files.BLOCK_BYTES
-        times, refused = read(path, "heroic-json")
-        assert not refused
+        times, rejected = read(path, "heroic-json")
+        assert not rejected
         assert times == [T + number for number in range(count)]
 
 
@@ -103,20 +103,20 @@ def test_a_bad_record_of_a_document_has_its_bytes_and_place(tmp_path: Path, suff
     points[59_000 // scale]["value"] = "NaN"
     text = json.dumps(points, indent=2)
     write(path, text)
-    times, (refused,) = read(path, "opentsdb-json")
+    times, (rejected,) = read(path, "opentsdb-json")
     assert len(times) == len(points) - 1
-    assert refused.reason is Reason.BAD_NUMBER
-    assert json.loads(refused.payload) == points[59_000 // scale]
-    assert text.encode()[refused.offset :].startswith(refused.payload)
+    assert rejected.reason is Reason.BAD_NUMBER
+    assert json.loads(rejected.payload) == points[59_000 // scale]
+    assert text.encode()[rejected.offset :].startswith(rejected.payload)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_a_document_of_more_than_64_mib_is_one_refusal(tmp_path: Path, suffix: str, scale: int) -> None:
+def test_a_document_of_more_than_64_mib_is_one_rejection(tmp_path: Path, suffix: str, scale: int) -> None:
     path = tmp_path / f"points{suffix}"
     element = json.dumps(record("opentsdb-json", 1), indent=2)
     write(path, "[" + ",\n".join([element] * ((66 << 20) // scale // len(element))) + "]")
-    times, (refused,) = read(path, "opentsdb-json")
-    assert refused.reason is Reason.LINE_TOO_LONG
-    assert (56 << 20) // scale < refused.offset < (64 << 20) // scale
-    assert "document of more than" in refused.message
-    assert len(times) == (refused.offset + 1) // (len(element) + 2)
+    times, (rejected,) = read(path, "opentsdb-json")
+    assert rejected.reason is Reason.LINE_TOO_LONG
+    assert (56 << 20) // scale < rejected.offset < (64 << 20) // scale
+    assert "document of more than" in rejected.message
+    assert len(times) == (rejected.offset + 1) // (len(element) + 2)

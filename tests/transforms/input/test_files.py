@@ -35,13 +35,13 @@ from timebeam.transforms.input.files import FileSpan, ReadBlocks, blocks_by_arri
 
 
 def rejected_lines(rejected: list[Rejected]) -> list[tuple[int, bytes]]:
-    """(offset, payload) of lines refused as too long; asserts that nothing else was refused."""
+    """(offset, payload) of lines rejected as too long; asserts that nothing else was rejected."""
     assert {(one.reason, one.stage) for one in rejected} <= {(Reason.LINE_TOO_LONG, Stage.READ)}
     return sorted((one.offset, one.payload) for one in rejected)
 
 
 def check(path: Path, content: bytes, line_bytes: int, seed: int = 0) -> None:
-    """Asserts that a file gives each line of its content once; longer ones as refusals."""
+    """Asserts that a file gives each line of its content once; longer ones as rejections."""
     messages, rejected = read(path, seed)
     assert all(message.source == str(path) for message in messages)
     assert all(one.source == str(path) for one in rejected)
@@ -96,7 +96,7 @@ def test_a_line_at_the_limit_is_kept_and_one_byte_more_is_not(folder: Path) -> N
             assert rejected_lines(rejected) == [(11, b"b" * 10)]
 
 
-def test_a_line_over_many_spans_is_refused_once(folder: Path) -> None:
+def test_a_line_over_many_spans_is_rejected_once(folder: Path) -> None:
     """Also with the sizes in use, at which the end of the long line is looked for 64 KiB at a time."""
     path = folder / "long.txt"
     before, after = b"put before 1 1 host=a\n", b"put after 1 1 host=a\n"
@@ -159,7 +159,7 @@ def test_spans_cover_a_file_in_steps(folder: Path) -> None:
         ]
 
 
-def test_a_file_without_modification_time_is_refused() -> None:
+def test_a_file_without_modification_time_is_rejected() -> None:
     with pytest.raises(ValueError, match="modification time"):
         list(files.spans(FileMetadata("gs://bucket/file", 10)))
 
@@ -208,7 +208,7 @@ def test_read_blocks_in_a_pipeline(tmp_path: Path) -> None:
 
     def build(root: beam.Pipeline) -> dict[str, beam.PCollection[Any]]:
         outputs = root | ReadBlocks([str(tmp_path / "*"), str(tmp_path / "d*")])
-        return {"blocks": outputs.main, "refused": outputs[REJECTED]}
+        return {"blocks": outputs.main, "rejected": outputs[REJECTED]}
 
     with sizes(1000, 1000, blocks_a_span=2):
         outputs = eagerly(build)
@@ -222,7 +222,7 @@ def test_read_blocks_in_a_pipeline(tmp_path: Path) -> None:
     kept = lines_in(by_source["e.txt.gz"])
     assert len(kept) > 30
     assert kept == lines_of(LINES)[: len(kept)]
-    assert sorted((Path(one.source).name, one.reason) for one in outputs["refused"]) == [
+    assert sorted((Path(one.source).name, one.reason) for one in outputs["rejected"]) == [
         ("c.txt.gz", Reason.LINE_TOO_LONG),
         ("e.txt.gz", Reason.TRUNCATED_FILE),
     ]

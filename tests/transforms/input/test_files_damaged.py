@@ -1,4 +1,4 @@
-"""Truncated and damaged compressed files: what is readable is kept, and the rest said to be lost."""
+"""Truncated and corrupt compressed files: what is readable is kept, and the rest said to be lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timebeam.schema.core.rejections import Stage
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("damaged")
+    return tmp_path_factory.mktemp("corrupt")
 
 
 def readable(stored: bytes) -> bytes:
@@ -36,7 +36,7 @@ TEXT = b"".join(b"put sys.cpu %d %d host=web%02d\n" % (1356998400 + i, i * i, i 
 
 
 def check_kept(path: Path, content: bytes, at_least: int, reason: Reason) -> None:
-    """Asserts that the first lines of a content were kept, and how the rest was refused.
+    """Asserts that the first lines of a content were kept, and how the rest was rejected.
 
     Args:
       at_least: the whole lines of so many bytes must have been kept.
@@ -76,9 +76,9 @@ def test_truncated_anywhere_the_readable_lines_are_kept(folder: Path, suffix: st
             check_kept(path, TEXT, at_least, Reason.TRUNCATED_FILE)
 
 
-def test_lines_before_damage_are_kept(folder: Path) -> None:
-    """Damage that shows where it is: a block of deflate of a type that does not exist."""
-    path = folder / "damaged.gz"
+def test_lines_before_corruption_are_kept(folder: Path) -> None:
+    """Corruption that shows where it is: a block of deflate of a type that does not exist."""
+    path = folder / "corrupt.gz"
     content = b"".join(b"%032x\n" % random.Random(number).getrandbits(128) for number in range(3000))
     compressor = zlib.compressobj(wbits=31)
     stored = compressor.compress(content) + compressor.flush(zlib.Z_FULL_FLUSH)
@@ -89,8 +89,8 @@ def test_lines_before_damage_are_kept(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", sorted(COMPRESS))
-def test_members_before_a_damaged_one_are_kept(folder: Path, suffix: str) -> None:
-    path = folder / f"damaged{suffix}"
+def test_members_before_a_corrupt_one_are_kept(folder: Path, suffix: str) -> None:
+    path = folder / f"corrupt{suffix}"
     first, second, third = members(TEXT, [333, 800], suffix)
     path.write_bytes(first + second + b"garbage" + third)
     check_kept(path, TEXT, 800, Reason.CORRUPT_FILE)
@@ -115,7 +115,7 @@ def test_no_changed_byte_goes_unnoticed(folder: Path, suffix: str, position: int
         )
 
 
-def test_a_compressed_file_of_zeros_is_damaged(folder: Path) -> None:
+def test_a_compressed_file_of_zeros_is_corrupt(folder: Path) -> None:
     """What a crash of the writer's machine leaves; only behind data are zeros padding."""
     path = folder / "zeros.gz"
     path.write_bytes(bytes(5000))

@@ -1,6 +1,6 @@
 """Decompression stays within the memory that docs/use/ingest.md states: tried in a limited child.
 
-All are long; `test_documents.py` and `test_files_damaged.py` have what is refused, of small bounds.
+All are long; `test_documents.py` and `test_files_corrupt.py` have what is rejected, of small bounds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def messages(payload, encoding, count):
     return [Message(payload, 1, "s", 0, envelope) for _ in range(count)]
 
 def records(output):
-    # neighbours with one reason are refused together
+    # neighbours with one reason are rejected together
     more = re.search(r"and ([0-9]+) more records", output.value.message)
     return 1 + int(more[1]) if more else 1
 
@@ -56,12 +56,12 @@ def parse(name, given):
     gather.start_bundle()
     lists = [one for message in given for one in gather.process(message)]
     lists += [value.value for value in gather.finish_bundle()]
-    points = refused = 0
+    points = rejected = 0
     for held in lists:
         for output in fn.process(held):
             points += len(output) if isinstance(output, PointBatch) else 0
-            refused += 0 if isinstance(output, PointBatch) else records(output)
-    print(points, refused)
+            rejected += 0 if isinstance(output, PointBatch) else records(output)
+    print(points, rejected)
 """
 
 
@@ -106,7 +106,7 @@ def test_many_messages_whose_packing_nothing_announces() -> None:
 @long
 @pytest.mark.parametrize("line", [b"a\n", b" \r\n"])
 def test_a_message_of_millions_of_lines(line: bytes) -> None:
-    """Each is refused, or blank; 3 MiB, since each refusal takes its time."""
+    """Each is rejected, or blank; 3 MiB, since each rejection takes its time."""
     program = f"""
         given = messages(packed({line!r}, 3 << 20, "zstd"), "zstd", 1)
         limit()
@@ -127,7 +127,7 @@ def test_a_message_of_64_mib_of_points() -> None:
 
 
 @pytest.mark.long
-def test_more_than_64_mib_are_refused_whole() -> None:
+def test_more_than_64_mib_are_rejected_whole() -> None:
     program = """
         given = messages(packed(b"m f=1 1\\n", 65 << 20, "gzip"), "gzip", 1)
         limit()

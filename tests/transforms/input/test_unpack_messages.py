@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tests.support.rejections import refused_point
+from tests.support.rejections import rejected_point
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Envelope
@@ -79,11 +79,11 @@ def test_what_is_not_packed_stays(text: bytes) -> None:
     assert opened(text, "influx").text == text
 
 
-def test_bombs_are_refused() -> None:
+def test_bombs_are_rejected() -> None:
     for bomb in (gzip.compress(bytes(65 << 20)), gzip.compress(gzip.compress(bytes(64 << 20)))):
-        with pytest.raises(RejectedError) as refused:
+        with pytest.raises(RejectedError) as rejected:
             opened(bomb, "influx")
-        assert refused.value.reason is Reason.CORRUPT_MESSAGE
+        assert rejected.value.reason is Reason.CORRUPT_MESSAGE
     with pytest.raises(RejectedError):
         opened(gzip.compress(TEXT)[:-5], "influx")
 
@@ -98,7 +98,7 @@ def test_zstd_that_ends_early_and_does_not_say_its_size(frames: int) -> None:
     compressor = zstandard.ZstdCompressor(write_content_size=False).compressobj()
     frame = compressor.compress(TEXT + b"\n") + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
     early = zstandard.compress(TEXT + b"\n") * (frames - 1) + frame
-    with pytest.raises(RejectedError, match="damaged zstd: the compressed data end before"):
+    with pytest.raises(RejectedError, match="corrupt zstd: the compressed data end before"):
         opened(early, "influx")
 
 
@@ -133,11 +133,11 @@ def test_formats_by_attributes() -> None:
     assert formats.key(formats.open(packed))[0] == "influx"
 
 
-def test_what_no_format_reads_is_refused() -> None:
+def test_what_no_format_reads_is_rejected() -> None:
     formats = Formats(AUTO, {}, ["influx", "otlp"])
-    with pytest.raises(RejectedError, match="begins with b'put m 1 1 a=b': none of influx, otlp") as refused:
+    with pytest.raises(RejectedError, match="begins with b'put m 1 1 a=b': none of influx, otlp") as rejected:
         formats.open(message(b"put m 1 1 a=b"))
-    assert refused.value.reason is Reason.UNKNOWN_FORMAT
+    assert rejected.value.reason is Reason.UNKNOWN_FORMAT
 
 
 def test_some_bad_lines_do_not_hide_a_format() -> None:
@@ -160,7 +160,7 @@ def test_messages_whose_content_tells_their_format_are_read_once(monkeypatch: py
     fn.setup()
     good = [TEXT, b"cpu,host=b user=1 1700000000000000000\nrubbish", base64.b64encode(TEXT)]
     messages = [Message(text, 7 + n, "topic", 0, Envelope(str(n), 7 + n, {})) for n, text in enumerate(good)]
-    batch, refused = sorted(fn.process(messages), key=lambda output: not isinstance(output, PointBatch))
+    batch, rejected = sorted(fn.process(messages), key=lambda output: not isinstance(output, PointBatch))
     fn.teardown()
     assert texts == [TEXT, good[1], TEXT]
     assert isinstance(batch, PointBatch)
@@ -168,7 +168,7 @@ def test_messages_whose_content_tells_their_format_are_read_once(monkeypatch: py
     assert batch.origins is not None
     spans = zip(batch.origins.starts.tolist(), batch.origins.ends.tolist(), strict=True)
     assert [batch.origins.text[start:end] for start, end in spans] == [TEXT, good[1][:-8], TEXT]
-    again = refused_point(batch, 2)
+    again = rejected_point(batch, 2)
     assert (again.payload, again.offset, again.arrival_ms) == (TEXT, 0, 9)
     assert again.envelope == Envelope("2", 9, {"format": "influx"})
-    assert (refused.value.payload, refused.value.offset, refused.value.arrival_ms) == (b"rubbish", 38, 8)
+    assert (rejected.value.payload, rejected.value.offset, rejected.value.arrival_ms) == (b"rubbish", 38, 8)

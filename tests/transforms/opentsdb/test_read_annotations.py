@@ -107,11 +107,11 @@ def test_random_questions(stored: tuple[Store, Stored]) -> None:
             )
         }
         found += len(expected)
-        histograms, damage = find_histograms(store.target, store.layout, question)
-        assert (histograms, damage) == (expected, []), question
-        notes, damage = series_annotations(store.target, store.layout, question)
+        histograms, corruption = find_histograms(store.target, store.layout, question)
+        assert (histograms, corruption) == (expected, []), question
+        notes, corruption = series_annotations(store.target, store.layout, question)
         texts = {series: {int(note.description) for note in of} for series, of in notes.items() if of}
-        assert damage == []
+        assert corruption == []
         assert texts == {
             series: {histogram.buckets[0.0, 1.0] for histogram in times.values()}
             for series, times in expected.items()

@@ -83,8 +83,8 @@ def threads() -> list[str]:
 
 def found_by(store: AnyStore, wanted: Selection = EVERYTHING) -> tuple[list[object], list[str]]:
     """What a query finds, to be compared."""
-    series, damage, _ = find_series(store.target, store.layout, wanted)
-    return [(one.series, one.times_ms.tolist(), one.values.tolist()) for one in series], damage
+    series, corruption, _ = find_series(store.target, store.layout, wanted)
+    return [(one.series, one.times_ms.tolist(), one.values.tolist()) for one in series], corruption
 
 
 def test_many_ranges_give_the_rows_of_one_in_its_order(store: AnyStore, cut: list[int]) -> None:
@@ -105,8 +105,8 @@ def test_downsampling_while_reading_gives_the_same(
 ) -> None:
     monkeypatch.setattr(table_reader, "_ROWS_AT_ONCE", rows_at_once)
     how = Downsampling.parse(text)
-    series, damage, _ = find_series(store.target, store.layout, EVERYTHING, how=how)
-    assert not damage
+    series, corruption, _ = find_series(store.target, store.layout, EVERYTHING, how=how)
+    assert not corruption
     found = {one.series: (one if one.downsampled else downsampled(how, one)) for one in series}
     points, _, _ = find_series(store.target, store.layout, EVERYTHING)
     assert found.keys() == {one.series for one in points}
@@ -138,12 +138,12 @@ def test_a_query_answers_the_same(
     store: AnyStore, metric: str | None, monkeypatch: pytest.MonkeyPatch, cut: list[int]
 ) -> None:
     wanted = Selection(metric, {}, 0, EVER_MS)
-    found, damage = found_by(store, wanted)
+    found, corruption = found_by(store, wanted)
     assert cut
-    assert not damage
+    assert not corruption
     with monkeypatch.context() as patch:
         patch.setattr(table_reader, "PATIENCE_SECONDS", 1e9)
-        assert found_by(store, wanted) == (found, damage)
+        assert found_by(store, wanted) == (found, corruption)
     values = {
         ((series.metric, series.tags), time_ms): float(value)
         for series, times_ms, of_them in found  # type: ignore[misc]

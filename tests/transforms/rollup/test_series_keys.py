@@ -63,8 +63,8 @@ def test_each_key_has_a_series_and_names_are_looked_up_with_tag_raw(salt: bytes,
     other = TWICE._replace(resources=(("uids", (salt + b"\0\0\1\0\0\1\0\0\3").hex()),))
     assert [each.series for each in noted] == [ALONE, TWICE, ALONE, other, TWICE, other]
     assert noted[-1].archived == ArchiveRead([late.row], 7)
-    keys, refused = names.single([ALONE, TWICE, other])
-    assert not refused
+    keys, rejected = names.single([ALONE, TWICE, other])
+    assert not rejected
     if tag_raw:
         assert (keys, len(by_name.asked)) == ([BY_NAME] * 3, 3)
         assert by_name.asked[1] == by_name.asked[2]  # both in one row

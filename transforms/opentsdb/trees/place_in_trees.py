@@ -62,7 +62,7 @@ class TreeSyncTally(NamedTuple):
     collisions: int
     not_matched: int
     failures_written: int
-    refused: int
+    rejected: int
 
 
 COUNTERS = TallyCounters(NAMESPACE, TreeSyncTally)
@@ -124,7 +124,7 @@ class SyncTrees(beam.PTransform):  # type: ignore[type-arg]
             | "StoreFailures" >> rejecting(_store_failures, type(None), job)
         )
         rejected = (read[REJECTED], placed[REJECTED], stored[REJECTED], failures[REJECTED])
-        return rejected | "AllRefused" >> beam.Flatten() | "Count" >> beam.Map(_counted)
+        return rejected | "AllRejected" >> beam.Flatten() | "Count" >> beam.Map(_counted)
 
 
 def _with_failures(fn: beam.DoFn, output_type: Any) -> Any:
@@ -229,7 +229,7 @@ class _StoreBranchesFn(BufferedDoFn[tuple[bytes, list[BranchEntry]]]):
                 COUNTERS.count(name, count)
             if result.counts["leaves_written"] or result.counts["branches_written"]:
                 metrics.count("rows_written")
-            for rejection in result.refused:
+            for rejection in result.rejected:
                 yield reject(_rejected(job, rejection, tree.tree_id))
             for tsuid, leaf_tsuid in result.collisions if tree.store_failures else ():
                 failure = ColumnValue(
@@ -249,7 +249,7 @@ def _rejected(job: TreeSyncJob, rejection: SeriesRejection, tree_id: int | None 
 
 
 def _counted(rejected: Rejected) -> Rejected:
-    COUNTERS.count("refused")
+    COUNTERS.count("rejected")
     return rejected
 
 

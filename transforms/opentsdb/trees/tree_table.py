@@ -203,7 +203,7 @@ class CompletedRow:
 
     counts: collections.Counter[str]
     collisions: list[tuple[bytes, str]]
-    refused: list[SeriesRejection]
+    rejected: list[SeriesRejection]
 
 
 def complete_row(
@@ -247,7 +247,7 @@ def complete_row(
         _count(completed, key, entries, path, values, written)
     except TreeError as error:
         why = RejectedError(Reason.BAD_SYNTAX, f"row {key.hex()} of table {table} cannot be read: {error}")
-        completed.refused = [SeriesRejection(entry.tsuid, why) for entry in entries]
+        completed.rejected = [SeriesRejection(entry.tsuid, why) for entry in entries]
     return completed
 
 
@@ -288,7 +288,7 @@ def _count(
     completed.counts["branches_written" if tree_cells.BRANCH in written else "branches_there"] += 1
     for entry in entries:
         if entry.path != path:
-            completed.refused.append(SeriesRejection(entry.tsuid, _same_hash(key, entry, path)))
+            completed.rejected.append(SeriesRejection(entry.tsuid, _same_hash(key, entry, path)))
         elif entry.leaf:
             qualifier = tree_cells.leaf_qualifier(entry.leaf)
             leaf_tsuid = tree_cells.read_leaf(values[qualifier]).tsuid.upper()

@@ -177,7 +177,7 @@ def example_row(layout: TableLayout) -> Row:
     """
     rows, rejections = layout_rows(layout, example_record(layout))
     if not rows:
-        raise ValueError(f"layout {layout.name}: the example is refused: {rejections.by_record[0][1]}")
+        raise ValueError(f"layout {layout.name}: the example is rejected: {rejections.by_record[0][1]}")
     return rows[0]
 
 

@@ -154,13 +154,13 @@ class AnnotationCell(NamedTuple):
 
     Attributes:
       note: the annotation; None if it is corrupt.
-      damage: what is wrong with it.
+      corruption: what is wrong with it.
       start_ms: when it starts; what its column says if it is corrupt.
     """
 
     cell: Cell
     note: Annotation | None
-    damage: str
+    corruption: str
     start_ms: int
 
 

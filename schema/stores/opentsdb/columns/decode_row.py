@@ -114,14 +114,14 @@ class RowColumns:
       elements: n elements, column by column; within a column one per time, ascending. Of `read_row`,
         merged: one per time of the row, ascending.
       column: int64[n], the cell that each element is from.
-      damage: in words, which cells could not be read.
+      corruption: in words, which cells could not be read.
       skipped: cells that hold no points: annotations and histograms.
     """
 
     cells: Sequence[Cell]
     elements: el.Elements
     column: Int64s
-    damage: Sequence[str]
+    corruption: Sequence[str]
     skipped: int
 
 
@@ -137,7 +137,7 @@ def read_row(cells: Sequence[Cell], winner: Winner = Winner.NEWEST) -> RowColumn
     """
     columns = read_columns(cells)
     elements, column = merge_elements(columns.elements, columns.column, winner)
-    corruption = list(columns.damage)
+    corruption = list(columns.corruption)
     _, _, good = elements.values()
     if not good.all():
         bad_flags = sorted({int(code) & 0xF for code in elements.codes[~good]})
@@ -265,4 +265,4 @@ def decode_row(options: OpenTsdbOptions, row: Row, series: Series) -> DecodedRow
         bits,
         timestamps[content.column] if n else np.zeros(0, np.int64),
     )
-    return DecodedRows(batch, [(row, text) for text in content.damage], content.skipped)
+    return DecodedRows(batch, [(row, text) for text in content.corruption], content.skipped)

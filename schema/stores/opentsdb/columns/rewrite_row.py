@@ -155,7 +155,7 @@ def _reads_the_same(cells: Sequence[Cell], old_cells: Sequence[Cell], new_cells:
     return (
         np.array_equal(before.elements.codes, after.elements.codes)
         and np.array_equal(before.elements.raws, after.elements.raws)
-        and (sorted(before.damage), before.skipped) == (sorted(after.damage), after.skipped)
+        and (sorted(before.corruption), before.skipped) == (sorted(after.corruption), after.skipped)
     )
 
 
@@ -301,7 +301,7 @@ def _check_rest(row: Row, old: list[Cell], new: list[Cell], winner: Winner, expe
     rest = read_columns([*versions.values()])
     after = merge_elements(rest.elements, rest.column, winner)[0]
     if not (np.array_equal(after.codes, expected.codes) and np.array_equal(after.raws, expected.raws)):
-        raise ValueError("its points outside of the range cannot be rewritten: a damaged cell is in the way")
+        raise ValueError("its points outside of the range cannot be rewritten: a corrupt cell is in the way")
 
 
 def restore(layout: OpenTsdb, row: Row, reader: Reader) -> Restored:
@@ -351,7 +351,7 @@ def _check_others(layout: OpenTsdb, row: Row) -> None:
     """
     for annotation in read_annotations(layout.options, row):
         if annotation.note is None:
-            raise ValueError(annotation.damage)
+            raise ValueError(annotation.corruption)
     for cell in row.cells:
         if is_histogram(cell.qualifier) and not cell.value:
             raise ValueError(f"histogram {cell.qualifier.hex()}: empty, so without the id of a codec")

@@ -26,7 +26,7 @@ def uri_query(request: Request, expressions: Sequence[str] = ()) -> TsQuery:
     """
     start = request.required("start")
     texts = list(dict.fromkeys([*request.parameters.get("m", ()), *expressions]))
-    check_filters(sum(text.count("=") for text in texts))  # a filter has one; in its value it is refused
+    check_filters(sum(text.count("=") for text in texts))  # a filter has one; in its value it is rejected
     queries = [_sub_query(text, of_tsuids=True) for text in request.parameters.get("tsuid", ())]
     queries += [metric_sub_query(text) for text in texts]
     if not queries:

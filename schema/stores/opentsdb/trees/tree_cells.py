@@ -225,13 +225,13 @@ class Content:
     Attributes:
       collisions: the TSUID of the existing leaf, by TSUID; both in hex.
       not_matched: the rules that failed, by TSUID in hex.
-      damage: what could not be read, in words.
+      corruption: what could not be read, in words.
     """
 
     root: Branch
     collisions: dict[str, str] = dataclasses.field(default_factory=dict)
     not_matched: dict[str, str] = dataclasses.field(default_factory=dict)
-    damage: list[str] = dataclasses.field(default_factory=list)
+    corruption: list[str] = dataclasses.field(default_factory=list)
 
     def counts(self) -> tuple[int, int, int]:
         """(branches without the root, leaves, depth of the deepest branch)."""
@@ -256,7 +256,7 @@ def read_content(tree_id: int, rows: Iterable[Row]) -> Content:
         if len(row.key) == ID_BYTES + 1:
             _read_failures(content, row)
         elif (len(row.key) - ID_BYTES) % HASH_BYTES:
-            content.damage.append(f"row {row.key.hex()} of {len(row.key)} bytes is not of a tree")
+            content.corruption.append(f"row {row.key.hex()} of {len(row.key)} bytes is not of a tree")
         else:
             _read_branch(content, branches, row)
     for _, branch in content.root.walk():
@@ -278,9 +278,9 @@ def _read_branch(content: Content, branches: dict[bytes, Branch], row: Row) -> N
             elif cell.qualifier.startswith(LEAF):
                 branch.leaves.append(read_leaf(cell.value))
         except TreeError as error:
-            content.damage.append(f"row {row.key.hex()}, column {cell.qualifier!r}: {error}")
+            content.corruption.append(f"row {row.key.hex()}, column {cell.qualifier!r}: {error}")
     if not named and (branch.leaves or branch is not content.root):
-        content.damage.append(f"row {row.key.hex()} has no column 'branch'")
+        content.corruption.append(f"row {row.key.hex()} has no column 'branch'")
 
 
 def _branch(branches: dict[bytes, Branch], key: bytes) -> Branch:

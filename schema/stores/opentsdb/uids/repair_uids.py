@@ -132,7 +132,7 @@ class UidMaps:
         used = int.from_bytes(value, "big", signed=True)
         last = uid_table.last_id(options.uid_width(kind))
         if used >= last:
-            text = f"{kind}: all {last} UIDs are assigned; new names are refused"
+            text = f"{kind}: all {last} UIDs are assigned; new names are rejected"
             yield Finding(Severity.NOTE, table, uid_table.COUNTER_ROW, text)
         elif used > _NEARLY_EXHAUSTED * last:
             text = f"{kind}: {used} of {last} UIDs are assigned"

@@ -153,9 +153,9 @@ PATTERNS = {
 def stored(layout: DeclaredTables, records: list[Record]) -> MemoryTables:
     text = b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
     batch, rejected = read_json(Message(text, 5, "a"))
-    written, refused = rows(layout.declaration, batch)
+    written, unwritten = rows(layout.declaration, batch)
     assert not rejected
-    assert not refused
+    assert not unwritten
     return MemoryTables(written)
 
 
@@ -185,7 +185,7 @@ def read(layout: DeclaredTables, tables: MemoryTables, selection: Selection) -> 
     selected = list(layout.select(selection, tables))
     assert not [each for each in selected if isinstance(each, Finding)]
     decoded = layout.decode_rows([each for each in selected if isinstance(each, Selected)])
-    assert not decoded.damage
+    assert not decoded.corruption
     found = list(points_of(decoded.within(selection.start_ms, selection.end_ms + 1).batch))
     assert len(found) == len(dict(found)), "an instant comes twice"
     return dict(found)

@@ -1,4 +1,4 @@
-"""`check` of declared tables: rows that a declaration writes are sound, and every change of one is damage."""
+"""`check` of declared tables: rows that a declaration writes are sound, every change of one is corruption."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_every_kind_of_part_column_and_timestamp_is_sound(cell_time: str) -> Non
         for n, value in enumerate([1.50, "s", [1, {"a": None}], True, "12", {"é": "\\"}])
     ]
     text = b"".join(json.dumps(record).encode() + b"\n" for record in records)
-    written, refused = rows(declaration, read_json(Message(text, 77, "a"))[0])
-    assert not refused
+    written, rejected = rows(declaration, read_json(Message(text, 77, "a"))[0])
+    assert not rejected
     assert list(audit_rows(declaration.layouts[0], written)) == []
 
 
-def test_every_changed_byte_of_a_key_or_a_value_is_damage() -> None:
+def test_every_changed_byte_of_a_key_or_a_value_is_corruption() -> None:
     """Of a row whose every byte follows from its record; a value alone could be another record's."""
     layout = load(many("zero"), "t").layouts[0]
     record = {"A": "a", "B": "b", "C": "c", "TS": 1_426_535_612_045, "N": 1}
@@ -93,7 +93,7 @@ def test_timestamps_that_cell_time_does_not_give() -> None:
         assert finding.severity is Severity.CORRUPT
 
 
-def test_one_bad_row_of_many_is_the_only_damage() -> None:
+def test_one_bad_row_of_many_is_the_only_corruption() -> None:
     layout = declared("market")
     tables = stored(layout, PATTERNS["market"].records(random.Random(1)))
     good = [*tables.all("QUOTE")]
@@ -127,7 +127,7 @@ def test_restore_takes_rows_that_the_declaration_writes() -> None:
             layout.restore(each, tables)
 
 
-def test_a_row_in_the_table_of_another_day_is_damage() -> None:
+def test_a_row_in_the_table_of_another_day_is_corruption() -> None:
     sensor = declared("sensor")
     tables = stored(sensor, [{"METER": 7, "TS": 1426490100000, "READING": "1"}])
     (row,) = tables.all("SENSOR")
@@ -149,8 +149,8 @@ def test_a_record_without_its_reading_is_sound(qualifier: str) -> None:
     )
     records = [{"A": "a", "TS": 1_426_535_612_045, "M": "x"}, {"A": "b", "TS": 1, "M": "x", "Q": "q"}]
     text = "\n".join(map(json.dumps, records)).encode()
-    written, refused = rows(declaration, read_json(Message(text, 0))[0])
-    assert not refused
+    written, rejected = rows(declaration, read_json(Message(text, 0))[0])
+    assert not rejected
     assert list(audit_rows(declaration.layouts[0], written)) == []
 
 
@@ -166,6 +166,6 @@ def test_a_reading_of_a_step_does_not_tell_a_suffix_of_the_exact_time(unit: str)
     )
     records = [{"TS": 1_426_535_612_045 + n, "R": n} for n in (0, 1, 61_000)]
     text = "\n".join(map(json.dumps, records)).encode()
-    written, refused = rows(declaration, read_json(Message(text, 0))[0])
-    assert not refused
+    written, rejected = rows(declaration, read_json(Message(text, 0))[0])
+    assert not rejected
     assert list(audit_rows(declaration.layouts[0], written)) == []

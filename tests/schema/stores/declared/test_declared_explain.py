@@ -83,7 +83,7 @@ def test_layouts_without_examples_explain_themselves() -> None:
 
 def test_an_example_that_does_not_fit_is_told() -> None:
     text = (EXAMPLES / "market.toml").read_text().replace('EXCHANGE = "NASDAQ"', 'EXCHANGE = "TOO LONG"')
-    with pytest.raises(ValueError, match=r"layout quote: the example is refused.*longer than 6 bytes"):
+    with pytest.raises(ValueError, match=r"layout quote: the example is rejected.*longer than 6 bytes"):
         example_row(load(text, "t").layouts[0])
 
 

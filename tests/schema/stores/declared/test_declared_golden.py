@@ -27,11 +27,11 @@ def declared(name: str) -> Declaration:
 
 
 def written(declaration: Declaration, *records: dict[str, Any]) -> list[Row]:
-    """The rows of records given as JSON; none may be refused."""
+    """The rows of records given as JSON; none may be rejected."""
     lines = "\n".join(json.dumps(record) for record in records).encode()
     batch, rejected = read_json(Message(lines, 0))
-    found, refused = rows(declaration, batch)
-    assert (rejected, refused) == ([], [])
+    found, unwritten = rows(declaration, batch)
+    assert (rejected, unwritten) == ([], [])
     return found
 
 

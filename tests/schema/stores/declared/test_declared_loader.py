@@ -1,4 +1,4 @@
-"""What the loader refuses and warns of, each with its path in the declaration.
+"""What the loader rejects and warns of, each with its path in the declaration.
 
 Format: docs/spec/bigtable-patterns.md §5 and §6.
 """
@@ -49,7 +49,7 @@ def changed(*pairs: tuple[str, str]) -> str:
     return text
 
 
-def refused(text: str) -> list[str]:
+def rejected(text: str) -> list[str]:
     with pytest.raises(DeclarationError) as caught:
         load(text, "t.toml")
     return str(caught.value).splitlines()
@@ -271,8 +271,8 @@ def test_a_sound_declaration_has_no_warnings() -> None:
         ("# a comment", "[[[", "line 1", "not TOML"),
     ],
 )
-def test_refusals(old: str, new: str, path: str, text: str) -> None:
-    (message,) = refused(changed((old, new)))
+def test_rejections(old: str, new: str, path: str, text: str) -> None:
+    (message,) = rejected(changed((old, new)))
     assert message.startswith(f"t.toml {path}: " if path.startswith("line") else f"t.toml: {path}: ")
     assert text in message
 
@@ -325,8 +325,8 @@ qualifier = { time = "TS", within = "1d", step = "15m" }
         ),
     ],
 )
-def test_refusals_of_columns(old: str, new: str, path: str, text: str) -> None:
-    (message,) = refused(BUCKETS.replace(old, new))
+def test_rejections_of_columns(old: str, new: str, path: str, text: str) -> None:
+    (message,) = rejected(BUCKETS.replace(old, new))
     assert message.startswith(f"t.toml: {path}: ")
     assert text in message
 
@@ -339,18 +339,18 @@ def test_map_templates_that_could_not_be_split() -> None:
                 f'map = {{ source = "m", qualifier = "{template}" }}',
             )
         )
-        (message,) = refused(text)
+        (message,) = rejected(text)
         assert message.startswith("t.toml: layout.quote.columns.map.qualifier: ")
 
 
 def test_all_wrong_layouts_are_told_at_once() -> None:
     two = changed((TIME, '{ time = "T" }')) + SOUND.replace("quote", "other").replace(TIME, '{ time = "T" }')
-    paths = [message.split(": ")[1] for message in refused(two)]
+    paths = [message.split(": ")[1] for message in rejected(two)]
     assert paths == ["layout.quote.key[2]", "layout.other.key[2]"]
 
 
 def test_one_table_has_one_layout() -> None:
-    (message,) = refused(SOUND + SOUND.replace("quote", "other"))
+    (message,) = rejected(SOUND + SOUND.replace("quote", "other"))
     assert (
         message
         == "t.toml: layout.other.table: table QUOTE is also that of layout quote: one table has one layout"
@@ -360,17 +360,17 @@ def test_one_table_has_one_layout() -> None:
 def test_salts_that_change_need_a_time() -> None:
     key = '{ salt = ["A"], buckets = 2, since = [[0, 3]] }, { field = "A" }'
     text = f'[layout.t]\ntable = "T"\nkey = [{key}]\ncolumns = {{ family = "f", fields = ["V"] }}\n'
-    (message,) = refused(text)
+    (message,) = rejected(text)
     assert message.startswith("t.toml: layout.t.key: since needs a time to compare with")
     assert load(text + 'event_time = "T"\n', "t").layouts[0].event == ("T", "ms")
 
 
 def test_day_tables_need_a_layout_with_days() -> None:
     copy = '[layout.copy]\ntable = "T_{day:%Y%m%d}"\nsource = "SOURCE"\n'
-    assert "is not a layout of this file" in refused(BUCKETS + copy)[0]
+    assert "is not a layout of this file" in rejected(BUCKETS + copy)[0]
     assert load(BUCKETS + copy.replace("SOURCE", "day"), "t").day_tables
-    assert "has no day in its key" in refused(SOUND + copy.replace("SOURCE", "quote"))[0]
-    assert "must contain the day once" in refused(BUCKETS + copy.replace("_{day:%Y%m%d}", ""))[0]
+    assert "has no day in its key" in rejected(SOUND + copy.replace("SOURCE", "quote"))[0]
+    assert "must contain the day once" in rejected(BUCKETS + copy.replace("_{day:%Y%m%d}", ""))[0]
 
 
 COPY = """
@@ -396,13 +396,13 @@ def test_names_that_hold_the_whole_date(form: str) -> None:
     ["%Y%m", "%d", "", "today", "%m%d", "%y%m%d", "%F", "%Y%m%d%Y", "%Y%m%d%d", "%Y%b%d", "%Y-W%W",
      "%Y%m%d%H", "%Y%%m%d", "%Y/%m/%d", "%-d%m%Y", "%Y%j%d", "%Y%m%d%"],
 )  # fmt: skip
-def test_names_that_do_not_hold_the_whole_date_are_refused(form: str) -> None:
-    (message,) = refused(BUCKETS + COPY.replace("%Y%m%d", form))
+def test_names_that_do_not_hold_the_whole_date_are_rejected(form: str) -> None:
+    (message,) = rejected(BUCKETS + COPY.replace("%Y%m%d", form))
     assert "layout.copy.table" in message
 
 
 def test_names_of_days_are_names_of_tables() -> None:
-    (message,) = refused(BUCKETS + COPY.replace("T_{", "T" * 43 + "{"))
+    (message,) = rejected(BUCKETS + COPY.replace("T_{", "T" * 43 + "{"))
     assert "not a name that Bigtable accepts" in message
     assert load(BUCKETS + COPY.replace("T_{", "T" * 42 + "{"), "t").day_tables
 
@@ -413,7 +413,7 @@ def test_names_of_days_are_names_of_tables() -> None:
 )
 def test_no_day_has_the_name_of_a_declared_table(table: str, other: str) -> None:
     text = BUCKETS + COPY.replace("T_{day:%Y%m%d}", table) + SOUND.replace('"QUOTE"', f'"{other}"')
-    (message,) = refused(text)
+    (message,) = rejected(text)
     assert f"{other} is also the table of layout quote" in message
     assert load(text.replace(f'"{other}"', '"T_20261301"'), "t").day_tables  # no day
 
@@ -434,12 +434,12 @@ def test_two_layouts_name_no_day_alike(one: str, other: str, good: bool) -> None
     if good:
         assert len(load(text, "t").day_tables) == 2
     else:
-        assert "layout copy" in refused(text)[0]
+        assert "layout copy" in rejected(text)[0]
 
 
 @pytest.mark.parametrize("expire", ["10h", "36h", "90s"])
 def test_tables_expire_after_whole_days(expire: str) -> None:
-    (message,) = refused(BUCKETS + COPY.replace('"10d"', f'"{expire}"'))
+    (message,) = rejected(BUCKETS + COPY.replace('"10d"', f'"{expire}"'))
     assert "whole days" in message
 
 

@@ -85,8 +85,8 @@ def declaration(monkeypatch: pytest.MonkeyPatch) -> Declaration:
 
 
 def stored(declaration: Declaration, line: bytes) -> Row:
-    (row,), refused = rows(declaration, read_json(Message(line, arrival_ms=0))[0])
-    assert refused == []
+    (row,), rejected = rows(declaration, read_json(Message(line, arrival_ms=0))[0])
+    assert rejected == []
     return row
 
 
@@ -110,10 +110,10 @@ def test_it_is_explained(declaration: Declaration) -> None:
     assert "000000ff" in text
 
 
-def test_what_it_cannot_hold_is_refused(declaration: Declaration) -> None:
-    found, (refused,) = rows(declaration, read_json(Message(b'{"D":-1,"T":5,"V":1}', arrival_ms=0))[0])
+def test_what_it_cannot_hold_is_rejected(declaration: Declaration) -> None:
+    found, (rejected,) = rows(declaration, read_json(Message(b'{"D":-1,"T":5,"V":1}', arrival_ms=0))[0])
     assert found == []
-    assert refused.message == "table DEVICE: D has no 8 digits"
+    assert rejected.message == "table DEVICE: D has no 8 digits"
 
 
 def test_its_options_are_known_by_name(declaration: Declaration) -> None:

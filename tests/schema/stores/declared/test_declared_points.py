@@ -135,7 +135,7 @@ def test_rows_that_cannot_be_read_are_findings() -> None:
     findings = [each for each in selected if isinstance(each, Finding)]
     assert [(each.severity, each.key) for each in findings] == [(Severity.CORRUPT, bad_key.key)]
     decoded = layout.decode_rows([each for each in selected if isinstance(each, Selected)])
-    assert {row.key for row, _ in decoded.damage} == {bad_column.key, beyond.key}
+    assert {row.key for row, _ in decoded.corruption} == {bad_column.key, beyond.key}
     rest = layout.decode_rows(
         [each for each in layout.select(EVER, MemoryTables(good[3:])) if isinstance(each, Selected)]
     )
@@ -177,7 +177,7 @@ OTHER = POINTS.replace("layout.t", "layout.u").replace('"T"', '"U"')
         ),
     ],
 )
-def test_points_that_would_mix_series_are_refused(points: str, message: str) -> None:
+def test_points_that_would_mix_series_are_rejected(points: str, message: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         load(POINTS + points, "t.toml")
     assert message in str(caught.value)

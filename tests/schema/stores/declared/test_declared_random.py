@@ -72,9 +72,9 @@ def compare(first: int, count: int) -> collections.Counter[str]:
         found["accepted records"] += len(accepted)
         where = f"seed {seed}: {toml(layout)}"
         if problems:
-            found["refused declarations"] += 1
+            found["rejected declarations"] += 1
             for problem in problems:
-                found[check_refusal(layout, loaded, problem, where)] += 1
+                found[check_rejection(layout, loaded, problem, where)] += 1
             found["of these shown by random records"] += collision(layout, accepted) is not None
             with pytest.raises(DeclarationError):
                 load(toml(layout), "t")
@@ -94,11 +94,11 @@ def written(loaded: TableLayout, some: Sequence[Record]) -> tuple[list[Record], 
     return [record for i, record in enumerate(some) if i not in rejections.by_record], rows
 
 
-def check_refusal(layout: Layout, loaded: TableLayout, problem: Ambiguity, where: str) -> str:
+def check_rejection(layout: Layout, loaded: TableLayout, problem: Ambiguity, where: str) -> str:
     """Checks one complaint by the model; what it is."""
     if problem.path[-1] == "step":
         assert not step_fits(layout), where
-        return "refusals: step"
+        return "rejections: step"
     if problem.witness is None:
         assert "not proved" in problem.text, where
         tellers = [
@@ -107,18 +107,18 @@ def check_refusal(layout: Layout, loaded: TableLayout, problem: Ambiguity, where
         if "is coarser than the bucket" in problem.text and layout["gc"]["max_versions"] > 1:
             tellers.append(layout["cell_time"])
         assert tellers, (where, problem)
-        return "refusals: not proved"
+        return "rejections: not proved"
     one, other = ({**record} for record in problem.witness)
     taken, _ = written(loaded, [one, other])
     assert len(taken) == 2, (where, problem)
     if "is coarser than the bucket" in problem.text and same_place(layout, one, other):
-        return "refusals: with a witness"
+        return "rejections: with a witness"
     first = own_values(layout, one, 0)
     assert any(collision(layout, [first, own_values(layout, other, n)]) for n in range(1, 50)), (
         where,
         problem,
     )
-    return "refusals: with a witness"
+    return "rejections: with a witness"
 
 
 def same_place(layout: Layout, one: Record, other: Record) -> bool:
@@ -194,7 +194,7 @@ def check_back(layout: Layout, record: Record, back: dict[str, Any], where: str)
 def test_a_few_dozen_random_declarations() -> None:
     found = compare(0, SHORT)
     assert found["proved declarations"] >= 15
-    assert found["refused declarations"] >= 15
+    assert found["rejected declarations"] >= 15
     assert found["readings"] > 500
 
 
@@ -203,6 +203,6 @@ def test_500_random_declarations() -> None:
     found = compare(10_000, ALL)
     print(dict(found))
     assert found["proved declarations"] > 150
-    assert found["refusals: with a witness"] > 100
+    assert found["rejections: with a witness"] > 100
     assert found["of these shown by random records"] > 100
     assert found["accepted records"] > found["records"] / 4

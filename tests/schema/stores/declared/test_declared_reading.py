@@ -67,12 +67,12 @@ def test_json_keeps_what_was_written() -> None:
         (b"{" + b'"a":[' * 20_000, Reason.BAD_SYNTAX),
     ],
 )
-def test_bad_json_lines_are_refused_one_by_one(line: bytes, reason: Reason) -> None:
+def test_bad_json_lines_are_rejected_one_by_one(line: bytes, reason: Reason) -> None:
     good = b'{"A":1,"m":{"x":"\\":"}}'
-    batch, (refused,) = read_json(message(b"\n".join([good, line, good])))
+    batch, (rejected,) = read_json(message(b"\n".join([good, line, good])))
     assert texts(batch) == [{"A": "1", "m": '{"x":"\\":"}'}] * 2
-    assert (refused.reason, refused.payload, refused.source) == (reason, line, "file")
-    assert refused.offset == 1000 + len(good) + 1
+    assert (rejected.reason, rejected.payload, rejected.source) == (reason, line, "file")
+    assert rejected.offset == 1000 + len(good) + 1
 
 
 values = (
@@ -168,15 +168,15 @@ def test_avro() -> None:
         {"A": None, "N": 2, "F": 1.0, "M": {}, "X": None},
     ]
     fastavro.writer(file, fastavro.parse_schema(schema), records)
-    batch, (refused, no_number) = read_avro(message(file.getvalue()))
+    batch, (rejected, no_number) = read_avro(message(file.getvalue()))
     assert texts(batch) == [
         {"A": "a", "N": str(2**62), "F": "0.1", "M": '{"x":1.5}'},
         {"N": "2", "F": "1.0", "M": "{}"},
     ]
     assert batch.origins is None
     assert (no_number.reason, no_number.message) == (Reason.BAD_NUMBER, "F: nan is not a number")
-    assert (refused.reason, refused.message) == (Reason.VALUE_NOT_STORABLE, "X: bytes have no text")
-    *_, refused = read_avro(message(file.getvalue()[:-20]))[1]
-    assert refused.reason is Reason.CORRUPT_FILE
-    batch, (refused,) = read_avro(message(b"no container"))
-    assert (len(batch), refused.payload) == (0, b"no container")
+    assert (rejected.reason, rejected.message) == (Reason.VALUE_NOT_STORABLE, "X: bytes have no text")
+    *_, rejected = read_avro(message(file.getvalue()[:-20]))[1]
+    assert rejected.reason is Reason.CORRUPT_FILE
+    batch, (rejected,) = read_avro(message(b"no container"))
+    assert (len(batch), rejected.payload) == (0, b"no container")

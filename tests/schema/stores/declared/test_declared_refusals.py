@@ -1,4 +1,4 @@
-"""What tables refuse of records and points, with its reason and original bytes; nothing is bent."""
+"""What tables reject of records and points, with its reason and original bytes; nothing is bent."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def run(*records: dict[str, Any] | str) -> tuple[list[Row], list[Rejected]]:
 )
 def test_one_bad_field(field: str, value: object, reason: Reason, text: str) -> None:
     bad = {**GOOD, field: value}
-    found, (refused,) = run(GOOD, bad, {**GOOD, "B": "c"})
+    found, (rejected,) = run(GOOD, bad, {**GOOD, "B": "c"})
     assert [row.key for row in found] == [b"a   #007#b#1426535612045", b"a   #007#c#1426535612045"]
-    assert (refused.reason, refused.stage, refused.source) == (reason, Stage.ENCODE, "file")
-    assert refused.message.startswith("table ONE: ")
-    assert text in refused.message
-    assert refused.payload == json.dumps(bad).encode()
-    assert refused.offset == 100 + len(json.dumps(GOOD)) + 1
+    assert (rejected.reason, rejected.stage, rejected.source) == (reason, Stage.ENCODE, "file")
+    assert rejected.message.startswith("table ONE: ")
+    assert text in rejected.message
+    assert rejected.payload == json.dumps(bad).encode()
+    assert rejected.offset == 100 + len(json.dumps(GOOD)) + 1
 
 
 @pytest.mark.parametrize(
@@ -104,26 +104,26 @@ def test_one_bad_field(field: str, value: object, reason: Reason, text: str) -> 
     ],
 )
 def test_bad_maps(entries: object, reason: Reason) -> None:
-    found, (refused,) = run({"A": "a", "U": 1, "m": entries})
-    assert (found, refused.reason) == ([], reason)
+    found, (rejected,) = run({"A": "a", "U": 1, "m": entries})
+    assert (found, rejected.reason) == ([], reason)
 
 
 def test_entries_of_maps_without_value_are_absent() -> None:
-    (row,), refused = run('{"A":"a","U":1,"m":{"c" : {"n":null,"o":1.50}}}')
-    assert refused == []
+    (row,), rejected = run('{"A":"a","U":1,"m":{"c" : {"n":null,"o":1.50}}}')
+    assert rejected == []
     assert [(cell.qualifier, cell.value) for cell in row.cells] == [(b"U", b"1"), (b"c/o", b"1.50")]
 
 
 def test_a_record_that_no_table_takes() -> None:
-    found, (refused,) = run({"A": "a"})
-    assert (found, refused.reason) == ([], Reason.EMPTY_VALUE)
-    assert "none of the fields T, U" in refused.message
+    found, (rejected,) = run({"A": "a"})
+    assert (found, rejected.reason) == ([], Reason.EMPTY_VALUE)
+    assert "none of the fields T, U" in rejected.message
 
 
-def test_a_record_refused_by_one_table_is_written_to_the_other() -> None:
-    found, refused = run({**GOOD, "A": "too long", "U": 1})
+def test_a_record_rejected_by_one_table_is_written_to_the_other() -> None:
+    found, rejected = run({**GOOD, "A": "too long", "U": 1})
     assert [row.table for row in found] == ["TWO"]
-    assert [one.message.split(":")[0] for one in refused] == ["table ONE"]
+    assert [one.message.split(":")[0] for one in rejected] == ["table ONE"]
 
 
 def test_revisions_are_versions() -> None:
@@ -134,9 +134,9 @@ def test_revisions_are_versions() -> None:
     )
     records = [{"A": "a", "T": 1000, "REV": revision, "V": revision} for revision in (0, 1, 2, -1, "x", None)]
     batch, _ = read_json(Message("\n".join(map(json.dumps, records)).encode(), 0))
-    found, refused = rows(declaration, batch)
+    found, rejected = rows(declaration, batch)
     assert [row.cells[0].timestamp_ms for row in found] == [1000, 1001, 1002]
-    assert [one.reason for one in refused] == [Reason.BAD_NUMBER] * 3
+    assert [one.reason for one in rejected] == [Reason.BAD_NUMBER] * 3
 
 
 def test_payload_suffixes_part_what_ties_and_redelivery_does_not() -> None:
@@ -172,10 +172,10 @@ def points(allow: bool = False) -> tuple[Declaration, PointBatch]:
 
 def test_points_keep_their_kind_and_lose_no_tag() -> None:
     declaration, batch = points()
-    found, (refused,) = of_points(declaration, batch)
-    assert refused.reason is Reason.SERIES_NOT_STORABLE
-    assert "dc is neither in the key nor in a qualifier of TALL" in refused.message
-    assert json.loads(refused.payload)["tags"] == {"dc": "lga", "host": "a"}
+    found, (rejected,) = of_points(declaration, batch)
+    assert rejected.reason is Reason.SERIES_NOT_STORABLE
+    assert "dc is neither in the key nor in a qualifier of TALL" in rejected.message
+    assert json.loads(rejected.payload)["tags"] == {"dc": "lga", "host": "a"}
     made, bad = rows(declaration, found)
     assert bad == []
     assert [(row.key, row.cells[0].value) for row in made] == [
@@ -193,7 +193,7 @@ def test_points_may_lose_tags_that_the_declaration_gives_up() -> None:
     assert of_points(declaration, batch)[1] == []
 
 
-def test_opaque_points_and_resources_are_refused() -> None:
+def test_opaque_points_and_resources_are_rejected() -> None:
     declaration, _ = points()
     series = Series.of("cpu", {"host": "a"})
     rich = Series.of("cpu", {"host": "a"}, {"pod": "x"})
@@ -201,9 +201,9 @@ def test_opaque_points_and_resources_are_refused() -> None:
     batch = PointBatch.of(
         [(series, 1, True, b"\0"), (rich, 1, True, 1), (clash, 1, True, 1), (series, 1, True, "t")], 9
     )
-    found, refused = of_points(declaration, batch)
+    found, rejected = of_points(declaration, batch)
     expected = [Reason.VALUE_NOT_STORABLE, Reason.SERIES_NOT_STORABLE, Reason.SERIES_NOT_STORABLE]
-    assert [one.reason for one in refused] == expected
+    assert [one.reason for one in rejected] == expected
     assert np.array_equal(found.are_texts("value"), [True])
 
 
@@ -253,14 +253,14 @@ def test_keys_of_other_layouts_do_not_decode(key: bytes) -> None:
         decode(load(DECLARED, "t").layouts[0], Row("ONE", key, []))
 
 
-def test_the_refused_record_is_the_one_that_is_named_where_tables_take_some_only() -> None:
+def test_the_rejected_record_is_the_one_that_is_named_where_tables_take_some_only() -> None:
     other, bad = {"A": "a", "U": 1, "m": {"c": {"n": 1}}}, {**GOOD, "B": "#"}
-    found, (refused,) = run(other, other, bad, GOOD)
+    found, (rejected,) = run(other, other, bad, GOOD)
     assert [row.table for row in found] == ["ONE", "TWO", "TWO"]
-    assert refused.payload == json.dumps(bad).encode()
+    assert rejected.payload == json.dumps(bad).encode()
 
 
-def test_days_that_do_not_begin_at_a_whole_step_of_the_key_are_refused() -> None:
+def test_days_that_do_not_begin_at_a_whole_step_of_the_key_are_rejected() -> None:
     """Liberia was 44 minutes and 30 seconds behind UTC until 1972."""
     declaration = load(
         '[layout.d]\ntable = "D"\nallow_overwrite = true\ncolumns = { family = "f", fields = ["A"] }\n'
@@ -269,9 +269,9 @@ def test_days_that_do_not_begin_at_a_whole_step_of_the_key_are_refused() -> None
         "t",
     )
     batch, _ = read_json(Message(b'{"A":"a","T":31536000000}\n{"A":"a","T":94694400000}', 0))
-    (row,), (refused,) = rows(declaration, batch)
+    (row,), (rejected,) = rows(declaration, batch)
     assert row.key == b"a#00946944"
-    assert refused.reason is Reason.TIMESTAMP_OUT_OF_RANGE
+    assert rejected.reason is Reason.TIMESTAMP_OUT_OF_RANGE
 
 
 def declared(key: str, columns: str = 'fields = ["V"]', more: str = "allow_overwrite = true") -> Declaration:
@@ -300,26 +300,26 @@ def test_names_of_map_entries_come_back_from_their_qualifiers(
     template: str, entries: dict[str, Any], good: bool
 ) -> None:
     declaration = declared('{ field = "A" }', f'map = {{ source = "m", qualifier = "{template}" }}', "")
-    found, refused = stored(declaration, {"A": "a", "m": entries})
+    found, rejected = stored(declaration, {"A": "a", "m": entries})
     if good:
         assert len(found[0].cells) == sum(map(len, entries.values()))
     else:
-        assert [one.reason for one in refused] == [Reason.NAME_NOT_STORABLE]
+        assert [one.reason for one in rejected] == [Reason.NAME_NOT_STORABLE]
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "Pacific/Kiritimati", "America/New_York", "UTC"])
-def test_the_last_hours_of_the_year_9999_are_stored_readably_or_refused(zone: str) -> None:
+def test_the_last_hours_of_the_year_9999_are_stored_readably_or_rejected(zone: str) -> None:
     declaration = declared(
         f'{{ field = "A" }}, {{ time = "T", bucket = "1d", tz = "{zone}", format = "%Y%m%d" }}'
     )
     last_ms = 253_402_300_799_999
     records = [{"A": "a", "T": last_ms - hours * 3_600_000, "V": "1"} for hours in range(30)]
-    found, refused = stored(declaration, *records)
+    found, rejected = stored(declaration, *records)
     assert {row.key for row in found} >= {b"a#99991231"}
     assert all(row.key.startswith(b"a#999912") for row in found)
-    assert len(refused) == {"Asia/Kolkata": 6, "Pacific/Kiritimati": 14}.get(zone, 0)
-    assert {one.reason for one in refused} <= {Reason.TIMESTAMP_OUT_OF_RANGE}
-    assert all(f"is after the year 9999 in {zone}" in one.message for one in refused)
+    assert len(rejected) == {"Asia/Kolkata": 6, "Pacific/Kiritimati": 14}.get(zone, 0)
+    assert {one.reason for one in rejected} <= {Reason.TIMESTAMP_OUT_OF_RANGE}
+    assert all(f"is after the year 9999 in {zone}" in one.message for one in rejected)
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York"])
@@ -366,20 +366,22 @@ def test_a_hash_without_a_separator_is_refuted_beside_a_salt(salted: str) -> Non
 
 def test_fields_that_are_hashed_together_are_told_apart_by_their_separator() -> None:
     declaration = declared('{ hash = "md5", of = ["A", "B"] }', more="")
-    found, refused = stored(
+    found, rejected = stored(
         declaration,
         {"A": "x#y", "B": "z", "V": 1},
         {"A": "x", "B": "y#z", "V": 2},
         {"A": "x", "B": "z", "V": 3},
     )
     assert len(found) == 1
-    assert [one.reason for one in refused] == [Reason.SERIES_NOT_STORABLE] * 2
-    assert "contains the separator '#', which ends it in the hash" in refused[0].message
+    assert [one.reason for one in rejected] == [Reason.SERIES_NOT_STORABLE] * 2
+    assert "contains the separator '#', which ends it in the hash" in rejected[0].message
 
 
 def test_a_record_without_a_reading_needs_no_qualifier() -> None:
     series = 'fields = ["M"]\nseries = { value = "R", qualifier = { field = "Q" } }'
     declaration = declared('{ field = "A" }', series)
-    found, refused = stored(declaration, {"A": "a", "M": 1}, {"A": "a", "M": 1, "R": 2}, {"A": "a", "Q": "q"})
+    found, rejected = stored(
+        declaration, {"A": "a", "M": 1}, {"A": "a", "M": 1, "R": 2}, {"A": "a", "Q": "q"}
+    )
     assert [[cell.qualifier for cell in row.cells] for row in found] == [[b"M"]]
-    assert [one.reason for one in refused] == [Reason.SERIES_NOT_STORABLE, Reason.EMPTY_VALUE]
+    assert [one.reason for one in rejected] == [Reason.SERIES_NOT_STORABLE, Reason.EMPTY_VALUE]

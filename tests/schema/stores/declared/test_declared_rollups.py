@@ -1,4 +1,4 @@
-"""Declared rollups against a model in plain Python, and what declarations of them are refused."""
+"""Declared rollups against a model in plain Python, and what declarations of them are rejected."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def source_rows(declaration: Declaration, records: list[dict[str, object]]) -> l
     """The rows of the source as a table holds them."""
     text = "\n".join(json.dumps(record) for record in records).encode()
     batch, rejected = read_json(Message(text, 1, "test"))
-    made, refused = rows(declaration, batch)
+    made, unwritten = rows(declaration, batch)
     assert not rejected
-    assert not refused
+    assert not unwritten
     cells: dict[bytes, dict[bytes, Cell]] = {}
     for row in made:
         for cell in row.cells:
@@ -173,7 +173,7 @@ def cut(part: str) -> tuple[str, str]:
         ),
     ],
 )
-def test_rollups_that_would_lose_records_are_refused(changes: list[tuple[str, str]], text: str) -> None:
+def test_rollups_that_would_lose_records_are_rejected(changes: list[tuple[str, str]], text: str) -> None:
     declaration = EVENTS + TARGET
     for old, new in changes:
         assert declaration.count(old) == 1, old
@@ -281,7 +281,7 @@ columns = { family = "E", fields = ["V", "TS"] }
         (COLUMN + TARGET, b"a#01234567", {b"TS": b"9" * 5000, b"V": b"1"}),
     ],
 )
-def test_foreign_rows_are_refused(declaration: str, key: bytes, cells: dict[bytes, bytes]) -> None:
+def test_foreign_rows_are_rejected(declaration: str, key: bytes, cells: dict[bytes, bytes]) -> None:
     loaded = load(declaration, "t.toml")
     row = Row("EVENT", key, [Cell("E", name, 0, value) for name, value in cells.items()])
     batch, (rejected,) = values_of(loaded.rollups[0], loaded.layouts[0], row)

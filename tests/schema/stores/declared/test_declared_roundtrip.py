@@ -1,4 +1,4 @@
-"""Records to rows and back: keys against a plain oracle, order of time, ranges of reads, refusals."""
+"""Records to rows and back: keys against a plain oracle, order of time, ranges of reads, rejections."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def records(draw: st.DrawFn, name: str, size: int = 5) -> list[dict[str, Any]]:
 def written(name: str, found: list[dict[str, Any]]) -> list[Row]:
     lines = b"\n".join(json.dumps(record).encode() for record in found)
     batch, rejected = read_json(Message(lines, 7))
-    made, refused = rows(DECLARATIONS[name], batch)
-    assert (rejected, refused) == ([], [])
+    made, unwritten = rows(DECLARATIONS[name], batch)
+    assert (rejected, unwritten) == ([], [])
     return made
 
 
@@ -234,8 +234,8 @@ def test_readings_come_back(form: str) -> None:
     def check(found: list[tuple[str, int, str]]) -> None:
         lines = b"\n".join(json.dumps({"A": a, "TS": ms, "C": "c", "V": v}).encode() for a, ms, v in found)
         batch, _ = read_json(Message(lines, 1_700_000_000_000))
-        made, refused = rows(declaration, batch)
-        assert refused == []
+        made, unwritten = rows(declaration, batch)
+        assert unwritten == []
         for row, (a, ms, v) in zip(made, found, strict=True):
             start = bucket_start_ms(ms, "1d", "America/Sao_Paulo")
             assert row.key == a.encode() + b"#%010d" % (start // 1000)
@@ -282,8 +282,8 @@ columns = {{ family = "f", series = {{ value = "R", qualifier = {{ {qualifier} }
     times = sorted((day * 86_400 + hours * 3600 + 1800) * units for day in days for hours in (0, 7, 13, 23))
     lines = [json.dumps({"A": "a", "TS": time, "R": str(time)}).encode() for time in times]
     batch, rejected = read_json(Message(b"\n".join(lines), 0))
-    made, refused = rows(declaration, batch)
-    assert (rejected, refused) == ([], [])
+    made, unwritten = rows(declaration, batch)
+    assert (rejected, unwritten) == ([], [])
     assert not list(audit_rows(layout, made))
     back = {record["R"]: record["TS"] for row in made for record in decode(layout, row)}
     assert len(back) == len(times)
@@ -313,8 +313,8 @@ def test_maps_come_back() -> None:
     )
     def check(found: dict[str, dict[str, str]]) -> None:
         batch, rejected = read_json(Message(json.dumps({"A": "a", "m": found}).encode(), 0))
-        (row,), refused = rows(declaration, batch)
-        assert (rejected, refused) == ([], [])
+        (row,), unwritten = rows(declaration, batch)
+        assert (rejected, unwritten) == ([], [])
         (back,) = decode(declaration.layouts[0], row)
         expected = {f"p.{c}/{n}!": v for c, entries in found.items() for n, v in entries.items()}
         assert back == {"A": "a", "m": expected}

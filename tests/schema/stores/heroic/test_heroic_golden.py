@@ -68,10 +68,10 @@ def test_row_keys(vector: dict[str, Any]) -> None:
     assert (parts.head, parts.tail) == made
     ((start, end),) = FORM.ranges(made.head, base, base)
     assert (start.hex(), end.hex()) == (vector["scan_prefix_hex"], vector["scan_end_hex"])
-    refused = LAYOUT.reject(series)
-    assert (refused is None) == vector["written"]
-    if refused is not None:
-        assert refused.reason is Reason.SERIES_NOT_STORABLE
+    rejected = LAYOUT.reject(series)
+    assert (rejected is None) == vector["written"]
+    if rejected is not None:
+        assert rejected.reason is Reason.SERIES_NOT_STORABLE
     elif vector["timestamp"] >= 0:
         assert row_of(series, vector["timestamp"], 1.0).key == key
         assert LAYOUT.index.entry_of(key) == (series, base)
@@ -96,11 +96,11 @@ def test_cells(vector: dict[str, Any]) -> None:
     time_ms, raw = vector["timestamp"], bytes.fromhex(vector["qualifier_hex"])
     key = FORM.row_key(FORM.series_key(SERIES), vector["base"])
     read = decode_row(LAYOUT, Row("metrics", key, [Cell("points", raw, 7, bytes(8))]), SERIES)
-    assert (read.batch.times_ms.tolist(), read.damage) == ([vector["read_back_timestamp"]], [])
+    assert (read.batch.times_ms.tolist(), read.corruption) == ([vector["read_back_timestamp"]], [])
     if time_ms < 0:  # Heroic writes these to where it does not find them
         batch = PointBatch.of([(SERIES, time_ms, True, 1.0)], 7)
-        (refused,) = LAYOUT.encode(batch, [FORM.series_key(SERIES)]).rejected
-        assert refused.reason is Reason.TIMESTAMP_OUT_OF_RANGE
+        (rejected,) = LAYOUT.encode(batch, [FORM.series_key(SERIES)]).rejected
+        assert rejected.reason is Reason.TIMESTAMP_OUT_OF_RANGE
         assert LAYOUT.index.entries(batch) == []
     else:
         row = row_of(SERIES, time_ms, 0.0)

@@ -1,4 +1,4 @@
-"""Row keys and qualifiers of both forms against plain loops; damaged keys; ranges."""
+"""Row keys and qualifiers of both forms against plain loops; corrupt keys; ranges."""
 
 from __future__ import annotations
 
@@ -75,28 +75,28 @@ def test_a_key_is_written_and_read_back(form: KeyForm, series: Series, base: int
 
 @pytest.mark.parametrize("form", FORMS)
 @given(series=SERIES, base=BASES, data=st.data())
-def test_a_damaged_key_is_refused_or_that_of_another_series(
+def test_a_corrupt_key_is_rejected_or_that_of_another_series(
     form: KeyForm, series: Series, base: int, data: st.DataObject
 ) -> None:
     key = form.row_key(form.series_key(series), base)
     at = data.draw(st.integers(0, len(key) - 1))
     change = data.draw(st.sampled_from(["cut", "drop", "flip", "insert"]))
     if change == "cut":
-        damaged = key[:at]
+        corrupt = key[:at]
     elif change == "drop":
-        damaged = key[:at] + key[at + 1 :]
+        corrupt = key[:at] + key[at + 1 :]
     elif change == "flip":
-        damaged = key[:at] + bytes([key[at] ^ data.draw(st.integers(1, 255))]) + key[at + 1 :]
+        corrupt = key[:at] + bytes([key[at] ^ data.draw(st.integers(1, 255))]) + key[at + 1 :]
     else:
-        damaged = key[:at] + data.draw(st.binary(min_size=1, max_size=1)) + key[at:]
+        corrupt = key[:at] + data.draw(st.binary(min_size=1, max_size=1)) + key[at:]
     try:
-        parts = form.parse(damaged)
+        parts = form.parse(corrupt)
     except ValueError:
         return
-    assert parts.head + form.base_text(parts.base_ms) + parts.tail == damaged
+    assert parts.head + form.base_text(parts.base_ms) + parts.tail == corrupt
     if parts.is_whole and form is not READABLE:
         written = WIRE if form is WIRE else (NAMED if parts.series.resources else READABLE)
-        assert written.row_key(written.series_key(parts.series), parts.base_ms) == damaged
+        assert written.row_key(written.series_key(parts.series), parts.base_ms) == corrupt
 
 
 @pytest.mark.parametrize(
@@ -201,16 +201,16 @@ def test_qualifiers_that_are_no_offsets() -> None:
 def test_series_that_cannot_be_stored(layout: Heroic) -> None:
     assert layout.reject(SEED) is None
     assert layout.reject(Series.of("", {})) is None
-    refused = layout.reject(Series.of("m", {"a": "\ud800"}))
-    assert refused is not None
-    assert refused.reason is Reason.NAME_NOT_STORABLE
+    rejected = layout.reject(Series.of("m", {"a": "\ud800"}))
+    assert rejected is not None
+    assert rejected.reason is Reason.NAME_NOT_STORABLE
     for series in (Series.of("x" * 4000, {}), Series.of("m", {"a": "\x01" * 2100})):
-        refused = layout.reject(series)
-        assert refused is not None
-        assert refused.reason is Reason.SERIES_NOT_STORABLE
+        rejected = layout.reject(series)
+        assert rejected is not None
+        assert rejected.reason is Reason.SERIES_NOT_STORABLE
 
 
-def test_the_readable_layout_refuses_by_its_own_key() -> None:
+def test_the_readable_layout_rejects_by_its_own_key() -> None:
     layout = Heroic(HeroicReadableOptions())
     taken = 4000 - 1 - len(",") - len(str((1 << 63) - PERIOD))
     assert layout.reject(Series.of("x" * taken, {})) is None

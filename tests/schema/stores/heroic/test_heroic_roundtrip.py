@@ -129,7 +129,7 @@ def check_decoded(layout: Heroic, row: Row, expected: dict[Slot, tuple[int, Valu
     """The points of a row are those of the model, in the order of time."""
     for number, series in enumerate(SERIES):
         content = decode_row(layout, row, series)
-        assert (content.damage, content.skipped) == ([], 0)
+        assert (content.corruption, content.skipped) == ([], 0)
         times = content.batch.times_ms.tolist()
         assert times == sorted(times)
         if row.key not in {row_key(layout.name, series, time - time % PERIOD) for time in times}:
@@ -211,7 +211,7 @@ def test_pieces_that_nothing_tells_apart_are_packed_alike_in_any_order() -> None
         (1, "text", Reason.VALUE_NOT_STORABLE),
     ],
 )
-def test_points_that_cannot_be_stored_are_refused(
+def test_points_that_cannot_be_stored_are_rejected(
     time_ms: int, value: int | str | bytes, reason: Reason
 ) -> None:
     layout = Heroic()
@@ -219,9 +219,9 @@ def test_points_that_cannot_be_stored_are_refused(
     origins = Origins(b"one,two,three", np.array([0, 4, 8]), np.array([3, 7, 13]), "f", 100)
     batch = PointBatch.of(points, 1, origins)
     encoded = layout.encode(batch, [layout.series_key(SERIES[0], {})])
-    (refused,) = encoded.rejected
-    assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
-    assert (refused.source, refused.offset) == ("f", 104)
+    (rejected,) = encoded.rejected
+    assert (rejected.payload, rejected.reason, rejected.stage) == (b"two", reason, Stage.ENCODE)
+    assert (rejected.source, rejected.offset) == ("f", 104)
     (fragment,) = encoded.fragments
     row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1.0, b"3"]
@@ -247,7 +247,7 @@ def test_a_series_without_points_needs_no_key() -> None:
 
 
 @LAYOUTS
-def test_damaged_cells_are_told_and_the_others_read(layout: Heroic) -> None:
+def test_corrupt_cells_are_told_and_the_others_read(layout: Heroic) -> None:
     key = row_key(layout.name, SERIES[0], PERIOD)
     good, other = qualifier(layout.name, 5), qualifier(layout.name, 7)
     cells = [
@@ -265,7 +265,7 @@ def test_damaged_cells_are_told_and_the_others_read(layout: Heroic) -> None:
     ]
     assert content.batch.arrivals_ms.tolist() == [9, 8]
     assert content.skipped == 1
-    assert [text.split(":")[1][:20] for text in content.damage] == [
+    assert [text.split(":")[1][:20] for text in content.corruption] == [
         " a double of 3 bytes",
         " not an offset from ",
         " not an offset from ",
@@ -277,7 +277,7 @@ def test_a_readable_qualifier_that_is_no_number() -> None:
     cells = [Cell("points", b"99999999999"[:10], 1, bytes(8)), Cell("points", b"0000000001", 1, bytes(8))]
     content = decode_row(Heroic(HeroicReadableOptions()), Row("metrics", key, cells), SERIES[0])
     assert content.batch.times_ms.tolist() == [1]
-    assert len(content.damage) == 1
+    assert len(content.corruption) == 1
 
 
 def test_the_tables_of_the_layouts() -> None:

@@ -281,18 +281,18 @@ def changed(row: Row, qualifier: bytes, value: bytes) -> Row:
 @pytest.mark.parametrize(
     ("qualifier", "value", "text"),
     [
-        (b"series", b"[]", "damaged series row"),
+        (b"series", b"[]", "corrupt series row"),
         (
             b"series",
             b'{"key":"cpu","tags":{"host":"b"},"resource":{}}',
             "this row belongs to another series than the stored cpu{host=b}",
         ),
-        (b"first", b"x", "damaged series row"),
+        (b"first", b"x", "corrupt series row"),
         (b"first", b"8589934592", "bases from 8589934592 to 4294967296 ms"),
         (b"last", b"4294967297", "bases from 4294967296 to 4294967297 ms"),
     ],
 )
-def test_damaged_series_rows(qualifier: bytes, value: bytes, text: str) -> None:
+def test_corrupt_series_rows(qualifier: bytes, value: bytes, text: str) -> None:
     layout = Heroic()
     tables = written(layout, [(A, PERIOD)])
     own = series_row(tables)

@@ -85,11 +85,11 @@ def reads_as_something_else(key: bytes, series: Series) -> bool:
     ("number", "reason"),
     [("row_key-026", Reason.BAD_TAG), ("row_key-032", Reason.BAD_METRIC)],
 )
-def test_series_that_kairosdb_refuses_or_loses_are_refused(number: str, reason: Reason) -> None:
+def test_series_that_kairosdb_rejects_or_loses_are_rejected(number: str, reason: Reason) -> None:
     (vector,) = (vector for vector in VECTORS if vector["id"] == number)
-    refused = KairosDb().reject(Series.of(vector["metric"], vector["tags"]))
-    assert refused is not None
-    assert refused.reason is reason
+    rejected = KairosDb().reject(Series.of(vector["metric"], vector["tags"]))
+    assert rejected is not None
+    assert rejected.reason is reason
 
 
 def test_all_other_series_are_taken() -> None:
@@ -120,11 +120,11 @@ def test_columns(vector: dict[str, Any], spec: str) -> None:
     row_ms = expected["row_time"]
     key = plain.row_key("cpu", row_ms, "kairos_long", {"host": "a"})
     decoded = decode_row(layout, Row("data_points", key, [Cell("d", column, 9, b"\x0a")]), SERIES)
-    assert (decoded.damage, decoded.skipped) == ([], 0)
+    assert (decoded.corruption, decoded.skipped) == ([], 0)
     assert list(decoded.batch.points()) == [(SERIES, expected["read_back_timestamp"], 5)]
     if time_ms < 0:
-        (refused,) = layout_of("legacy").encode(PointBatch.of([(SERIES, time_ms, True, 5)], 1), []).rejected
-        assert refused.reason is Reason.TIMESTAMP_OUT_OF_RANGE
+        (rejected,) = layout_of("legacy").encode(PointBatch.of([(SERIES, time_ms, True, 5)], 1), []).rejected
+        assert rejected.reason is Reason.TIMESTAMP_OUT_OF_RANGE
     elif spec != "seconds":
         written, cell = stored(layout, SERIES, time_ms, 5)
         assert (written, cell.qualifier, cell.value) == (key, column, b"\x0a")
@@ -134,8 +134,8 @@ def test_columns(vector: dict[str, Any], spec: str) -> None:
 def test_values(vector: dict[str, Any]) -> None:
     if "error" in vector:
         batch = PointBatch.of([(SERIES, TIME_MS, True, "x" * 65_536)], 1)
-        (refused,) = KairosDb().encode(batch, []).rejected
-        assert refused.reason is Reason.VALUE_NOT_STORABLE
+        (rejected,) = KairosDb().encode(batch, []).rejected
+        assert rejected.reason is Reason.VALUE_NOT_STORABLE
         return
     raw = bytes.fromhex(vector["value_hex"])
     if vector["data_type"] == "kairos_legacy":
@@ -143,7 +143,7 @@ def test_values(vector: dict[str, Any]) -> None:
     key = plain.row_key("cpu", plain.row_time(TIME_MS), vector["data_type"], {"host": "a"})
     row = Row("data_points", key, [Cell("d", plain.column(TIME_MS, "legacy"), 7, raw)])
     decoded = decode_row(KairosDb(), row, SERIES)
-    assert (decoded.damage, decoded.skipped) == ([], 0)
+    assert (decoded.corruption, decoded.skipped) == ([], 0)
     ((_, time_ms, found),) = decoded.batch.points()
     assert time_ms == TIME_MS
     if vector["data_type"] == "kairos_complex":
@@ -169,7 +169,7 @@ def test_cells_of_rows_without_type(vector: dict[str, Any]) -> None:
     key = plain.row_key("cpu", plain.row_time(TIME_MS), "kairos_legacy", {"host": "a"})
     row = Row("data_points", key, [Cell("d", column, 7, bytes.fromhex(vector["value_hex"]))])
     decoded = decode_row(KairosDb(), row, SERIES)
-    assert decoded.damage == []
+    assert decoded.corruption == []
     assert [(time, type(value), value) for _, time, value in decoded.batch.points()] == [
         (TIME_MS, float if flag else int, vector["value"])
     ]

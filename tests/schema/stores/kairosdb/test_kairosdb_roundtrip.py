@@ -148,7 +148,7 @@ def test_what_is_stored_is_read_back(spec: RowSpec, batches: list[Sent[Put]]) ->
         series = Series.of(parts.metric, parts.tags)
         assert series in SERIES
         decoded = decode_row(layout, row, series)
-        assert (decoded.damage, decoded.skipped) == ([], 0)
+        assert (decoded.corruption, decoded.skipped) == ([], 0)
         found = [
             (plain.column(time, spec.value), arrival, exact(value))  # type: ignore[arg-type]
             for (_, time, value), arrival in zip(
@@ -217,15 +217,17 @@ def test_many_series_rows_and_arrivals_in_one_batch() -> None:
         (1, "😀" * 10_923, Reason.VALUE_NOT_STORABLE),
     ],
 )
-def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float | bytes, reason: Reason) -> None:
+def test_points_that_cannot_be_stored_are_rejected(
+    time_ms: int, value: float | bytes, reason: Reason
+) -> None:
     layout = KairosDb()
     points = [(SERIES[0], 1, True, 1), (SERIES[0], time_ms, True, value), (SERIES[0], 3, True, 3)]
     origins = Origins(b"one,two,three", np.array([0, 4, 8]), np.array([3, 7, 13]), "f", 100)
     batch = PointBatch.of(points, 1, origins)
     encoded = layout.encode(batch, [layout.series_key(SERIES[0], {})])
-    (refused,) = encoded.rejected
-    assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
-    assert (refused.source, refused.offset) == ("f", 104)
+    (rejected,) = encoded.rejected
+    assert (rejected.payload, rejected.reason, rejected.stage) == (b"two", reason, Stage.ENCODE)
+    assert (rejected.source, rejected.offset) == ("f", 104)
     (fragment,) = encoded.fragments
     row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.POINTS)
     assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1, 3]
@@ -264,10 +266,10 @@ def test_an_empty_batch_has_no_pieces_and_no_entries() -> None:
         (Series.of("m", {"a": "x" * 4069}), Reason.OVER_BIGTABLE_LIMIT),
     ],
 )
-def test_series_that_cannot_be_stored_are_refused(series: Series, reason: Reason) -> None:
-    refused = KairosDb().reject(series)
-    assert refused is not None
-    assert refused.reason is reason
+def test_series_that_cannot_be_stored_are_rejected(series: Series, reason: Reason) -> None:
+    rejected = KairosDb().reject(series)
+    assert rejected is not None
+    assert rejected.reason is reason
 
 
 def test_the_longest_key_fits_bigtable() -> None:
@@ -304,7 +306,7 @@ def test_keys_that_are_none_are_told_so(raw: bytes, typed: bool) -> None:
     assert sorted(rebuilt) == sorted(key)  # tags in another order are tolerated
 
 
-def test_damaged_cells_are_told_and_the_others_read() -> None:
+def test_corrupt_cells_are_told_and_the_others_read() -> None:
     layout = KairosDb()
     key = plain.row_key("cpu", 0, "kairos_long", {"host": "a"})
     bad = [b"", b"\x80", b"\x02\x02", b"\xff" * 11, b"\xff" * 9 + b"\x02", b"\x80\x00\x00"]
@@ -321,7 +323,7 @@ def test_damaged_cells_are_told_and_the_others_read() -> None:
     assert list(decoded.batch.points()) == [(SERIES[0], 6, 0), (SERIES[0], 7, 2)]
     assert decoded.batch.arrivals_ms.tolist() == [1, 2]
     assert decoded.skipped == 1
-    assert decoded.damage == [
+    assert decoded.corruption == [
         "column 00: not 4 bytes",
         *(
             f"column {2 * i:08x}: {value[:16].hex()} is not a value of the row's type"
@@ -347,7 +349,7 @@ def test_values_that_are_none_of_the_type(data_type: str, value: bytes) -> None:
     key = plain.row_key("cpu", 0, data_type, {"host": "a"})
     decoded = decode_row(KairosDb(), Row("data_points", key, [Cell("d", bytes(4), 1, value)]), SERIES[0])
     assert len(decoded.batch) == 0
-    assert decoded.damage == [f"column 00000000: {value.hex()} is not a value of the row's type"]
+    assert decoded.corruption == [f"column 00000000: {value.hex()} is not a value of the row's type"]
 
 
 def test_columns_of_another_row_spec_are_told() -> None:
@@ -365,13 +367,13 @@ def test_columns_of_another_row_spec_are_told() -> None:
             layout, Row("data_points", key, [Cell("d", bytes.fromhex(column), 1, b"\2")]), SERIES[0]
         )
         assert len(decoded.batch) == 0
-        (text,) = decoded.damage
+        (text,) = decoded.corruption
         assert text.endswith(f"does not fit row spec {spec.value}: is row_spec that of the store?")
 
 
 def test_a_row_whose_key_cannot_be_read_has_no_points() -> None:
     decoded = decode_row(KairosDb(), Row("data_points", b"cpu", [Cell("d", bytes(4), 1, b"\2")]), SERIES[0])
-    assert (len(decoded.batch), len(decoded.damage)) == (0, 1)
+    assert (len(decoded.batch), len(decoded.corruption)) == (0, 1)
 
 
 def test_options() -> None:

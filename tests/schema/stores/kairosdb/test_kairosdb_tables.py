@@ -51,7 +51,7 @@ def found(layout: KairosDb, reader: plain.MemoryReader, wanted: Selection) -> se
     for selected in layout.select(wanted, reader):
         assert isinstance(selected, Selected)
         decoded = decode_row(layout, selected.row, selected.series)
-        assert decoded.damage == []
+        assert decoded.corruption == []
         points |= {point for point in decoded.batch.points() if wanted.start_ms <= point[1] <= wanted.end_ms}
     return points  # type: ignore[return-value]
 
@@ -211,7 +211,7 @@ def test_the_audit_tells_what_is_missing() -> None:
     )
     assert findings(rows) == []
     assert findings(without(rows, "row_keys", first)) == [
-        ("damage", "data_points", first, "not in row_keys: queries do not find it")
+        ("corruption", "data_points", first, "not in row_keys: queries do not find it")
     ]
     assert findings(without(rows, "data_points", second)) == [
         (
@@ -222,13 +222,13 @@ def test_the_audit_tells_what_is_missing() -> None:
         )
     ]
     assert findings(without(rows, "string_index")) == [
-        ("damage", "data_points", first, "'cpu' is not in string_index under metric_names"),
+        ("corruption", "data_points", first, "'cpu' is not in string_index under metric_names"),
         ("note", "data_points", first, "'host' is not in string_index under tag_names"),
         ("note", "data_points", first, "'a' is not in string_index under tag_values"),
     ]
 
 
-def test_the_audit_tells_what_is_damaged() -> None:
+def test_the_audit_tells_what_is_corrupt() -> None:
     rows = rows_of(KairosDb(), [(SERIES[0], 5, 1)])
     good = plain.row_key("cpu", 0, "kairos_long", {"host": "a"})
     odd = plain.row_key("cpu", 5, "kairos_long", {"host": "a"})

@@ -191,12 +191,12 @@ def test_a_stored_annotation_may_have_other_keys_in_any_order() -> None:
         b'{"startTime":1356998407,"tsuid":"000001000001000002"}',
     ],
 )
-def test_an_annotation_of_another_place_is_damage(value: bytes) -> None:
+def test_an_annotation_of_another_place_is_corruption(value: bytes) -> None:
     place = cells.place(OpenTsdbOptions(), bytes.fromhex(TSUID), 1356998407)
     row = Row("tsdb", place.key, [Cell("t", place.qualifier, 1, value), Cell("t", b"\1\0", 1, b"\0")])
     (found,) = cells.read_annotations(OpenTsdbOptions(), row)
     assert found.note is None
-    assert found.damage.startswith("annotation 010007: its ")
+    assert found.corruption.startswith("annotation 010007: its ")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_tsuids_of_no_series(text: str, reason: Reason) -> None:
 
 
 def parsed(text: str, attributes: dict[str, str] | None = None) -> tuple[list[Any], list[Any]]:
-    """(edits, (reason, payload, offset) of each refusal) of a message."""
+    """(edits, (reason, payload, offset) of each rejection) of a message."""
     envelope = Envelope("1", 5, attributes) if attributes is not None else None
     message = Message(text.encode("utf-8", "surrogatepass"), 5, "f", 100, envelope)
     (result,) = message_format("opentsdb-annotations").parse_all([message])
@@ -289,7 +289,7 @@ def test_custom_values_become_texts() -> None:
         ('{"startTime":7,"notes":"\\ud800"}', Reason.BAD_ENCODING),
     ],
 )
-def test_what_is_refused(text: str, reason: Reason) -> None:
+def test_what_is_rejected(text: str, reason: Reason) -> None:
     good = '{"startTime":7,"notes":"good"}'
     found, rejected = parsed(f"{good}\n{text}\n{good}")
     assert [edit.notes for edit in found] == ["good", "good"]

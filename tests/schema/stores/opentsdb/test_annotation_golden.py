@@ -54,7 +54,7 @@ def test_the_cells_of_a_tsd_are_read(case: Case) -> None:
     for (key, column), value in stored(case).items():
         row = Row("tsdb", key, [Cell("t", column, 1, value)])
         (found,) = cells.read_annotations(OPTIONS, row)
-        assert found.damage == ""
+        assert found.corruption == ""
         assert found.note is not None
         assert found.start_ms == found.note.start_ms
         shown[found.note.start] = json.loads(found.note.shown())
@@ -96,4 +96,4 @@ def test_earlier_versions_had_the_column_of_the_start(start: int) -> None:
     assert cells.offset_ms(former.qualifier) == as_ms(start) % 3_600_000
     cell = Cell("t", former.qualifier, 1, Annotation(tsuid, start).stored())
     (read,) = cells.read_annotations(OPTIONS, Row("tsdb", former.key, [cell]))
-    assert (read.damage, read.start_ms) == ("", as_ms(start))
+    assert (read.corruption, read.start_ms) == ("", as_ms(start))

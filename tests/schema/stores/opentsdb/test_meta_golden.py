@@ -112,7 +112,7 @@ def test_members_in_any_order_unknown_ones_and_missing_ones() -> None:
         (b'{"tsuid":"000002"}', "metadata of series 000002 in the row of 000001"),
     ],
 )
-def test_damaged_meta_data_of_a_series(raw: bytes, why: str) -> None:
+def test_corrupt_meta_data_of_a_series(raw: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         TsMeta.from_bytes(b"\0\0\1", raw)
 

@@ -87,7 +87,7 @@ def test_uids_that_are_no_bijection(row: Row, severity: Severity, text: str) -> 
 @pytest.mark.parametrize(
     ("last", "severity", "text"),
     [
-        (0xFFFFFF, Severity.NOTE, "metrics: all 16777215 UIDs are assigned; new names are refused"),
+        (0xFFFFFF, Severity.NOTE, "metrics: all 16777215 UIDs are assigned; new names are rejected"),
         (0xF00000, Severity.NOTE, "metrics: 15728640 of 16777215 UIDs are assigned"),
     ],
 )

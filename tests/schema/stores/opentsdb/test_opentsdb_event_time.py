@@ -107,7 +107,7 @@ def test_cells_and_winners(arrivals: list[list[Sent]]) -> None:
         assert {cell.qualifier: (cell.timestamp_ms, cell.value) for cell in cells} == columns
         assert len(cells) == len(columns)
         decoded = decode_row(layout, Row("tsdb", b"\0\0\1\x50\xe2\x27\0\0\0\1\0\0\1", cells), SERIES)
-        assert not decoded.damage
+        assert not decoded.corruption
         values = {time_ms: value for _, time_ms, value in decoded.batch.points()}
         assert values.keys() == times.keys()
         for time_ms, found in times.items():

@@ -28,9 +28,9 @@ STRICTER = {
     "puts/time_max_ms_int": (Reason.TIMESTAMP_OUT_OF_RANGE, "a TSD wraps the base time to 2014"),
     "tags/unicode": (Reason.NAME_NOT_STORABLE, "a TSD stores letters beyond ISO-8859-1 as ?, all alike"),
 }
-"""Where this project refuses what a TSD stores, and why."""
+"""Where this project rejects what a TSD stores, and why."""
 
-REFUSED = {
+REJECTED = {
     "puts/http_bad_value_NaN": Reason.BAD_NUMBER,
     "puts/http_bad_value_Infinity": Reason.BAD_NUMBER,
     "puts/http_bad_value_-Infinity": Reason.BAD_NUMBER,
@@ -69,27 +69,27 @@ def all_of(*groups: str) -> list[Any]:
 
 
 def encoded(case: Case, *, together: bool = False) -> tuple[list[list[RowFragment]], list[Reason]]:
-    """The fragments of each step of a case that puts points, and why points were refused.
+    """The fragments of each step of a case that puts points, and why points were rejected.
 
     Args:
       together: the steps arrive at the same time, as a TSD's compaction takes them; else in turn.
     """
-    steps, refused = [], []
+    steps, rejected = [], []
     for step, (name, text) in enumerate(case.messages()):
         layout = case.layout(name)
         parsed = message_format(name).parse(Message(text, 0 if together else step, offset=1000 * step))
-        refused += [rejected.reason for rejected in parsed.rejected]
+        rejected += [rejected.reason for rejected in parsed.rejected]
         keys: list[SeriesKey | None] = []
         for series in parsed.batch.series:
             error = layout.reject(series)
             if error:
-                refused.append(error.reason)
+                rejected.append(error.reason)
             keys.append(None if error else layout.series_key(series, case.uids))
         kept = [i for i, series in enumerate(parsed.batch.index.tolist()) if keys[series]]
         result = layout.encode(parsed.batch.take(np.array(kept, np.int64)), keys)
-        refused += [rejected.reason for rejected in result.rejected]
+        rejected += [rejected.reason for rejected in result.rejected]
         steps.append(list(result.fragments))
-    return steps, refused
+    return steps, rejected
 
 
 def packed(case: Case, fragments: list[RowFragment], packing: Packing) -> Cells:
@@ -116,30 +116,30 @@ def data_cells(case: Case) -> Cells:
 
 @pytest.mark.parametrize("case", all_of(*POINT_GROUPS))
 def test_points_become_the_cells_of_a_tsd(case: Case) -> None:
-    steps, refused = encoded(case)
+    steps, rejected = encoded(case)
     stored: Cells = {}
     for fragments in steps:
         stored |= packed(case, fragments, Packing.POINTS)
     if title(case) in STRICTER:
-        assert (stored, refused) == ({}, [STRICTER[title(case)][0]])
+        assert (stored, rejected) == ({}, [STRICTER[title(case)][0]])
         assert data_cells(case)
     else:
         assert stored == data_cells(case)
-        assert refused == ([REFUSED[title(case)]] if title(case) in REFUSED else [])
+        assert rejected == ([REJECTED[title(case)]] if title(case) in REJECTED else [])
 
 
 @pytest.mark.parametrize("case", all_of("compaction"))
 def test_points_become_the_compacted_columns_of_a_tsd(case: Case) -> None:
-    steps, refused = encoded(case, together=True)
+    steps, rejected = encoded(case, together=True)
     fragments = [fragment for step in steps for fragment in step]
     assert packed(case, fragments, Packing.COMPACTED) == data_cells(case)
     assert packed(case, fragments[::-1], Packing.COMPACTED) == data_cells(case)
-    assert refused == []
+    assert rejected == []
 
 
 @pytest.mark.parametrize("case", all_of("appends"))
 def test_appended_points_become_the_append_column_of_a_tsd(case: Case) -> None:
-    steps, refused = encoded(case)
+    steps, rejected = encoded(case)
     values: dict[tuple[bytes, bytes], bytes] = defaultdict(bytes)
     for fragments in steps:
         for cell, value in packed(case, fragments, Packing.APPEND).items():
@@ -150,7 +150,7 @@ def test_appended_points_become_the_append_column_of_a_tsd(case: Case) -> None:
             assert sorted(split_append(values[cell])) == sorted(split_append(value))
     else:
         assert values == data_cells(case)
-    assert refused == []
+    assert rejected == []
 
 
 def put_points(case: Case) -> dict[tuple[Series, int], Number]:
@@ -197,7 +197,7 @@ def decoded(case: Case) -> tuple[dict[tuple[Series, int], Number], int]:
             continue
         series = Series.of(metric, dict(zip(tags[::2], tags[1::2], strict=True)))
         content = decode_row(layout, Row("tsdb", key, row), series)
-        assert content.damage == []
+        assert content.corruption == []
         skipped += content.skipped
         assert content.batch.times_ms.tolist() == sorted(set(content.batch.times_ms.tolist()))
         for _, time, value in content.batch.points():
@@ -230,7 +230,7 @@ def test_a_query_to_a_tsd_answers_the_same(case: Case) -> None:
 
 def test_every_case_is_met() -> None:
     met = {title(case) for group in ALL_GROUPS for case in cases(group)}
-    assert met >= STRICTER.keys() | REFUSED.keys()
+    assert met >= STRICTER.keys() | REJECTED.keys()
     assert len(met) == 124
     stored_nothing = {title(case) for group in ALL_GROUPS for case in cases(group) if not case.cells}
-    assert stored_nothing == REFUSED.keys()
+    assert stored_nothing == REJECTED.keys()

@@ -62,14 +62,14 @@ def selected(draw: st.DrawFn) -> Selected:
 
 def one_by_one(rows: list[Selected]) -> tuple[Counter[object], list[tuple[bytes, str]]]:
     points: Counter[object] = Counter()
-    damage = []
+    corruption = []
     for row, series, _ in rows:
         decoded = decode_row(LAYOUT.options, row, series)
         batch = decoded.batch
         for at, (one, time_ms, value) in enumerate(batch.points()):
             points[one, time_ms, repr(value), bool(batch.in_ms[at]), int(batch.arrivals_ms[at])] += 1
-        damage += [(row.key, text) for _, text in decoded.damage]
-    return points, sorted(damage)
+        corruption += [(row.key, text) for _, text in decoded.corruption]
+    return points, sorted(corruption)
 
 
 def together(decoded: DecodedRows) -> tuple[Counter[object], list[tuple[bytes, str]]]:
@@ -77,7 +77,7 @@ def together(decoded: DecodedRows) -> tuple[Counter[object], list[tuple[bytes, s
     points: Counter[object] = Counter()
     for at, (one, time_ms, value) in enumerate(batch.points()):
         points[one, time_ms, repr(value), bool(batch.in_ms[at]), int(batch.arrivals_ms[at])] += 1
-    return points, sorted((row.key, text) for row, text in decoded.damage)
+    return points, sorted((row.key, text) for row, text in decoded.corruption)
 
 
 def row_of(*hexes: str) -> Selected:

@@ -1,4 +1,4 @@
-"""Reading rows: every mixture of columns against plain loops, and damage that must not raise."""
+"""Reading rows: every mixture of columns against plain loops, and corruption that must not raise."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_any_mixture_of_columns_is_merged(row: list[tuple[int, tuple[bytes, byte
     expected = plain.read_row((cell.timestamp_ms, cell.qualifier, cell.value) for cell in cells)
     order.shuffle(cells)
     content = read_row(cells)
-    assert (content.damage, content.skipped) == ([], 0)
+    assert (content.corruption, content.skipped) == ([], 0)
     timestamps = [content.cells[number].timestamp_ms for number in content.column.tolist()]
     found = list(zip(timestamps, listed(content.elements), strict=True))
     assert found == [expected[offset] for offset in sorted(expected)]
@@ -160,11 +160,11 @@ def test_values_are_the_numbers_of_their_bytes(points: list[plain.Element]) -> N
             assert math.isnan(struct.unpack(">d", struct.pack(">q", number))[0])
 
 
-def test_a_length_that_no_number_has_is_damage_and_the_rest_is_read() -> None:
+def test_a_length_that_no_number_has_is_corruption_and_the_rest_is_read() -> None:
     row = [Cell("t", b"\x00\x02\x00\x10\x00\x29", 1, b"\x00\x00\x01" + b"\x05" + b"\x00\x00" + b"\x00")]
     decoded = decode_row(OpenTsdb(), Row("tsdb", KEY, row), SERIES)
     assert [value for _, _, value in decoded.batch.points()] == [5]
-    assert decoded.damage == [
+    assert decoded.corruption == [
         "values with flags 2: no number has this type and length",
         "values with flags 9: no number has this type and length",
     ]
@@ -207,12 +207,12 @@ def test_no_bytes_make_reading_raise(cells: list[Cell]) -> None:
         ("000b", "0000000100000000", "Corrupted floating point value"),
     ],
 )
-def test_columns_that_are_damaged(qualifier: str, value: str, why: str) -> None:
+def test_columns_that_are_corrupt(qualifier: str, value: str, why: str) -> None:
     cells = [Cell("t", bytes.fromhex(qualifier), 1, bytes.fromhex(value)), Cell("t", b"\x0f\x00", 1, b"\x07")]
     content = read_row(cells)
-    (damage,) = content.damage
-    assert damage.startswith(f"column {qualifier}: ")
-    assert why in damage
+    (corruption,) = content.corruption
+    assert corruption.startswith(f"column {qualifier}: ")
+    assert why in corruption
     assert [element.value for element in listed(content.elements)] == [b"\x07"]
 
 
@@ -220,14 +220,14 @@ def test_columns_that_are_damaged(qualifier: str, value: str, why: str) -> None:
 def test_annotations_and_histograms_are_passed_over(qualifier: str) -> None:
     assert read_column(bytes.fromhex(qualifier), b"{}") is None
     content: RowColumns = read_row([Cell("t", bytes.fromhex(qualifier), 1, b"{}")] * 2)
-    assert (len(content.elements), content.skipped, content.damage) == (0, 2, [])
+    assert (len(content.elements), content.skipped, content.corruption) == (0, 2, [])
 
 
 @pytest.mark.parametrize("qualifier", ["01000110", "06000610"])
 def test_even_qualifiers_that_start_like_others_are_points(qualifier: str) -> None:
     content = read_row([Cell("t", bytes.fromhex(qualifier), 1, b"\x01\x02\x00")])
     assert [element.value for element in listed(content.elements)] == [b"\x01", b"\x02"]
-    assert (content.damage, content.skipped) == ([], 0)
+    assert (content.corruption, content.skipped) == ([], 0)
 
 
 @pytest.mark.parametrize("second", range(80, 96))

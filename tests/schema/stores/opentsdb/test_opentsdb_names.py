@@ -1,4 +1,4 @@
-"""Names that OpenTSDB does not allow: refused, escaped as by Prometheus' own adapter, or replaced; and tags
+"""Names that OpenTSDB does not allow: rejected, escaped as by Prometheus' own adapter, or replaced; and tags
 beyond its limit."""
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def test_layouts_store_names_in_their_form() -> None:
     assert layout("replace").uids.replaced(SERIES)[0] == (Name("metrics", "node_cpu"), "node:cpu")
 
 
-def test_an_empty_name_stays_refused() -> None:
+def test_an_empty_name_stays_rejected() -> None:
     for names in Names:
         rejection = layout(names.value).reject(Series.of("m", {"a": ""}))
         assert rejection is not None
         assert rejection.reason is Reason.BAD_TAG
 
 
-def test_tag_names_that_become_equal_are_refused() -> None:
+def test_tag_names_that_become_equal_are_rejected() -> None:
     series = Series.of("m", {"a:b": "1", "a_b": "2"})
     rejection = layout("replace").reject(series)
     assert rejection is not None
@@ -119,7 +119,7 @@ def test_series_beyond_the_limit_lose_tags_and_get_their_hash() -> None:
     }
 
 
-def test_series_that_stay_beyond_the_limit_are_refused() -> None:
+def test_series_that_stay_beyond_the_limit_are_rejected() -> None:
     rejection = limited(drop_tags="a").reject(Series.of("m", dict.fromkeys("abcde", "v")))
     assert rejection is not None
     assert rejection.reason is Reason.TOO_MANY_TAGS

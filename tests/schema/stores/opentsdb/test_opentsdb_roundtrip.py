@@ -100,7 +100,7 @@ def read(layout: OpenTsdb, rows: dict[bytes, Row]) -> dict[tuple[int, int], tupl
     for key in sorted(rows):
         series = heads[key[:size], key[size + 4 :]]
         decoded = decode_row(layout, rows[key], SERIES[series])
-        assert (decoded.damage, decoded.skipped) == ([], 0)
+        assert (decoded.corruption, decoded.skipped) == ([], 0)
         for (_, time_ms, value), arrival in zip(
             decoded.batch.points(), decoded.batch.arrivals_ms.tolist(), strict=True
         ):
@@ -269,14 +269,14 @@ def test_a_row_with_more_points_than_a_qualifier_holds_is_cut_into_columns(later
         (1, float("nan"), Reason.NUMBER_OUT_OF_RANGE),
     ],
 )
-def test_points_that_cannot_be_stored_are_refused(time_ms: int, value: float, reason: Reason) -> None:
+def test_points_that_cannot_be_stored_are_rejected(time_ms: int, value: float, reason: Reason) -> None:
     layout = OpenTsdb()
     points = [(SERIES[0], 1, True, 1), (SERIES[0], time_ms, True, value), (SERIES[0], 3, True, 3)]
     origins = Origins(b"one,two,three", np.array([0, 4, 8]), np.array([3, 7, 13]), "f", 100)
     encoded = layout.encode(PointBatch.of(points, 1, origins), keys_of(layout, SERIES[:1]))
-    (refused,) = encoded.rejected
-    assert (refused.payload, refused.reason, refused.stage) == (b"two", reason, Stage.ENCODE)
-    assert (refused.source, refused.offset) == ("f", 104)
+    (rejected,) = encoded.rejected
+    assert (rejected.payload, rejected.reason, rejected.stage) == (b"two", reason, Stage.ENCODE)
+    assert (rejected.source, rejected.offset) == ("f", 104)
     (fragment,) = encoded.fragments
     row = pack_row(layout, fragment.table, fragment.key, [fragment.packed], Packing.COMPACTED)
     assert [value for _, _, value in decode_row(layout, row, SERIES[0]).batch.points()] == [1, 3]

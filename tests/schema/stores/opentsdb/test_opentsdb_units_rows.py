@@ -59,14 +59,14 @@ def test_compact_row(given: Facts, expect: Facts) -> None:
     else:
         qualifier, value = expect["result"]["qualifier_hex"], expect["result"]["value_hex"]
     assert compacted(content.elements) == (unhex(qualifier), unhex(value))
-    assert (content.damage, content.skipped) == ([], expect.get("annotations", 0))
+    assert (content.corruption, content.skipped) == ([], expect.get("annotations", 0))
 
 
 @pytest.mark.parametrize(("given", "expect"), vectors("extract_data_points"))
 def test_extract_data_points(given: Facts, expect: Facts) -> None:
     content = read_row(cells_of(given["columns"]))
     assert one_by_one(content.elements) == [[unhex(part) for part in cell] for cell in expect["cells"]]
-    assert content.damage == []
+    assert content.corruption == []
 
 
 @pytest.mark.parametrize(("given", "expect"), vectors("append_parse", errors=False))
@@ -81,7 +81,7 @@ def test_append_parse(given: Facts, expect: Facts) -> None:
 
 
 @pytest.mark.parametrize(("given", "expect"), vectors("append_parse", errors=True))
-def test_append_parse_of_damaged_columns(given: Facts, expect: Facts) -> None:
+def test_append_parse_of_corrupt_columns(given: Facts, expect: Facts) -> None:
     with pytest.raises(el.CorruptError, match="Corrupted value"):
         read_column(unhex(given["qualifier_hex"]), unhex(given["value_hex"]))
 

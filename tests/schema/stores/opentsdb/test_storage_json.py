@@ -108,11 +108,11 @@ def test_no_letter_becomes_a_question_mark(text: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["description", "custom key", "custom value"])
-def test_half_a_surrogate_pair_is_refused(place: str) -> None:
+def test_half_a_surrogate_pair_is_rejected(place: str) -> None:
     """A TSD, whose texts are UTF-16, would store it as `?`."""
     half = "\ud83d"
     custom = {"custom key": {half: ""}, "custom value": {"a": half}}.get(place)
     made = TsMeta(b"\0\0\1", 1, description="" if custom else half, custom=custom)
-    with pytest.raises(RejectedError) as refused:
+    with pytest.raises(RejectedError) as rejected:
         made.to_bytes()
-    assert refused.value.reason is Reason.BAD_ENCODING
+    assert rejected.value.reason is Reason.BAD_ENCODING

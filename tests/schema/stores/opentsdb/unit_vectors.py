@@ -17,7 +17,7 @@ NOT_APPLIED = {
     "otsdb-0221": "a plain point handed to the Java class of appends",
     "otsdb-0222": "a plain point handed to the Java class of appends",
     "otsdb-0223": "an annotation handed to the Java class of appends",
-    "otsdb-0266": "an annotation without a time: refused where it is parsed",
+    "otsdb-0266": "an annotation without a time: rejected where it is parsed",
     "otsdb-0507": "a metric without UID: a matter of the pipeline that assigns UIDs",
 }
 """Vectors of applied operations that say nothing about this project, and why."""

@@ -92,7 +92,7 @@ def test_scale_keeps_integers_only_with_an_integer_factor() -> None:
 
 
 @pytest.mark.parametrize("factor", ["", ",ten", ",1-2", ",1e3"])
-def test_a_wrong_factor_is_refused(factor: str) -> None:
+def test_a_wrong_factor_is_rejected(factor: str) -> None:
     with pytest.raises(ApiError):
         values(f"scale(a:x{factor})", a=[result([1])])
 
@@ -108,7 +108,7 @@ def test_an_alias_names_tags_and_takes_the_sign() -> None:
         evaluate(f"alias(a:x,{'n' * 1001})", a=[result([1])])
 
 
-def test_an_alias_that_multiplies_is_refused_before_it_is_made() -> None:
+def test_an_alias_that_multiplies_is_rejected_before_it_is_made() -> None:
     keys = [f"k{number}" for number in range(9)]
     tags = {key: f"@{following}" * 500 for key, following in itertools.pairwise(keys)}
     tracemalloc.start()
@@ -128,7 +128,7 @@ def test_the_highest_come_first(name: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize("count", ["0", "two", "9" * 5000])
-def test_a_wrong_number_of_results_is_refused(count: str) -> None:
+def test_a_wrong_number_of_results_is_rejected(count: str) -> None:
     with pytest.raises(ApiError):
         values(f"highestMax(a:x,{count})", a=[result([1])])
 
@@ -145,7 +145,7 @@ def test_a_shift_moves_times(text: str, later_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["10", "'0min'", "'5years'", "10min", "'999999999weeks'"])
-def test_a_wrong_shift_is_refused(text: str) -> None:
+def test_a_wrong_shift_is_rejected(text: str) -> None:
     with pytest.raises(ApiError):
         values(f"shift(a:x,{text})", a=[result([1])])
 
@@ -189,6 +189,6 @@ def test_a_moving_average_takes_no_difference_of_large_sums() -> None:
 
 
 @pytest.mark.parametrize("window", ["", ",0", ",'0min'", ",'2years'", ",min"])
-def test_a_wrong_window_is_refused(window: str) -> None:
+def test_a_wrong_window_is_rejected(window: str) -> None:
     with pytest.raises(ApiError):
         values(f"movingAverage(a:x{window})", a=[result([1])])

@@ -164,13 +164,13 @@ def test_what_equals_is_looked_for_by_name() -> None:
         (client.request(0, 1, accepted=[1]), "Only answers of type SAMPLES"),
     ],
 )
-def test_a_wrong_request_is_refused(body: bytes, message: str) -> None:
+def test_a_wrong_request_is_rejected(body: bytes, message: str) -> None:
     with pytest.raises(ApiError, match=re.escape(message)):
         read_request(body)
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(message: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(message: bytes) -> None:
     with contextlib.suppress(ApiError):
         read_request(pa.compress(message, codec="snappy", asbytes=True))
 

@@ -1,4 +1,4 @@
-"""What a request of the API may ask for: it is refused in a plain sentence before it costs anything."""
+"""What a request of the API may ask for: it is rejected in a plain sentence before it costs anything."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ def post(body: object) -> None:
 def test_a_request_has_at_most_64_filters(send) -> None:
     filters = [f"k{number}=regexp(a{number})" for number in range(64)]
     send(filters)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         send([*filters, "host=b"])
-    assert refused.value.status == 413
-    assert refused.value.message == (
+    assert rejected.value.status == 413
+    assert rejected.value.message == (
         "The request has 65 filters of tags; at most 64 are allowed. Name several values in one filter, or "
         "send several requests"
     )
 
 
 @pytest.mark.parametrize("send", [by_url, posted])
-def test_a_long_regular_expression_is_refused(send) -> None:
+def test_a_long_regular_expression_is_rejected(send) -> None:
     send([f"host=regexp({'a' * MOST_PATTERN})"])
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         send([f"host=regexp({'a' * (MOST_PATTERN + 1)})"])
-    assert refused.value.status == 400
+    assert rejected.value.status == 400
     reason = "a regular expression of 1,001 characters; at most 1,000 are allowed: shorten it"
-    assert reason in refused.value.message + refused.value.details
+    assert reason in rejected.value.message + rejected.value.details
 
 
 @pytest.mark.parametrize("pattern", [r"\pL{1,400}", r"(\pL{1,10}){1,10}", "(?i)" + r"\PL" * 300])
-def test_a_pattern_that_compiles_to_more_than_1_mib_is_refused(pattern: str) -> None:
+def test_a_pattern_that_compiles_to_more_than_1_mib_is_rejected(pattern: str) -> None:
     with pytest.raises(PatternError, match="pattern too large"):
         compiled(pattern)
 

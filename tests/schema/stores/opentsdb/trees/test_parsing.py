@@ -1,4 +1,4 @@
-"""Trees and rules as users write them: what is taken, and every refusal."""
+"""Trees and rules as users write them: what is taken, and every rejection."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_examples_are_taken(path: Path) -> None:
         (json.dumps({"name": "a", "notes": "x" * 9000}), "more than 8192 bytes"),
     ],
 )
-def test_bad_trees_are_refused(text: str, why: str) -> None:
+def test_bad_trees_are_rejected(text: str, why: str) -> None:
     with pytest.raises(TreeError, match=why):
         parse_trees(text)
 
@@ -132,7 +132,7 @@ def test_bad_trees_are_refused(text: str, why: str) -> None:
         ([{**RULE, "treeId": 2}], "its treeId is 2, but the tree has none"),
     ],
 )
-def test_bad_rules_are_refused(rules: Any, why: str) -> None:
+def test_bad_rules_are_rejected(rules: Any, why: str) -> None:
     with pytest.raises(TreeError, match=why):
         parse(rules=rules)
 

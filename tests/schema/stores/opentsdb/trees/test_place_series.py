@@ -121,7 +121,7 @@ def test_why_a_rule_gives_no_name(rule: dict[str, Any], outcome: Outcome) -> Non
     assert outcome.value in explained
 
 
-def test_a_null_custom_field_is_refused() -> None:
+def test_a_null_custom_field_is_rejected() -> None:
     tree = tree_of({"type": "TAGV_CUSTOM", "field": "web01", "customField": "null"})
     with pytest.raises(RejectedError, match="is null") as error:
         place(tree, series_of("m", CUSTOM, host="web01"))
@@ -232,14 +232,14 @@ def test_a_series_without_any_name_is_not_placed() -> None:
     assert place(tree_of(), series_of("m", x="y")).leaf == ""
 
 
-def test_half_a_surrogate_pair_is_refused() -> None:
+def test_half_a_surrogate_pair_is_rejected() -> None:
     tree = tree_of({"type": "METRIC_CUSTOM", "field": "f", "customField": "owner"})
     with pytest.raises(RejectedError, match="surrogate") as error:
         place(tree, series_of("m", {("metrics", "m"): {"owner": "\ud83d"}}, x="y"))
     assert error.value.reason is Reason.NAME_NOT_STORABLE
 
 
-def test_characters_of_two_halves_are_kept_or_refused() -> None:
+def test_characters_of_two_halves_are_kept_or_rejected() -> None:
     series = series_of("m", {("metrics", "m"): {"owner": "\U0001f600-木"}}, x="y")
     rule = {"type": "METRIC_CUSTOM", "field": "f", "customField": "owner"}
     assert named(place(tree_of({**rule, "separator": "-"}), series)) == ["\U0001f600", "木"]

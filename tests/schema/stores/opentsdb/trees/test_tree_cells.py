@@ -74,7 +74,7 @@ def test_the_cells_of_a_tsd_are_read(group: str) -> None:
     (wanted,) = parse_trees(json.dumps(case.definition()))
     assert tree == wanted
     content = read_content(1, rows)
-    assert not content.damage
+    assert not content.corruption
     answers = [step["answer"] for step in case.steps if step["http"][1].startswith("/api/tree/branch")]
     for answer in answers:
         assert [(one["displayName"], one["branchId"]) for one in answer["branches"]] == [
@@ -108,7 +108,7 @@ def test_any_order_of_keys_and_unknown_ones_are_read() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"[]", b"{", b"\xff", b'{"path":[]}', b'{"path":{}}', b'{"path":{"0":1}}']
 )
-def test_damaged_cells_are_found(value: bytes) -> None:
+def test_corrupt_cells_are_found(value: bytes) -> None:
     with pytest.raises(TreeError):
         tree_cells.read_branch(value)
     with pytest.raises(TreeError):
@@ -147,7 +147,7 @@ def test_a_tree_is_read_back_whatever_is_missing() -> None:
     assert content.not_matched == {"0C": "[1:0:0:METRIC]"}
     assert [branch.name for branch in content.root.branches] == ["00000062", "A"]
     assert content.counts() == (3, 1, 2)
-    assert len(content.damage) == 2
+    assert len(content.corruption) == 2
 
 
 def test_the_range_of_a_tree_is_its_own() -> None:
