@@ -114,7 +114,7 @@ def test_ingest(store: Store, tmp_path: Path, processes: tuple[str, ...]) -> Non
     flags = ("--format=firm-json", "--firm-json-prefix=a.", "--auto-create-metrics", *processes)
     found = ingest(tmp_path, *store.flags, *flags, "--input", files(tmp_path))
     assert stored(store) == expected("a.")
-    assert (found.summary["points_stored"], found.summary["refused"]) == (120, {"bad-number": 3})
+    assert (found.summary["points_stored"], found.summary["rejected"]) == (120, {"bad-number": 3})
     assert {letter["payload"] for letter in found.letters} == {message(0, bar="high")}
 
 
