@@ -144,7 +144,7 @@ class Expected:
     def __init__(self) -> None:
         self.values: dict[tuple[int, int], str] = {}
         """Text of the value by (number of the series, time in ms)."""
-        self.refused = 0
+        self.rejected = 0
 
     def lines(self) -> Iterator[str]:
         """CSV as of `timebeam query`: metric,tags,timestamp_ms,value, sorted by series and time."""
@@ -262,7 +262,7 @@ class Generator:
         kinds = _POISON[self._load.format]
         count = int(self._random.binomial(size, self._load.poison))
         if self._expected is not None:
-            self._expected.refused += count
+            self._expected.rejected += count
         return [kinds[i] for i in self._random.randint(0, len(kinds), count).tolist()]
 
 
@@ -302,7 +302,7 @@ def run(options: GenerateOptions, now_ms: int) -> int:
     seconds = time.monotonic() - started
     figures: dict[str, float] = {"lines": lines, "seconds": seconds}
     if expected is not None and options.expect:
-        figures |= {"points": len(expected.values), "refused": expected.refused}
+        figures |= {"points": len(expected.values), "rejected": expected.rejected}
         with open(options.expect, "w", encoding="utf-8") as file:
             file.writelines(expected.lines())
     if options.summary == "json":
@@ -310,7 +310,7 @@ def run(options: GenerateOptions, now_ms: int) -> int:
         return 0
     if expected is not None:
         print(
-            f"a correct pipeline stores {len(expected.values):,} points and refuses {expected.refused:,}",
+            f"a correct pipeline stores {len(expected.values):,} points and rejects {expected.rejected:,}",
             file=sys.stderr,
         )
     note(f"{lines:,} lines in {seconds:.1f} s, {lines / seconds:,.0f}/s")

@@ -121,7 +121,7 @@ def _adopt(place: Place, options: TablesOptions) -> int:
         ) from error
     with contextlib.redirect_stdout(sys.stderr if options.output == "json" else sys.stdout):
         result = audit_aloud(target, layout, _FINDINGS, options.rows or None)
-    if result.damaged:
+    if result.corrupt:
         print("these settings do not fit the rows; nothing was stored", file=sys.stderr)
         return 1
     fit = "these settings fit the rows; nothing was stored (dry run)"
@@ -213,7 +213,7 @@ class CheckOptions:
 
 
 def check(place: Place, options: CheckOptions) -> int:
-    """Lists what is wrong; exit code 1 if there is damage."""
+    """Lists what is wrong; exit code 1 if there is corruption."""
     target, layout = place.target, place.any_store(reading=True)
     check_tables(target, layout.tables(), place.create_command())
     findings: list[Finding] = []
@@ -222,14 +222,14 @@ def check(place: Place, options: CheckOptions) -> int:
         print(json.dumps(_figures(result, findings[: options.most])))
     else:
         result = audit_aloud(target, layout, options.most)
-    return 1 if result.damaged else 0
+    return 1 if result.corrupt else 0
 
 
 class Audit(NamedTuple):
     """How many rows were read of each table, and how many findings they gave."""
 
     rows: dict[str, int]
-    damaged: int
+    corrupt: int
     notes: int
 
 
@@ -276,11 +276,11 @@ def audit_aloud(target: Target, layout: ReadableStore, most: int, most_rows: int
             print(f"{finding.severity.value}: {finding.table} row {_key(finding.key)}: {finding.text}")
 
     result = audit(target, layout, show, most_rows)
-    unlisted = result.damaged + result.notes - most
+    unlisted = result.corrupt + result.notes - most
     if unlisted > 0:
         print(f"and {unlisted:,} more (--most lists more)")
     read_text = ", ".join(f"{count:,} of {table}" for table, count in result.rows.items())
-    print(f"rows read: {read_text}; damaged: {result.damaged:,}; notes: {result.notes:,}")
+    print(f"rows read: {read_text}; corrupt: {result.corrupt:,}; notes: {result.notes:,}")
     return result
 
 
@@ -290,7 +290,7 @@ def _figures(result: Audit, findings: Sequence[Finding]) -> dict[str, Any]:
         {"severity": each.severity.value, "table": each.table, "key": each.key.hex(), "text": each.text}
         for each in findings
     ]
-    return {"rows": result.rows, "damaged": result.damaged, "notes": result.notes, "findings": listed}
+    return {"rows": result.rows, "corrupt": result.corrupt, "notes": result.notes, "findings": listed}
 
 
 def _key(key: bytes) -> str:

@@ -49,7 +49,7 @@ class TreesOptions:
     dry_run: bool
 
 
-def refuse_arguments(options: TreesOptions) -> None:
+def reject_arguments(options: TreesOptions) -> None:
     """Raises UsageError if an action that takes no argument has one."""
     if options.argument:
         raise UsageError(f"{options.action} takes no {options.argument[0]!r}; name a tree with --tree")
@@ -80,10 +80,10 @@ def stored_trees(table: TreeTable, id_or_name: str | None) -> tuple[list[Tree], 
     Raises:
       UsageError: see `chosen`.
     """
-    trees, damage = table.trees()
-    for text in damage:
+    trees, corruption = table.trees()
+    for text in corruption:
         print(f"skipped: {text}", file=sys.stderr)
-    return chosen(trees, id_or_name), not damage
+    return chosen(trees, id_or_name), not corruption
 
 
 def open_trees(place: Place) -> tuple[OpenTsdb, Target, TreeTable]:
@@ -106,7 +106,7 @@ def run(place: Place, options: TreesOptions) -> int:
     """Creates, shows or tests trees; exit code 1 if a tree in the table cannot be read whole."""
     with usage_errors(TreeError):
         if options.action == "show":
-            refuse_arguments(options)
+            reject_arguments(options)
             return _show(place, options)
         if options.output not in ("text", "json"):
             raise UsageError(f"--output {options.output}: {options.action} prints text or json")
@@ -151,7 +151,7 @@ def _show(place: Place, options: TreesOptions) -> int:
     _write(options, shown)
     if not trees:
         print(f"table {table.name} has no tree; store one with: timebeam trees create FILE", file=sys.stderr)
-    return 1 if not complete or any(content.damage for content in contents) else 0
+    return 1 if not complete or any(content.corruption for content in contents) else 0
 
 
 def _write(options: TreesOptions, shown: Sequence[ShownTree]) -> None:
@@ -230,7 +230,7 @@ def _test(place: Place, options: TreesOptions) -> dict[str, Any]:
         try:
             placement = place_series.place(tree, series)
         except RejectedError as error:
-            print(f"  refused: {error.reason.value}: {error.message}")
+            print(f"  rejected: {error.reason.value}: {error.message}")
             figures[-1] |= {"reason": error.reason.value, "message": error.message}
             continue
         branch = placement.path if placement.leaf else None
@@ -269,7 +269,7 @@ def _existing(
 
 def _purge(place: Place, options: TreesOptions) -> list[dict[str, Any]]:
     """Counts or deletes what the rules of trees would not make; returns what `--output json` prints."""
-    refuse_arguments(options)
+    reject_arguments(options)
     layout, target, table = open_trees(place)
     trees, _ = stored_trees(table, options.tree)
     figures = []

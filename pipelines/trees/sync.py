@@ -15,7 +15,7 @@ from timebeam.pipelines.jobs.job import Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.progress_and_summary import TallySummary
-from timebeam.pipelines.trees.actions import TreesOptions, open_trees, refuse_arguments, stored_trees
+from timebeam.pipelines.trees.actions import TreesOptions, open_trees, reject_arguments, stored_trees
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores.opentsdb.meta_documents import meta_table
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree, warnings_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TreesSync(Job):
-    """Places all series; exit code 0 also if some are refused, 1 if a stored tree cannot be used.
+    """Places all series; exit code 0 also if some are rejected, 1 if a stored tree cannot be used.
 
     Attributes:
       all_used: whether all stored trees that are to be synced can be.
@@ -57,9 +57,9 @@ class TreesSync(Job):
                 ("collisions", f"{tally.collisions:,}"),
                 ("series without match", f"{tally.not_matched:,}"),
                 (f"failure records {done}", f"{tally.failures_written:,}"),
-                ("refused", f"{tally.refused:,}"),
+                ("rejected", f"{tally.rejected:,}"),
             ],
-            refused=tally.refused,
+            rejected=tally.rejected,
             read=tally.series,
             seconds=run.seconds,
             dry_run=self.work.dry_run,
@@ -74,7 +74,7 @@ def job_of(place: Place, options: TreesOptions) -> TreesSync:
     Raises:
       UsageError: there is no such tree, or none that is enabled.
     """
-    refuse_arguments(options)
+    reject_arguments(options)
     layout, target, table = open_trees(place)
     trees, all_used = _trees(options, table)
     work = TreeSyncJob(target, layout, tuple(trees), _source(options, layout, target), options.dry_run)

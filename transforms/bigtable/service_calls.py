@@ -1,7 +1,7 @@
 """What Beam's monitoring is given of the tables, as by Beam's own connectors: calls by status, and lineage.
 
 `beam:metric:io:api_request_count:v1` counts the requests of each method and table by status, once they are
-answered, and each row that MutateRows refuses. Lineage names the tables that are read and written.
+answered, and each row that MutateRows rejects. Lineage names the tables that are read and written.
 """
 
 from __future__ import annotations
