@@ -25,8 +25,8 @@ from timebeam.pipelines.options.use_settings import (
     agrees,
     parsed,
     read_rows,
-    refuse_newer,
-    refuse_shared,
+    reject_newer,
+    reject_shared,
     settings_table,
 )
 from timebeam.schema.archive.archive_rows import parse_key
@@ -188,7 +188,7 @@ def store_again(place: Place) -> str:
     list(create_tables(target, [spec], dry_run=False))
     stored = read_rows(target, spec.name).get(place.layout, {})
     if stored:
-        refuse_newer(stored, spec.name, place.layout)
+        reject_newer(stored, spec.name, place.layout)
     texts = settings_of(place, stored)
     stale = () if place.layout == DECLARED else {*settable(place.layout), ZONE} - texts.keys()
     _replace(target, spec.name, place.layout, texts, stale)
@@ -209,7 +209,7 @@ def _confirm(place: Place, target: Target, texts: Mapping[str, str], before: Map
     """
     table = settings_table(place.table_prefix).name
     try:
-        refuse_shared(read_rows(target, table), place.layout, texts, place.table_prefix)
+        reject_shared(read_rows(target, table), place.layout, texts, place.table_prefix)
     except UsageError as error:
         _replace(target, table, place.layout, before, texts.keys() - before.keys())
         raise UsageError(f"another program has just stored settings: {error}") from error
@@ -229,7 +229,7 @@ def _replace(target: Target, table: str, layout: str, texts: Mapping[str, str], 
     row = row._replace(deleted=[Deletion(FAMILY, name.encode()) for name in sorted(names)])
     failures = mutate_rows(target, table, [row])
     if failures:
-        raise BigtableError(f"table {table} refused the settings: {failures[0]}")
+        raise BigtableError(f"table {table} rejected the settings: {failures[0]}")
 
 
 def hidden_points(target: Target, layout: ReadableStore) -> Finding | None:
@@ -283,7 +283,7 @@ def forget(place: Place, declared_table: str | None, *, dry_run: bool) -> Iterat
         of_table = f", table {declared_table}" if column else ""
         yield f"table {table} has no settings of layout {place.layout}{of_table}"
         return
-    refuse_newer(stored, table, place.layout)
+    reject_newer(stored, table, place.layout)
     command = "" if place.layout == DECLARED else _adopt_command(place, target, stored)
     if not dry_run:
         remaining = {name: stored[name] for name in stored.keys() - forgotten.keys() - {VERSION_COLUMN}}
@@ -298,7 +298,7 @@ def forget(place: Place, declared_table: str | None, *, dry_run: bool) -> Iterat
 
 
 def _adopt_command(place: Place, target: Target, stored: Mapping[str, str]) -> str:
-    """The command that stores settings of a layout of series again; empty if one is damaged.
+    """The command that stores settings of a layout of series again; empty if one is corrupt.
 
     Raises:
       UsageError: the layout has an archive with rows.

@@ -40,7 +40,7 @@ from timebeam.transforms.bigtable.target import BigtableError, NoPermissionError
 from timebeam.transforms.care.range_leases import LEASES
 
 VERSION = "1"
-"""Of the form of a row. A new setting needs no other version: an unknown column is refused too."""
+"""Of the form of a row. A new setting needs no other version: an unknown column is rejected too."""
 
 FAMILY = "settings"
 
@@ -104,7 +104,7 @@ def open_place(
             "this command does not read it, so it would leave out archived points; `query`, `serve`, "
             "`rollup`, `series`, `check`, `export` and `copy` do (docs/operate/maintenance.md)"
         )
-    refuse_shared(rows, place.layout, texts, place.table_prefix, place.flag("table_prefix"))
+    reject_shared(rows, place.layout, texts, place.table_prefix, place.flag("table_prefix"))
     if contradictions and not replaces:
         raise UsageError(
             f"{'; '.join(contradictions)}: leave it out, choose other tables ({place.flag('table_prefix')}), "
@@ -147,10 +147,10 @@ def _take_stored(place: Place, stored: Mapping[str, Any], table: str) -> tuple[P
     return dataclasses.replace(place, settings=settings, origins=origins), contradictions
 
 
-def refuse_shared(
+def reject_shared(
     rows: StoredRows, layout: str, texts: Mapping[str, str], table_prefix: str, option: str = "--table-prefix"
 ) -> None:
-    """Refuses tables that are also those of another layout, or of the settings.
+    """Rejects tables that are also those of another layout, or of the settings.
 
     Args:
       rows: all stored settings of the prefix.
@@ -158,7 +158,7 @@ def refuse_shared(
       option: the option of the prefix.
 
     Raises:
-      UsageError: each layout would read the rows of the other as damage.
+      UsageError: each layout would read the rows of the other as corruption.
     """
     settings = settings_table(table_prefix).name
     tables = _table_names(layout, texts, table_prefix, is_own=True)
@@ -313,21 +313,21 @@ def stored_parameters(layout: str) -> Mapping[str, Parameter]:
 
 
 def parsed(texts: Mapping[str, str], table: str, layout: str = "") -> dict[str, Any]:
-    """The values of a row; raises BigtableError if a newer timebeam wrote it, or it is damaged."""
+    """The values of a row; raises BigtableError if a newer timebeam wrote it, or it is corrupt."""
     if not texts:
         return {}
-    refuse_newer(texts, table, layout)
+    reject_newer(texts, table, layout)
     known = stored_parameters(layout)
     try:
         return {name: known[name].value_of(text) for name, text in texts.items() if name in known}
     except (argparse.ArgumentTypeError, ValueError) as error:
         raise BigtableError(
-            f"table {table} holds a damaged setting: {error}: remove it with `timebeam tables forget`, then "
+            f"table {table} holds a corrupt setting: {error}: remove it with `timebeam tables forget`, then "
             "store it again with `timebeam tables adopt`"
         ) from error
 
 
-def refuse_newer(texts: Mapping[str, str], table: str, layout: str = "") -> None:
+def reject_newer(texts: Mapping[str, str], table: str, layout: str = "") -> None:
     """Raises BigtableError if a newer timebeam wrote a row."""
     names = {*stored_parameters(layout), VERSION_COLUMN, PACKAGE}
     newer = [f"version {texts.get(VERSION_COLUMN)}"] if texts.get(VERSION_COLUMN) != VERSION else []
