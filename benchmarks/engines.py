@@ -41,7 +41,7 @@ from benchmarks.generate import Load, write
 from benchmarks.table_content import NamedCell, named_cells
 from benchmarks.worker_pool import WorkerPool
 from timebeam.pipelines.local import flink
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.rollup.rollup_job import rollup_tables

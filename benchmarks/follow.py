@@ -29,7 +29,7 @@ from google.pubsub_v1.types import PubsubMessage
 
 from timebeam.pipelines.local.emulator import Emulator
 from timebeam.pipelines.local.pubsub import publisher, pubsub_emulator, subscriber
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.schema.core.rows import Row
 from timebeam.schema.query.downsample import Downsampling
 from timebeam.schema.query.question import NONE, Question

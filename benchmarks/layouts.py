@@ -34,7 +34,7 @@ from benchmarks.generate import Load
 from benchmarks.ingest import input_file
 from timebeam.pipelines import cli
 from timebeam.pipelines.options.catalogue import layout_parameters
-from timebeam.pipelines.options.values import layout_named
+from timebeam.pipelines.options.place import layout_named
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch

@@ -27,7 +27,7 @@ from google.pubsub_v1.types import ExpirationPolicy, PublishRequest, PubsubMessa
 from google.pubsub_v1.types import Subscription as SubscriptionConfig
 
 from timebeam.pipelines.local.emulator import EmulatorError, child, sdk_roots
-from timebeam.pipelines.options.values import emulator_address
+from timebeam.pipelines.options.place import emulator_address
 
 PUBSUB_VARIABLE = "PUBSUB_EMULATOR_HOST"
 

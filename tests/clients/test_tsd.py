@@ -39,7 +39,7 @@ from tests.support.commands import timebeam
 from tests.support.servers.running_server import running
 from tests.support.servers.tsd_questions import ROLLUPS, differing, lines, questions, zoned_questions
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
+from tests.support.parsed import place_of
 from tests.support.plain.plain_tsd import Dps, PlainQuery, Tags, evaluate
 from tests.support.plain.rolled import config_file, interval, roll_up, with_tables
 from tests.support.points import FIRST_MS
@@ -24,8 +25,7 @@ from tests.support.servers import remote_read
 from tests.support.servers.golden_api import differences, normal
 from tests.support.servers.remote_read import EQ, NEQ, NRE, RE
 from tests.support.stored import Store
-from timebeam.pipelines.commands import find_command
-from timebeam.pipelines.options.values import read_config, readable_of, target_of
+from timebeam.pipelines.options.place import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.core.contract import ReadableStore
@@ -230,10 +230,10 @@ def test_random_queries_of_a_declared_table(bigtable: tuple[str, str], tmp_path:
     place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", "--table-prefix=api-declared-"]
     flags = [*place, "--layout=table", f"--tables={declaration}"]
     assert timebeam("tables", "create", *flags).code == 0
-    options = find_command("serve").parser().parse_args(flags)
+    served = place_of("serve", *flags)
     series = [({key: tags[key] for key in ("host", "dc")}, points) for tags, points in SERIES]
     send(tmp_path, flags, series)
-    check_queries(Stored("declared", target_of(options), readable_of(options), flags), series)
+    check_queries(Stored("declared", served.target, served.readable(), flags), series)
 
 
 def check_queries(store: Stored, series: Series) -> None:

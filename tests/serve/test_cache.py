@@ -27,7 +27,7 @@ from tests.support.plain.rolled import (
     with_tables,
 )
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.pipelines.query import database
 from timebeam.pipelines.query.answer_cache import KEPT_SECONDS, AnswerCache, Caches
 from timebeam.pipelines.serve.api import Api

@@ -9,7 +9,7 @@ import pytest
 from tests.support.plain.rolled import with_tables
 from tests.support.servers.golden_api import SALTED, Case, cases_of, differences, load, normal
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import respond
 

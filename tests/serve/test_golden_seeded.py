@@ -19,7 +19,7 @@ from tests.support.servers.tsd_questions import (
     zoned_questions,
 )
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 

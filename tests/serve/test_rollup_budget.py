@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.plain.rolled import DAY, HOUR, config_file, interval, roll_up, send, with_tables
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import request_of, respond
 from timebeam.schema.core.points import Series

@@ -16,7 +16,7 @@ from tests.support.plain.rolled import config_file, follow, interval, roll_up, s
 from tests.support.servers import remote_read
 from tests.support.servers.remote_read import EQ, RE
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.route_requests import Response, request_of, respond
 from timebeam.schema.core.point_fragments import Name

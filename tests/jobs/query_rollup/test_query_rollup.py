@@ -26,7 +26,7 @@ from tests.support.plain.rolled import (
     with_tables,
 )
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.schema.core.points import Series
 from timebeam.schema.query.aggregate import AGGREGATORS
 from timebeam.schema.query.answer import Result, answer

@@ -29,7 +29,7 @@ from tests.support.plain.rolled import (
     with_tables,
 )
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.pipelines.rollup.follow import Rounds
 from timebeam.pipelines.rollup.roll_up_points import OpenTsdbRollup
 from timebeam.schema.core.points import Series

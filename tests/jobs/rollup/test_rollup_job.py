@@ -38,7 +38,7 @@ from tests.support.plain.rollup_day import (
 )
 from tests.support.processes.killed import run_and_kill
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.schema.core.points import Series
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.keys import parse_key

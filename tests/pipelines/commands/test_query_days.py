@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import zoneinfo
@@ -16,8 +15,8 @@ import timebeam as library
 from tests.support.any_store import AnyStore
 from tests.support.commands import ingest, timebeam
 from tests.support.data_client import open_table
+from tests.support.parsed import place_of
 from tests.support.servers.running_server import running
-from timebeam.pipelines.options.values import declaration_of, declared_points
 from timebeam.pipelines.serve.api import Api
 from timebeam.pipelines.serve.web_application import ServerLimits
 from timebeam.transforms.bigtable.target import Target
@@ -141,14 +140,8 @@ def test_a_copy_has_the_points_of_all_days(meters: Meters, tmp_path: Path) -> No
 
 
 def test_the_server_reads_days(meters: Meters) -> None:
-    options = argparse.Namespace(
-        tables=str(DECLARATION),
-        table_prefix=meters.prefix,
-        app_profile=None,
-        project=meters.target.project,
-        instance=meters.target.instance,
-    )
-    api = Api(meters.target, declared_points(options, declaration_of(options)))
+    place = place_of("serve", *meters.flags)
+    api = Api(place.target, place.readable())
     budget = Budget(1_000_000, 1_000_000, 1_000_000, 1 << 30, 60.0)
     url = f"/api/query?start={midnight_ms(DAYS[0])}&ms=true&m=none:meter.reading{{METER=*}}"
     with running(api, ServerLimits(budget, 4, 8, 1 << 20)) as client:

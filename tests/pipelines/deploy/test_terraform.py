@@ -18,8 +18,8 @@ from timebeam.pipelines.deploy.infrastructure import OWNED, scheduler_body, shar
 from timebeam.pipelines.deploy.templates import template_parameters
 from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.command_line import given_settings
+from timebeam.pipelines.options.place import layout_named
 from timebeam.pipelines.options.use_settings import settings_table
-from timebeam.pipelines.options.values import layout_named
 from timebeam.schema.core.rows import TableSpec
 from timebeam.schema.rollup.config_json import parse_config
 from timebeam.schema.stores import STORES

@@ -11,7 +11,7 @@ from unittest import mock
 
 from tests.support.commands import Ran, ingest, timebeam
 from tests.support.stored import Store
-from timebeam.pipelines.options.values import read_config
+from timebeam.pipelines.options.place import read_config
 from timebeam.schema.core.points import Series
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.rollup.rollup_job import rollup_tables
