@@ -147,12 +147,14 @@ class AnyJob(abc.ABC):
       tables: those that must exist.
       place: of the tables that are written, as the job knows it better than the options; None as they say.
       stores_settings: whether the settings of the place are stored once all is checked.
+      dry_run: whether the job writes nothing, also without the option `--dry-run`.
     """
 
     target: Target
     tables: Sequence[TableSpec]
     place: Place | None = dataclasses.field(default=None, kw_only=True)
     stores_settings: bool = dataclasses.field(default=False, kw_only=True)
+    dry_run: bool = dataclasses.field(default=False, kw_only=True)
 
     @property
     def local_only(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import contextlib
+import dataclasses
 import logging
 import re
 import shutil
@@ -96,7 +97,8 @@ def run_command(
     job = call(named(command.job), options, **opened, runner=runner, now_ms=now_ms)
     place = job.place or [*opened.values()][-1]
     create = place.create_command()
-    return run_job(job, Run.of(options_from(RunOptions, vars(options)), runner, create, run_ms, now_ms))
+    run = Run.of(options_from(RunOptions, vars(options)), runner, create, run_ms, now_ms)
+    return run_job(job, dataclasses.replace(run, dry_run=run.dry_run or job.dry_run))
 
 
 def run_job(job: AnyJob, run: Run) -> int:
