@@ -76,7 +76,7 @@ __all__ = [
 class OpenTsdb(opentsdb.OpenTsdb):
     """The tables of OpenTSDB 2.4, byte for byte; the options are those of its TSDs.
 
-    docs/reference/stores.md explains each.
+    docs/reference/layouts.md explains each.
     """
 
     def __init__(

@@ -120,7 +120,16 @@ def test_links_of_the_readme_become_absolute_for_a_package_index(monkeypatch: py
 
 def test_paths_of_documents_that_the_code_cites_exist():
     dead, count = [], 0
-    for folder in ("schema", "transforms", "pipelines", "tests", "examples", "benchmarks", "templates"):
+    for folder in (
+        "schema",
+        "transforms",
+        "pipelines",
+        "timebeam",
+        "tests",
+        "examples",
+        "benchmarks",
+        "templates",
+    ):
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix not in (".py", ".toml", ".md", ".json", ".tf", ".yaml") or path == Path(__file__):
                 continue
