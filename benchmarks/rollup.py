@@ -47,11 +47,11 @@ from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 from benchmarks import bench
 from benchmarks.bench import TARGET, open_table, run_child
 from benchmarks.generate import write
+from timebeam.pipelines.beam_patches import cached
+from timebeam.pipelines.beam_patches.cached import CachedOptions
 from timebeam.pipelines.commands import call, find_command, named, places
-from timebeam.pipelines.jobs import runners
 from timebeam.pipelines.jobs.job import write_dead_letters
 from timebeam.pipelines.jobs.run import run_with_progress
-from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.local.generate import Load
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
 from timebeam.schema.core.points import PointBatch
@@ -206,7 +206,7 @@ def measured(arguments: list[str], write_cells: bool) -> None:
     """Runs a rollup in this process and prints its figures."""
     options, job = _job(arguments)
     gc.freeze()  # as `timebeam` does after its imports, and:
-    runners.remember()
+    cached.remember_signatures()
     started, worked = time.perf_counter(), time.process_time()
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=CachedOptions())
     register_coders()

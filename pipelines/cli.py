@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
+from timebeam.pipelines.beam_patches import import_beam
 from timebeam.pipelines.commands import COMMANDS, call, find_command, named, places
 from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity, did_you_mean, one_line
 from timebeam.pipelines.output.printable import PrintableStream
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from timebeam.pipelines.options.command_line import Command
 
 _VERBOSITIES = ("--quiet", "--verbose")
-_UNUSED = ("bson", "pandas", "pymongo")  # half a second
 _EMULATOR_WARNING = "Connecting to Bigtable emulator"
 _HEAP = {"MALLOC_TRIM_THRESHOLD_": (-1, 64 << 20), "MALLOC_MMAP_THRESHOLD_": (-3, 32 << 20)}
 """Settings of glibc in bytes: free memory that is kept, and the size of blocks that are mapped."""
@@ -88,7 +88,7 @@ def _take_verbosity(arguments: list[str]) -> str:
 def _run(command: str, arguments: list[str], verbosity: str) -> int:
     """Runs a command; errors that a user can fix become one line."""
     try:
-        if _needs_credentials(arguments):
+        if "--no_auth" not in arguments:  # else the runner says whether credentials are used
             _check_buckets([*arguments, os.environ.get("TIMEBEAM_CONFIG", "")])
         with _verbosity(verbosity):
             code = _start(find_command(command), arguments)
@@ -109,21 +109,26 @@ def _run(command: str, arguments: list[str], verbosity: str) -> int:
 def _start(command: Command, arguments: Sequence[str]) -> int:
     """Parses the options, and imports what they start only then; returns the exit code."""
     options, rest = command.parse(arguments)
-    if _needs_credentials(arguments):  # a profile names buckets too
-        values = vars(options).values()
-        _check_buckets([text for value in values for text in (value if isinstance(value, list) else [value])])
-    starts_job = command.starts_job(options)
+    starts_job, runner = command.starts_job(options), None
     _keep_heap()
     with contextlib.ExitStack() as stack:
         if starts_job:
             if any("multi_processing" in word for word in rest):  # workers import what this process does
-                stack.enter_context(named("timebeam.pipelines.jobs.fork_server:running")())
+                stack.enter_context(named("timebeam.pipelines.beam_patches.fork_server:running")())
             import_beam()
-            runner = named("timebeam.pipelines.jobs.runners:runner_of")(command, options, rest)
+            check = not getattr(options, "preflight", False)
+            from timebeam.pipelines.jobs.runners import Runner
+
+            runner = Runner.of(command.parser(), rest, options.project, check=check)
         else:
             gc.set_threshold(_GC_OBJECTS)
+        if runner is None or runner.uses_credentials:  # a profile names buckets too
+            values = vars(options).values()
+            _check_buckets(
+                [text for value in values for text in (value if isinstance(value, list) else [value])]
+            )
         opened = places(command, options)
-        if starts_job:
+        if runner is not None:
             return named("timebeam.pipelines.jobs.run:run_command")(command, options, runner, opened)
         return int(call(named(command.runs), options, **opened))
 
@@ -145,30 +150,6 @@ def _keep_heap() -> None:
             set_option(number, size)
 
 
-def import_beam() -> None:
-    """Imports what runs jobs, without what Beam imports only if it is installed and timebeam never uses.
-
-    The garbage collector does not look through what is imported, which stays: a tenth of a short run.
-    """
-    if "apache_beam" not in sys.modules:
-        _import_beam()
-    named("timebeam.pipelines.jobs.runners:remember")()
-
-
-def _import_beam() -> None:
-    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # which misses pymongo
-    unused = [name for name in _UNUSED if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]  # None: as if not installed
-    gc.disable()
-    try:
-        importlib.import_module("timebeam.pipelines.jobs.run")
-        gc.freeze()
-    finally:
-        gc.enable()
-        for name in unused:
-            del sys.modules[name]
-
-
 @contextlib.contextmanager
 def _verbosity(flag: str) -> Iterator[None]:
     """What a command says, as --quiet or --verbose asks for; with --verbose the stack of an error too."""
@@ -182,12 +163,6 @@ def _verbosity(flag: str) -> Iterator[None]:
         raise
     finally:
         VERBOSITY.reset(token)
-
-
-def _needs_credentials(arguments: Sequence[str]) -> bool:
-    """Whether this machine needs credentials for buckets: Beam's files ignore --no_auth, which is for
-    the launch of a Dataflow job."""
-    return "--no_auth" not in arguments or not any("DataflowRunner" in word for word in arguments)
 
 
 def _check_buckets(texts: Iterable[object]) -> None:

@@ -14,12 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from apache_beam.options.pipeline_options import (
-    GoogleCloudOptions,
-    PipelineOptions,
-    SetupOptions,
-    WorkerOptions,
-)
+from apache_beam.options.pipeline_options import GoogleCloudOptions, SetupOptions, WorkerOptions
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 from google.cloud.bigtable import enums
@@ -288,7 +283,7 @@ def _dead_letters(place: str) -> Iterator[Check]:
 
 def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:
     """Whether the options that Dataflow requires are given, and its workers can reach what they need."""
-    options = PipelineOptions([*run.runner.flags])
+    options = run.runner.options
     cloud, setup = options.view_as(GoogleCloudOptions), options.view_as(SetupOptions)
     if not cloud.region:
         yield missing("Dataflow: no region", "--region europe-west1")

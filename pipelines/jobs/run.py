@@ -23,8 +23,8 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 
+from timebeam.pipelines.beam_patches.fork_server import DEATH
 from timebeam.pipelines.commands import call, named, options_from
-from timebeam.pipelines.jobs.fork_server import DEATH
 from timebeam.pipelines.jobs.job import (
     AnyJob,
     FilesJob,
@@ -35,7 +35,7 @@ from timebeam.pipelines.jobs.job import (
     check_place,
     write_dead_letters,
 )
-from timebeam.pipelines.jobs.runners import CachedOptions, Runner
+from timebeam.pipelines.jobs.runners import Runner
 from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.place import Place
@@ -142,7 +142,7 @@ def run_job(job: AnyJob, run: Run) -> int:
         from timebeam.pipelines.jobs.run_input import run_portions  # for files alone
 
         return show(run_portions(job, run), run)
-    pipeline = beam.Pipeline(options=CachedOptions(run.runner.flags))
+    pipeline = run.runner.pipeline()
     try:
         build(pipeline, job, run)
         if run.runner.is_dataflow:

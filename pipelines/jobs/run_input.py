@@ -19,10 +19,9 @@ from types import FrameType
 import apache_beam as beam
 import numpy as np
 
-from timebeam.pipelines.jobs.fork_server import stop_signals
+from timebeam.pipelines.beam_patches.fork_server import stop_signals
 from timebeam.pipelines.jobs.job import FilesJob, Run, StreamJob, write_dead_letters
 from timebeam.pipelines.jobs.run import progress, show, start, submit
-from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.local import pubsub
 from timebeam.pipelines.local.letters import LetterSubscription
 from timebeam.pipelines.local.micro_batches import (
@@ -78,7 +77,7 @@ def run_portions(job: FilesJob, run: Run) -> PointsSummary:
         rejected = job.graph.from_blocks(root, read, Flow(one_bundle=True, snapshot=snapshot))
         write_dead_letters(rejected, run.dead_letters, run.run_ms, in_process=True)
 
-    graphs = repeated_graphs(build, run.runner.flags, TakeBlocks)
+    graphs = repeated_graphs(build, run.runner.options, TakeBlocks)
     graph: Repeated | None = None
     with progress(), contextlib.closing(blocks_by_arrival(match(job.patterns), job.framing)) as blocks:
         for portion in portions(blocks):
@@ -111,11 +110,11 @@ def run_stream(job: StreamJob, run: Run) -> int:
         return show(run_micro_batches(job, run), run)
     if job.idle_seconds is not None:
         raise UsageError("--stop-when-idle is for local runners")
-    flags = [*run.runner.flags, "--streaming"]
-    if run.runner.is_dataflow and not any("streaming_mode_" in flag for flag in flags):
+    flags = ["--streaming"]
+    if run.runner.is_dataflow and not any("streaming_mode_" in flag for flag in run.runner.flags):
         mode = "exactly_once" if job.graph.exactly_once else "at_least_once"
         flags.append(f"--dataflow_service_options=streaming_mode_{mode}")
-    pipeline = beam.Pipeline(options=CachedOptions(flags))
+    pipeline = run.runner.pipeline(*flags)
     register_coders()
     read = ReadMessages(job.source.subscription, job.source.topic)
     flow = Flow(endless=True, flush_seconds=job.flush_seconds)
@@ -153,7 +152,7 @@ def run_micro_batches(job: StreamJob, run: Run) -> PointsSummary:
             write_dead_letters(rejected, run.dead_letters, None)
 
         def store_batches() -> None:
-            graphs, under_way = repeated_graphs(build, run.runner.flags), UnderWay([name, *tables])
+            graphs, under_way = repeated_graphs(build, run.runner.options), UnderWay([name, *tables])
             graph = next(graphs)
             subscription.start(job.idle_seconds)
             try:

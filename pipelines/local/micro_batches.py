@@ -22,6 +22,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from google.api_core import exceptions
 
+from timebeam.pipelines.beam_patches.cached import CachedOptions
 from timebeam.pipelines.local.trial import CrashedError, Trial, UnderWay
 from timebeam.schema.formats import Message
 from timebeam.transforms.bigtable.retry import writer_error
@@ -90,12 +91,11 @@ class Repeated:
     def __init__(
         self,
         build: Callable[[beam.Pipeline, TakeBatch], None],
-        flags: Sequence[str] = (),
+        options: PipelineOptions | None = None,
         new_source: Callable[[], TakeBatch] = TakeBatch,
     ) -> None:
         self._source = new_source()
-        self._flags = flags
-        pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([*flags]))
+        pipeline = beam.Pipeline(runner=FnApiRunner(), options=options or CachedOptions())
         build(pipeline, self._source)
         self._options = pipeline.options
         in_process = EmbeddedPythonEnvironment.default()
@@ -115,12 +115,12 @@ class Repeated:
 
     def trial(self) -> Trial:
         """Runs it in processes of their own."""
-        return Trial(self._graph, self._flags, self._source.number)
+        return Trial(self._graph, self._options, self._source.number)
 
 
 def repeated_graphs(
     build: Callable[[bool, beam.Pipeline, TakeBatch], None],
-    flags: Sequence[str],
+    options: PipelineOptions,
     new_source: Callable[[], TakeBatch] = TakeBatch,
 ) -> Iterator[Repeated]:
     """The graph of the first run, which reads the UID table ahead, and that of all others.
@@ -129,7 +129,7 @@ def repeated_graphs(
       build: adds the graph to a pipeline; its first argument is whether the table is read.
     """
     for snapshot in (True, False):
-        yield Repeated(functools.partial(build, snapshot), flags, new_source)
+        yield Repeated(functools.partial(build, snapshot), options, new_source)
 
 
 class StreamStoppedError(Exception):

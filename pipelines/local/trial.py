@@ -135,14 +135,14 @@ class Trial:
       source: the number of its `TakeBatch`.
     """
 
-    def __init__(self, graph: Any, flags: Sequence[str], source: int) -> None:
+    def __init__(self, graph: Any, options: PipelineOptions, source: int) -> None:
         self._server = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the parent
         )
-        self._send((graph.SerializeToString(), list(flags), source))
+        self._send((graph.SerializeToString(), options, source))
 
     def __enter__(self) -> Trial:
         return self
@@ -180,7 +180,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints
     requests = sys.stdin.buffer
-    raw, flags, source = pickle.load(requests)
+    raw, options, source = pickle.load(requests)
     register_coders()
     graph = beam_runner_api_pb2.Pipeline.FromString(raw)
     while True:
@@ -188,11 +188,13 @@ def main() -> None:
             messages = pickle.load(requests)
         except EOFError:
             return
-        pickle.dump(_forked(graph, flags, source, messages), answers)
+        pickle.dump(_forked(graph, options, source, messages), answers)
         answers.flush()
 
 
-def _forked(graph: Any, flags: list[str], source: int, messages: Sequence[Message]) -> tuple[int, bytes]:
+def _forked(
+    graph: Any, options: PipelineOptions, source: int, messages: Sequence[Message]
+) -> tuple[int, bytes]:
     """(exit code, what was counted, pickled) of a process that runs a graph over messages."""
     from timebeam.pipelines.local.micro_batches import handed_over  # which imports this module
 
@@ -202,7 +204,7 @@ def _forked(graph: Any, flags: list[str], source: int, messages: Sequence[Messag
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its errors come again in the process of the stream
             handed_over[source] = messages
-            FnApiRunner().run_via_runner_api(graph, PipelineOptions(flags)).wait_until_finish()
+            FnApiRunner().run_via_runner_api(graph, options).wait_until_finish()
             with os.fdopen(writing, "wb") as file:
                 pickle.dump(metrics.totals, file)
             os._exit(0)

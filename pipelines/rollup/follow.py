@@ -21,7 +21,6 @@ from apache_beam.metrics import Metrics
 from timebeam.pipelines.jobs.job import AnyJob, Needs, Run, dead_letters_of
 from timebeam.pipelines.jobs.run import build, clock_ms, run_with_progress
 from timebeam.pipelines.jobs.run_input import Signals
-from timebeam.pipelines.jobs.runners import CachedOptions
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import Period
 from timebeam.pipelines.output.printable import printable
@@ -309,7 +308,7 @@ class FollowedRollup(AnyJob):
         if leased:
             place = run.dead_letters_option or ""
             run = dataclasses.replace(run, run_ms=now_ms, dead_letters=dead_letters_of(place, now_ms))
-            pipeline = beam.Pipeline(options=CachedOptions(run.runner.flags))
+            pipeline = run.runner.pipeline()
             build(pipeline, rounds.job(leased, now_ms), run)
             result = run_with_progress(pipeline)
             summary, counters = summary_of(result, run), counted(result, _COUNTERS)

@@ -16,7 +16,7 @@ from tests.support.stored import Store
 
 _ROOT = Path(__file__).parents[2]
 _STARTS = {
-    "pipelines/jobs/fork_server.py": ["-P", "-c"],
+    "pipelines/beam_patches/fork_server.py": ["-P", "-c"],
     "pipelines/local/emulator.py": ["-IS", "-c"],
     "pipelines/local/emulator.py, pip": ["-P", "-m"],
     "pipelines/local/trial.py": ["-P", "-m"],

@@ -16,8 +16,8 @@ from tests.support.processes.children import start_command
 from tests.support.processes.text_ingest import text_ingest
 from tests.support.processes.tracked import Deadly
 from tests.support.stored import Store
+from timebeam.pipelines.beam_patches.local_runner import LOCAL_RUNNER
 from timebeam.pipelines.jobs.run import run_with_progress
-from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.stores.opentsdb.layout import OpenTsdb
 from timebeam.schema.stores.opentsdb.options import OpenTsdbOptions
 from timebeam.transforms.bigtable.target import BigtableError, Target

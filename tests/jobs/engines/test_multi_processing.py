@@ -17,7 +17,7 @@ from tests.support.points import BASE_S, FIRST_MS
 from tests.support.processes.text_ingest import text_ingest
 from tests.support.processes.tracked import FOLDER, Tracked
 from tests.support.stored import Store
-from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
+from timebeam.pipelines.beam_patches.local_runner import LOCAL_RUNNER
 from timebeam.pipelines.output.progress_and_summary import PointsSummary
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]

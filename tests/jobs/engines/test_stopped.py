@@ -22,9 +22,9 @@ from tests.support.budget import long_after
 from tests.support.points import BASE_S
 from tests.support.processes.children import start_command
 from tests.support.stored import Store
-from timebeam.pipelines.jobs.fork_server import DEATH, ForkServer, stoppable
+from timebeam.pipelines.beam_patches.fork_server import DEATH, ForkServer, stoppable
+from timebeam.pipelines.beam_patches.local_runner import _ForkedWorker
 from timebeam.pipelines.jobs.run_input import Signals
-from timebeam.pipelines.jobs.runners import _ForkedWorker
 
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 

@@ -10,7 +10,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from tests.support.commands import timebeam
-from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
+from timebeam.pipelines.beam_patches.local_runner import LOCAL_RUNNER
 from timebeam.pipelines.output.printable import PrintableStream
 from timebeam.pipelines.output.progress_and_summary import Progress, progress_text
 from timebeam.transforms.flow import metrics

@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
+from timebeam.pipelines.beam_patches.local_runner import LOCAL_RUNNER
 
 _collected: dict[str, list[Any]] = {}  # the runner's worker is this process
 _runs = itertools.count()

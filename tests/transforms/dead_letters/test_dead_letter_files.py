@@ -13,7 +13,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from tests.support.processes.children import start
-from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
+from timebeam.pipelines.beam_patches.local_runner import LOCAL_RUNNER
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.transforms.dead_letters.letter_files import WriteDeadLetters

@@ -8,8 +8,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from timebeam.pipelines.beam_patches.local_runner import LOCAL_RUNNER
 from timebeam.pipelines.ingest.ingest_jobs import IngestGraph
-from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
 from timebeam.schema.core.contract import Store
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.rejections import Rejected

@@ -12,7 +12,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 
-from timebeam.pipelines.jobs.runners import LOCAL_RUNNER
+from timebeam.pipelines.beam_patches.local_runner import LOCAL_RUNNER
 from timebeam.schema.core.point_fragments import Encoded, RowFragment
 from timebeam.transforms.ingest import encode_group_pack
 

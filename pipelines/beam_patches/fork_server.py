@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 
-_PROGRAM = "from timebeam.pipelines.jobs.fork_server import serve; serve()"
+_PROGRAM = "from timebeam.pipelines.beam_patches.fork_server import serve; serve()"
 _DATA_PLANE = logging.getLogger("apache_beam.runners.worker.data_plane")
 _END_SECONDS = 10
 """Time for a worker to end after its last bundle."""
@@ -171,7 +171,7 @@ def serve() -> None:
 
     Standard output tells which worker has ended, and whether it failed.
     """
-    from timebeam.pipelines.cli import import_beam
+    from timebeam.pipelines.beam_patches import import_beam
 
     import_beam()
     shown = logging.StreamHandler()

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import BagStateSpec, TimerSpec, on_timer
 
-from timebeam.pipelines.jobs import runners
+from timebeam.pipelines.beam_patches import cached
 from timebeam.pipelines.jobs.run import build  # which imports the steps of all jobs
 
 assert build
@@ -21,9 +21,9 @@ assert build
 def of_beam(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Beam's own function; the other one takes its place in the test."""
     current = core.get_function_args_defaults
-    inspect = current._inspect if isinstance(current, runners._Remembered) else current
+    inspect = current._inspect if isinstance(current, cached._Remembered) else current
     monkeypatch.setattr(core, "get_function_args_defaults", inspect)
-    runners.remember()
+    cached.remember_signatures()
     return inspect
 
 

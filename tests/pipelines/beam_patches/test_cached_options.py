@@ -6,7 +6,7 @@ import pickle
 
 from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions
 
-from timebeam.pipelines.jobs.runners import CachedOptions
+from timebeam.pipelines.beam_patches.cached import CachedOptions
 
 _FLAGS = ["--direct_num_workers=3", "--project=p", "--impersonate_service_account=a@b"]
 
