@@ -1,8 +1,8 @@
 """Each patch of Beam is still worth something with the version that is pinned: counted, not timed.
 
 After an upgrade of Beam: look at each patch, measure it again (`timebeam.pipelines.beam_patches` says what
-After an upgrade of Beam: look at each patch, measure it again (`timebeam.pipelines.beam_patches` says what
 each saved), and then change the version here. The counts are those of a process without the tests' patches.
+"""
 
 from __future__ import annotations
 
