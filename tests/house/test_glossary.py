@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.house.figures import modules
 
 _ROOT = Path(__file__).parents[2]
-_GLOSSARY = (_ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+_PLACES = ("docs/concepts/data-model.md", "CONTRIBUTING.md")
+_GLOSSARY = "\n\n".join((_ROOT / place).read_text(encoding="utf-8") for place in _PLACES)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
