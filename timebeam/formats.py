@@ -23,7 +23,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError, short, shown
 from timebeam.schema.core.declared_options import option
 from timebeam.schema.core.points import LAST_MILLISECOND, Series
 from timebeam.schema.formats import FormatName
-from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point
+from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, ParsedPoint
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat
 from timebeam.schema.formats.options import DEFAULTS, FormatOptions
 
@@ -110,7 +110,7 @@ class RecordFormat(LinewiseFormat):
         except (ValueError, RecursionError) as error:  # RecursionError: JSON of too many levels
             yield LineRecord(start, end, RejectedError(Reason.BAD_SYNTAX, f"cannot be read: {error}"))
 
-    def _point(self, metric: str, tags: Mapping[str, str], time_ms: int, number: int | float) -> Point:
+    def _point(self, metric: str, tags: Mapping[str, str], time_ms: int, number: int | float) -> ParsedPoint:
         """A point, with the object of its series that is cached; raises RejectedError."""
         _checked(metric, tags, time_ms, number)
         series = Series.of(metric, dict(tags))
@@ -121,7 +121,7 @@ class RecordFormat(LinewiseFormat):
             if size <= CACHED_BYTES:
                 self._series[series] = series
         charge(POINT_BYTES)
-        return Point(cached or series, time_ms, time_ms % 1000 != 0, number)
+        return ParsedPoint(cached or series, time_ms, time_ms % 1000 != 0, number)
 
     def _parse_all(self, messages: Sequence[Message]) -> Iterator[Parsed]:
         if self.framing is Framing.NONE:  # a newline is a byte as any other

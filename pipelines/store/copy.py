@@ -25,7 +25,7 @@ from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.stores import find_opentsdb, missing
 from timebeam.transforms.bigtable.existing_tables import check_tables
-from timebeam.transforms.copy.copied_points import Compared, ReadPoints, compare
+from timebeam.transforms.copy.copied_points import Compared, ReadBatches, compare
 from timebeam.transforms.dead_letters.letter_files import count_letters, read_row_letters
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.ingest.points_graph import PointsGraph
@@ -93,7 +93,7 @@ class Copy(Job):
             carry = CarryAttached(
                 CarryJob(graph.target, annotated, graph.layout, graph.uids, *period, graph.dry_run)
             )
-        rejected = graph.from_points(root, ReadPoints(graph.target, self.source, *period), carry)
+        rejected = graph.from_points(root, ReadBatches(graph.target, self.source, *period), carry)
         if self.translate is not None:
             rejected.append(root | "RollupsMetaTrees" >> CopyTranslated(self.translate))
         return rejected

@@ -16,7 +16,7 @@ from timebeam.schema.core.plugins import FORMAT_GROUP, find_plugin, own_options
 from timebeam.schema.formats.options import FormatOptions
 
 if TYPE_CHECKING:  # numpy
-    from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed, Point
+    from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
 
 AUTO = "auto"
 """In the place of a format: the attributes and the content of each message choose among formats."""
@@ -115,7 +115,16 @@ def message_format(name: str, options: Mapping[str, Any] | None = None) -> Messa
     return chosen(chosen.options_class.of(options or {}))
 
 
-__all__ = ["AUTO", "FORMATS", "Framing", "Message", "MessageFormat", "Parsed", "Point", "message_format"]
+__all__ = [
+    "AUTO",
+    "FORMATS",
+    "Framing",
+    "Message",
+    "MessageFormat",
+    "Parsed",
+    "ParsedPoint",
+    "message_format",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,7 +29,7 @@ from timebeam.schema.core.rejections import Envelope, Joined, Records, Rejected,
 from timebeam.schema.formats.options import DEFAULTS, FormatOptions, Nan
 
 
-class Point(NamedTuple):
+class ParsedPoint(NamedTuple):
     """One point from the slow path of a format."""
 
     series: Series

@@ -31,7 +31,7 @@ from timebeam.schema.formats.base import (
     Message,
     MessageFormat,
     Parsed,
-    Point,
+    ParsedPoint,
     Rejections,
     joined_message,
     joined_of,
@@ -48,12 +48,12 @@ class LineRecord:
 
     start: int
     end: int
-    outcome: Point | RejectedError
+    outcome: ParsedPoint | RejectedError
 
     @classmethod
-    def of(cls, text: bytes, start: int, end: int, read: Callable[[str], Point]) -> LineRecord:
+    def of(cls, text: bytes, start: int, end: int, read: Callable[[str], ParsedPoint]) -> LineRecord:
         """The record of one line of UTF-8; `read` gives its point, or raises RejectedError."""
-        outcome: Point | RejectedError
+        outcome: ParsedPoint | RejectedError
         try:
             outcome = read(decoded(text[start:end], "line"))
         except RejectedError as error:
@@ -147,7 +147,7 @@ class LinewiseFormat(MessageFormat):
         """The points of some lines of a text; adds their rejections to `rejections`."""
         text = message.text
         fast, slow = self.columnar(message, starts, ends)
-        points: list[Point] = []
+        points: list[ParsedPoint] = []
         spans: list[tuple[int, int]] = []
         for line in slow:
             count = len(points)

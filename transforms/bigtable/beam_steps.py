@@ -31,7 +31,7 @@ from timebeam.transforms.bigtable.read_ranges import (
     split_keys,
 )
 from timebeam.transforms.bigtable.service_calls import add_sink, add_source, count_call
-from timebeam.transforms.bigtable.target import Target
+from timebeam.transforms.bigtable.target import Target, as_target
 from timebeam.transforms.bigtable.write_rows import mutate_rows
 
 BUFFER_BYTES = 4 << 20
@@ -74,7 +74,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
     ValueError: ranges of table readings must ascend and not overlap: [(b'b', b'c'), (b'a', b'b')]
 
     Attributes:
-      target: the instance, and the app profile to read with.
+      target: the instance, and the app profile to read with; or its name, as `as_target` takes it.
       table: its name, without project and instance.
       ranges: half-open ranges of row keys, ascending, without overlap.
       key_pattern: RE2 that the raw bytes of each row key must match; `.` does not match 0x0A.
@@ -88,7 +88,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
       ValueError: the ranges do not ascend, or overlap; `split_bytes` is not positive.
     """
 
-    target: Target
+    target: Target | str
     table: str
     ranges: Sequence[KeyRange] = (WHOLE_TABLE,)
     key_pattern: bytes | None = None
@@ -98,6 +98,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
     split_bytes: int = SPLIT_BYTES
 
     def __post_init__(self) -> None:
+        self.target = as_target(self.target)
         if not ascend(self.ranges):
             raise ValueError(f"ranges of table {self.table} must ascend and not overlap: {self.ranges}")
         if self.split_bytes < 1:
@@ -107,10 +108,10 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
         return displayed(self.target, self.table)
 
     def expand(self, root: PBegin) -> PCollection[Row]:
-        splits = beam.FlatMap(_splits, self.target, self.ranges, self.split_bytes)
+        splits = beam.FlatMap(_splits, as_target(self.target), self.ranges, self.split_bytes)
         rows = beam.FlatMap(
             _rows,
-            self.target,
+            as_target(self.target),
             self.table,
             key_pattern=self.key_pattern,
             columns=self.columns,
@@ -126,8 +127,9 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
         )
 
 
-def displayed(target: Target, table: str = "") -> dict[str, Any]:
+def displayed(target: Target | str, table: str = "") -> dict[str, Any]:
     """The display data of a transform, named as of Beam's own connector; without a table, that of all."""
+    target = as_target(target)
     shown = {
         "projectId": DisplayDataItem(target.project, label="Bigtable Project Id"),
         "instanceId": DisplayDataItem(target.instance, label="Bigtable Instance Id"),
@@ -197,7 +199,7 @@ class WriteRows(WithErrorHandler):
     writes the same cells again.
 
     Attributes:
-      target: the instance, and the app profile to write with.
+      target: the instance, and the app profile to write with; or its name, as `as_target` takes it.
       buffer_bytes: about the size of a request.
       requests: the number of requests under way in a bundle, while it makes the next rows.
       around: makes of the rows of each request a context in which they are written, in the request's thread.
@@ -207,12 +209,15 @@ class WriteRows(WithErrorHandler):
         about a microsecond a row; without it, all rows must be in the global window.
     """
 
-    target: Target
+    target: Target | str
     buffer_bytes: int = BUFFER_BYTES
     requests: int = REQUESTS
     around: Callable[[Sequence[Any]], AbstractContextManager[object]] = nullcontext
     on_written: Callable[[Sequence[Any]], None] | None = None
     keeps_windows: bool = True
+
+    def __post_init__(self) -> None:
+        self.target = as_target(self.target)
 
     def display_data(self) -> dict[str, Any]:
         return displayed(self.target)
@@ -337,11 +342,11 @@ class _WriteFn(beam.DoFn):
         for failed in self._writer.finish():
             yield failed if isinstance(failed, WindowedValue) else GlobalWindows.windowed_value(failed)
         for table in self._tables:
-            add_sink(self._options.target, table)
+            add_sink(as_target(self._options.target), table)
 
     def _send(self, table: str, rows: list[RowMutation]) -> list[tuple[int, Exception]]:
         """Writes rows in one request; the (number, error) of each rejected row."""
-        target = self._options.target
+        target = as_target(self._options.target)
         self._tables.add(table)
         try:
             with self._options.around(rows):

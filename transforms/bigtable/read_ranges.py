@@ -45,6 +45,7 @@ def split_keys(
     least_bytes: int = 1,
     most: int = MOST_SPLITS,
     cut_at: Callable[[bytes], bytes] | None = None,
+    most_bytes: int | None = None,
 ) -> list[bytes]:
     """Keys that cut ranges of a table into at most `most` splits of about the same size, ascending.
 
@@ -53,6 +54,7 @@ def split_keys(
       least_bytes: stored bytes of each split but the last one.
       cut_at: the key to cut at instead of a sampled key, so that rows that belong together stay
         together; empty for no cut there.
+      most_bytes: there may be more splits than `most`, so that none has about more bytes; None for any size.
     """
     starts = [start for start, _ in ranges]
     ends: list[tuple[bytes, int]] = []  # sampled keys, and the bytes of the ranges up to each
@@ -64,6 +66,7 @@ def split_keys(
             total += size
             ends.append((key, total))
         sample_start = key
+    most = most if most_bytes is None else max(most, total // most_bytes)
     step = max(1, least_bytes, total // most)
     cuts: list[bytes] = []
     next_cut = step

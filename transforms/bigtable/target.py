@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import socket
 import urllib.parse
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -55,6 +56,29 @@ class Target:
         emulator = os.environ.get(EMULATOR_VARIABLE)
         where = f" on the emulator at {emulator}" if emulator else ""
         return f"instance {self.instance} of project {self.project}{where}"
+
+
+_NAME = re.compile(r"projects/([^/]+)/instances/([^/]+)(?:/appProfiles/([^/]+))?")
+
+
+def as_target(name: Target | str) -> Target:
+    """The target of a resource name; a target is returned as it is.
+
+    >>> as_target("projects/my-project/instances/metrics/appProfiles/batch")
+    Target(project='my-project', instance='metrics', app_profile='batch')
+
+    Raises:
+      ValueError: the text names no instance and no app profile.
+    """
+    if isinstance(name, Target):
+        return name
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(
+            f"target {name!r}: give projects/PROJECT/instances/INSTANCE, perhaps with /appProfiles/PROFILE"
+        )
+    project, instance, profile = match.groups()
+    return Target(project, instance, profile)
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from timebeam.schema.core.points import PointBatch, Series
 from timebeam.schema.core.rejections import Rejected, Stage
 from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.core.selection import Finding, Reader, Selection
+from timebeam.transforms.bigtable.beam_steps import reading
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
@@ -31,7 +32,7 @@ from timebeam.transforms.read.table_reader import ParallelReader, read_decoded, 
 BATCH_POINTS = 100_000
 
 
-class ReadPoints(beam.PTransform):  # type: ignore[type-arg]
+class ReadBatches(beam.PTransform):  # type: ignore[type-arg]
     """Reads all points of a time range: a pipeline in, `PointBatch` out, corruption to `REJECTED`.
 
     The arrivals of the points are their cell timestamps. So the newest point wins in the other layout too.
@@ -61,13 +62,14 @@ class _ReadPointsFn(beam.DoFn):
 
     def process(self, keys: KeyRange) -> Iterator[PointBatch | RejectedOutput]:
         reader = within(ParallelReader(self.target), self.layout, keys)
-        for batch in read_points(self.layout, reader, *self._range):
-            if isinstance(batch, Rejected):
-                metrics.count("points_read")
-                yield reject(batch)
-            else:
-                metrics.count("points_read", len(batch))
-                yield batch
+        with reading(self.target, data_tables(self.layout)[0]):
+            for batch in read_points(self.layout, reader, *self._range):
+                if isinstance(batch, Rejected):
+                    metrics.count("points_read")
+                    yield reject(batch)
+                else:
+                    metrics.count("points_read", len(batch))
+                    yield batch
         metrics.work_done()
 
 

@@ -140,7 +140,7 @@ class PointsGraph:
     ) -> list[PCollection[Rejected]]:
         """Adds the steps behind parsing; returns what they reject."""
         encoded, rejected = self.encode(root, flow, points)
-        return rejected + self.write(_on_arrival(encoded, flow) if self.groups(flow) else encoded, flow)
+        return rejected + self.write(on_arrival(encoded, flow) if self.groups(flow) else encoded, flow)
 
     def encode(
         self, root: beam.Pipeline, flow: Flow, points: PCollection[PointBatch]
@@ -188,7 +188,7 @@ class PointsGraph:
         return rejected
 
 
-def _on_arrival(encoded: PCollection[Any], flow: Flow) -> PCollection[Any]:
+def on_arrival(encoded: PCollection[Any], flow: Flow) -> PCollection[Any]:
     """Groups the points of a stream on arrival, never by their own times: nothing can be late."""
     if flow.flush_seconds is None:
         return encoded

@@ -25,6 +25,7 @@ from timebeam.transforms import bigtable
 from timebeam.transforms.bigtable.beam_steps import BUFFER_BYTES
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.retry import REFUSALS
+from timebeam.transforms.bigtable.service_calls import add_sink, count_call
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import append_cells
 from timebeam.transforms.dead_letters.letter import rejected_row
@@ -112,5 +113,10 @@ class _AppendCellsFn(BufferedDoFn[EncodedRow]):
                 try:
                     append_cells(self._target, row)
                 except REFUSALS as error:
+                    count_call(self._target, row.table, "ReadModifyWriteRow", error)
                     rejected.append(refused_write(row, str(error)))
+                else:
+                    count_call(self._target, row.table, "ReadModifyWriteRow")
+        for table in {row.table for row in rows}:
+            add_sink(self._target, table)
         return rejected

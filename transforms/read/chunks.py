@@ -50,12 +50,12 @@ def spread_chunks(
 def table_ranges(
     target: Target, table: str, cut_at: Callable[[bytes], bytes] | None = None
 ) -> Iterator[KeyRange]:
-    """Key ranges of about the same size, which together are a table.
+    """Key ranges of about the same size, which together are a table: at most 64, or of `CHUNK_BYTES` each.
 
     Args:
       cut_at: see `split_keys`.
     """
-    return iter(ranges_between(split_keys(target, table, cut_at=cut_at)))
+    return iter(ranges_between(split_keys(target, table, cut_at=cut_at, most_bytes=CHUNK_BYTES)))
 
 
 def metric_sizes(

@@ -52,7 +52,7 @@ class _Identity(msgspec.Struct):
     resource: _Texts = None
 
 
-class _WritePoints(msgspec.Struct):
+class _WriteBody(msgspec.Struct):
     type: str
     data: list[tuple[int, _Number]]
 
@@ -68,7 +68,7 @@ class _Document(msgspec.Struct):
     resource: _Texts = None
     host: str | None = None
     series: _Identity | None = None
-    data: _WritePoints | None = None
+    data: _WriteBody | None = None
 
 
 _Pairs = tuple[tuple[str, str], ...]

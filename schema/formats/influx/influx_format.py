@@ -21,7 +21,7 @@ from timebeam.schema.bits.reasons import RejectedError, decoded
 from timebeam.schema.core.batches import selected
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, PointBatch, Series
 from timebeam.schema.core.rejections import Joined
-from timebeam.schema.formats.base import Message, Parsed, Point, RejectedPoints
+from timebeam.schema.formats.base import Message, Parsed, ParsedPoint, RejectedPoints
 from timebeam.schema.formats.influx.line import (
     PER_SECOND,
     PlainFields,
@@ -52,7 +52,9 @@ class MeasurementFormat(LinewiseFormat):
         self._metric = metric_template(options.influx_metric)
         self._precision: Precision = getattr(options, self.precision_option)
         self._booleans = options.influx_booleans
-        self._resolved: LruCache[tuple[bytes, bytes], Point | RejectedError] = LruCache(options.remembered)
+        self._resolved: LruCache[tuple[bytes, bytes], ParsedPoint | RejectedError] = LruCache(
+            options.remembered
+        )
 
     def _metric_name(self, measurement: str, field: str) -> str:
         names = {"measurement": measurement, "field": field}
@@ -129,7 +131,7 @@ class Influx(MeasurementFormat):
                 rejected.add(RejectedError(error.reason, f"field {field[:40]}: {error.message}"))
                 continue
             series = Series.of(self._metric_name(line.measurement, field), line.tags)
-            yield LineRecord(start, end, Point(series, time_ms, in_ms, value))
+            yield LineRecord(start, end, ParsedPoint(series, time_ms, in_ms, value))
         for rejection in rejected.of_record("this line's fields"):
             yield LineRecord(start, end, rejection)
 

@@ -19,7 +19,7 @@ from timebeam.schema.bits.json_text import is_document, line_spans
 from timebeam.schema.bits.memory_limit import charge_series, text_bytes
 from timebeam.schema.bits.reasons import Reason, RejectedError, short, shown
 from timebeam.schema.core.points import Series
-from timebeam.schema.formats.base import Point, RejectedPoints
+from timebeam.schema.formats.base import ParsedPoint, RejectedPoints
 from timebeam.schema.formats.influx.influx_format import MeasurementFormat
 from timebeam.schema.formats.influx.line import parse_time
 from timebeam.schema.formats.linewise import LineRecord
@@ -86,7 +86,7 @@ class TelegrafJson(MeasurementFormat):
         for rejection in rejected.of_record("this line's fields and metrics"):
             yield LineRecord(start, end, rejection)
 
-    def _points(self, metric: Any) -> Iterator[Point | RejectedError]:
+    def _points(self, metric: Any) -> Iterator[ParsedPoint | RejectedError]:
         """The points of a metric, and the rejections of other fields.
 
         Raises:
@@ -123,7 +123,7 @@ class TelegrafJson(MeasurementFormat):
             except RejectedError as error:
                 yield RejectedError(error.reason, f"field {field[:40]}: {error.message}")
                 continue
-            yield Point(Series.of(self._metric_name(name, field), present), time_ms, in_ms, number)
+            yield ParsedPoint(Series.of(self._metric_name(name, field), present), time_ms, in_ms, number)
 
     def _number(self, value: Any) -> int | float:
         """The number in a field.

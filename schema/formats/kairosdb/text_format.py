@@ -21,7 +21,7 @@ from timebeam.schema.bits.arrays import Bytes, Int64s, word, words
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.bits.text_columns import finite
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.formats.base import Message, Point
+from timebeam.schema.formats.base import Message, ParsedPoint
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places, Skeleton
 from timebeam.schema.formats.options import Ttl
 
@@ -141,7 +141,7 @@ class KairosDbText(LineFormat):
         """The point of one line."""
         yield LineRecord.of(text, start, end, self._point)
 
-    def _point(self, line: str) -> Point:
+    def _point(self, line: str) -> ParsedPoint:
         """The point of one line, checked in the order of PutMillisecondCommand."""
         words = split_words(line)
         command = words[0] if words else ""
@@ -156,7 +156,7 @@ class KairosDbText(LineFormat):
         if not words[1]:
             raise RejectedError(Reason.BAD_METRIC, "metricName may not be empty.")
         value: Any = words[3] if command == "puts" else _number(words[3])
-        return Point(Series.of(words[1], self._tags(words[4:])), time_ms, in_ms, value)
+        return ParsedPoint(Series.of(words[1], self._tags(words[4:])), time_ms, in_ms, value)
 
     def _tags(self, words: list[str]) -> dict[str, str]:
         """The tags of a line, without the option for its lifetime."""

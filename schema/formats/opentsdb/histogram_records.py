@@ -25,7 +25,7 @@ from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.bits.text_columns import finite
 from timebeam.schema.core.histograms import Bounds, Histogram, NotASimpleHistogramError, decode, encode
 from timebeam.schema.core.points import HistogramBytes, Series
-from timebeam.schema.formats.base import Framing, Point
+from timebeam.schema.formats.base import Framing, ParsedPoint
 from timebeam.schema.formats.linewise import LineRecord, LinewiseFormat
 from timebeam.schema.formats.opentsdb.put_points import (
     metric_and_time,
@@ -67,7 +67,7 @@ class OpenTsdbHistogram(LinewiseFormat):
         else:
             yield LineRecord.of(text, start, end, self._of_line)
 
-    def _of_line(self, line: str) -> Point:
+    def _of_line(self, line: str) -> ParsedPoint:
         """The histogram of a telnet line, checked in the order of HistogramDataPointRpc."""
         command, *words = line.rstrip("\r").split(" ")
         if command != "histogram":
@@ -85,9 +85,9 @@ class OpenTsdbHistogram(LinewiseFormat):
             pairs = pairs[1:]
         else:
             histogram = encode(_of_buckets(value), self._id)
-        return Point(Series.of(metric, tags_of_words(pairs)), time_ms, in_ms, histogram)
+        return ParsedPoint(Series.of(metric, tags_of_words(pairs)), time_ms, in_ms, histogram)
 
-    def _of_object(self, value: object) -> Point:
+    def _of_object(self, value: object) -> ParsedPoint:
         """The histogram of a JSON object, checked in the order of HistogramPojo.validate."""
         members = members_of(value, "a histogram", _KEYS, skip_null=True)
         metric, time_ms, in_ms = metric_and_time(members)
@@ -102,7 +102,7 @@ class OpenTsdbHistogram(LinewiseFormat):
         else:
             why = "Histogram buckets cannot be null or empty if 'value' is empty."
             raise RejectedError(Reason.EMPTY_VALUE, why)
-        return Point(Series.of(metric, tags), time_ms, in_ms, histogram)
+        return ParsedPoint(Series.of(metric, tags), time_ms, in_ms, histogram)
 
     def _of_codec(self, codec: int, text: object) -> HistogramBytes:
         """A histogram in base64: that of SimpleHistogram decoded, any other as it is."""

@@ -35,7 +35,7 @@ from timebeam.schema.bits.json_text import (
 from timebeam.schema.bits.reasons import Reason, RejectedError, short
 from timebeam.schema.bits.text_columns import finite, integer
 from timebeam.schema.core.points import FIRST_MILLISECOND, LAST_MILLISECOND, Series, add_tag
-from timebeam.schema.formats.base import Framing, Point
+from timebeam.schema.formats.base import Framing, ParsedPoint
 from timebeam.schema.formats.linewise import LineFormat, LineRecord, Places
 
 _PUT = word(b"put \0\0\0\0")
@@ -131,7 +131,7 @@ class OpenTsdbText(LineFormat):
         yield LineRecord.of(text, start, end, _of_line)
 
 
-def _of_line(line: str) -> Point:
+def _of_line(line: str) -> ParsedPoint:
     """The point of one line, checked in the order of PutDataPointRpc."""
     words = line.rstrip("\r").split(" ")
     telnet = words[0] == "put"
@@ -147,7 +147,7 @@ def _of_line(line: str) -> Point:
         raise RejectedError(Reason.BAD_METRIC, "empty metric name")
     time_ms, in_ms = parse_time(time, dotted=telnet)
     value = parse_value(number)
-    return Point(Series.of(metric, tags_of_words(pairs)), time_ms, in_ms, value)
+    return ParsedPoint(Series.of(metric, tags_of_words(pairs)), time_ms, in_ms, value)
 
 
 def tags_of_words(words: Sequence[str]) -> dict[str, str]:
@@ -284,7 +284,7 @@ def _objects(text: bytes, start: int, end: int) -> tuple[Int64s, Int64s] | None:
 _BYTES_AN_OBJECT = 24  # a point has two, and at least 54 bytes
 
 
-def _of_object(value: object) -> Point:
+def _of_object(value: object) -> ParsedPoint:
     """The point of one JSON object, checked in OpenTSDB's order."""
     members = members_of(value, "a data point", ("metric", "timestamp", "value", "tags"))
     metric, time_ms, in_ms = metric_and_time(members)
@@ -293,7 +293,7 @@ def _of_object(value: object) -> Point:
         raise RejectedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if not isinstance(number, str):
         raise RejectedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor string")
-    return Point(Series.of(metric, tags_of(members.get("tags"))), time_ms, in_ms, parse_value(number))
+    return ParsedPoint(Series.of(metric, tags_of(members.get("tags"))), time_ms, in_ms, parse_value(number))
 
 
 def metric_and_time(members: Mapping[str, Any]) -> tuple[str, int, bool]:
