@@ -175,7 +175,7 @@ def _check_dataflow(job: AnyJob, run: Run) -> None:
         raise UsageError(job.local_only)
     if run.max_rejected is not None:
         raise UsageError(
-            "--max-rejected is for runs on this machine: on Dataflow set an alert on the refused_ counters "
+            "--max-rejected is for runs on this machine: on Dataflow set an alert on the rejected_ counters "
             "(docs/reference/reasons.md)"
         )
     if run.dead_letters is not None and not _SHARED.match(run.dead_letters):

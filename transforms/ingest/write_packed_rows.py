@@ -61,7 +61,7 @@ class StoreRows(beam.PTransform):  # type: ignore[type-arg]
                 self.target, BUFFER_BYTES, around=around, on_written=_observe, keeps_windows=False
             )
             rejected = beam.MapTuple(refused_write).with_output_types(Rejected)
-            return rows | "WriteDirect" >> writer | "RefusedRows" >> rejected
+            return rows | "WriteDirect" >> writer | "RejectedRows" >> rejected
         from timebeam.transforms.ingest.beam_writer import write_with_beam  # its client takes half a second
 
         for table in self.tables:

@@ -244,7 +244,7 @@ class StoreAnnotations(beam.PTransform):  # type: ignore[type-arg]
         try:
             layout = as_opentsdb(self._layout, "annotations")
         except MissingAbilityError as error:
-            return edits | "Refuse" >> beam.FlatMap(_reject_all, str(error))
+            return edits | "Reject" >> beam.FlatMap(_reject_all, str(error))
         address = _AddressFn(self._target, layout, self._uids, dry_run=self._dry_run)
         addressed = edits | "Address" >> rejecting(address, tuple[tuple[bytes, bytes], list[Any]])
         groups = addressed.main

@@ -180,7 +180,7 @@ _PRECISIONS = {"n": "ns", "u": "us", "µ": "us", **{unit: unit for unit in ("ns"
 
 _NO_NUMBERS = {Reason.BAD_NUMBER, Reason.NUMBER_OUT_OF_RANGE}
 
-REJECTED = "X-Timebeam-Refused"
+REJECTED = "X-Timebeam-Rejected"
 """The header of an answer with 204 that says how many values of the body become dead letters."""
 
 

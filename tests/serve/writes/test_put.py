@@ -173,14 +173,14 @@ def test_influx_fields_that_are_no_numbers_fail_no_body(door: Door, path: str) -
     """Telegraf takes a 400 for the loss of all metrics of the body."""
     client, server = door
     booleans = client.post(path, content=f"{LINE},up=true,down=F 1356998400000000000\n")
-    assert (booleans.status_code, booleans.headers.get("x-timebeam-refused")) == (204, None)
+    assert (booleans.status_code, booleans.headers.get("x-timebeam-rejected")) == (204, None)
     strings = (
         f'{LINE},state="ok",name="x" 1356998400000000000\nm big=99999999999999999999i 1356998400000000000\n'
     )
     mixed = client.post(path, content=strings)
-    assert (mixed.status_code, mixed.headers["x-timebeam-refused"]) == (204, "2")
+    assert (mixed.status_code, mixed.headers["x-timebeam-rejected"]) == (204, "2")
     nothing_else = client.post(path, content='m state="ok" 1356998400000000000\n')
-    assert (nothing_else.status_code, nothing_else.headers["x-timebeam-refused"]) == (204, "1")
+    assert (nothing_else.status_code, nothing_else.headers["x-timebeam-rejected"]) == (204, "1")
     assert len(server.published) == 3  # dead letters come from the stream
     for worse in ("m state= 1356998400000000000\n", "m state\n"):
         assert client.post(path, content=strings + worse).status_code == 400
@@ -192,7 +192,7 @@ def test_influx_lines_without_a_time(door: Door) -> None:
     assert (answer.status_code, "--influx-no-time publish" in answer.text) == (400, True)
     with front_door(formats={"influx_no_time": "publish"}) as (client, server):
         answer = client.post("/write", content=lines)
-        assert (answer.status_code, answer.headers["x-timebeam-refused"]) == (204, "1")
+        assert (answer.status_code, answer.headers["x-timebeam-rejected"]) == (204, "1")
         assert [message.data.decode() for message in server.published] == [lines]
         published = 'timebeam_written_points_total{endpoint="/write",outcome="published"} 3\n'
         assert published in client.get("/metrics").text
