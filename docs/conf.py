@@ -26,7 +26,6 @@ SECTIONS = {
     "Operate": "operate",
     "Reference": "reference",
     "Specification": "spec",
-    "Upgrade": "how-to",
 }
 
 

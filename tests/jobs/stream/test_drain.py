@@ -1,7 +1,7 @@
 """A drained stream goes on: a second job takes the messages that the first one left, to the same rows.
 
 A running stream cannot be updated across a release that changes what is pickled between steps
-(docs/how-to/upgrade.md); tests/states reads what older versions left in tables.
+(CHANGELOG.md); tests/states reads what older versions left in tables.
 """
 
 from __future__ import annotations
