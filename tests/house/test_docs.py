@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.house import pages
 from timebeam.pipelines.commands import COMMANDS, find_command
 from timebeam.pipelines.deploy import options_page
 from timebeam.pipelines.options.parameters import DECLARED
@@ -101,6 +102,12 @@ def test_no_heading_skips_a_level():
         prose = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
         levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
         assert all(deeper <= level + 1 for level, deeper in itertools.pairwise(levels)), path.name
+
+
+def test_there_are_few_pages_and_few_words():
+    counted = pages.words(ROOT)
+    assert len(counted) <= pages.MOST_PAGES
+    assert sum(counted.values()) <= pages.MOST_WORDS
 
 
 def test_no_folder_of_documents_is_crowded():
