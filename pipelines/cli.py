@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed or corruption found, 2 wrong usage, 130 stopped by 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import importlib.metadata
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
 from timebeam.pipelines.beam_patches import import_beam
-from timebeam.pipelines.commands import COMMANDS, call, find_command, named, places
+from timebeam.pipelines.commands import COMMANDS, call, find_command, named, options_from, places
 from timebeam.pipelines.options.parsing import VERBOSITY, Verbosity, did_you_mean, one_line
 from timebeam.pipelines.output.printable import PrintableStream
 
@@ -116,9 +117,9 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
             if any("multi_processing" in word for word in rest):  # workers import what this process does
                 stack.enter_context(named("timebeam.pipelines.beam_patches.fork_server:running")())
             import_beam()
-            check = not getattr(options, "preflight", False)
             from timebeam.pipelines.jobs.runners import Runner
 
+            check = not getattr(options, "preflight", False)
             runner = Runner.of(command.parser(), rest, options.project, check=check)
         else:
             gc.set_threshold(_GC_OBJECTS)
@@ -129,7 +130,12 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
             )
         opened = places(command, options)
         if runner is not None:
-            return named("timebeam.pipelines.jobs.run:run_command")(command, options, runner, opened)
+            from timebeam.pipelines.jobs.job import RunOptions
+            from timebeam.pipelines.jobs.run import run_command
+
+            job_of = functools.partial(call, named(command.job), options, runner=runner, **opened)
+            run_options = options_from(RunOptions, vars(options))
+            return run_command(job_of, run_options, runner, [*opened.values()][-1])
         return int(call(named(command.runs), options, **opened))
 
 

@@ -82,8 +82,8 @@ def call(function: Callable[..., Any], options: argparse.Namespace, **supplied: 
     arguments = {"now_ms": int(time.time() * 1000), **supplied}
     names = inspect.signature(function).parameters
     if "options" in names:
-        kind = vars(importlib.import_module(function.__module__)).get(names["options"].annotation)
-        arguments["options"] = options if kind is None else options_from(kind, vars(options))
+        kind = vars(importlib.import_module(function.__module__))[names["options"].annotation]
+        arguments["options"] = options_from(kind, vars(options))
     return function(**{name: arguments[name] for name in names})
 
 

@@ -6,6 +6,7 @@ A script for a shell holds all commands and options, so that nothing of timebeam
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -202,7 +203,16 @@ dead_letters = "dead-letters"    # where rejected input goes: files dead-letters
 _EMULATOR_PLACE = "# No project and no instance: the emulator that BIGTABLE_EMULATOR_HOST names."
 
 
-def init(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class InitOptions:
+    """What the settings file says."""
+
+    project: str | None
+    instance: str | None
+    layout: str
+
+
+def init(options: InitOptions) -> int:
     """Writes the file and prints the next commands."""
     if (options.project is None) != (options.instance is None):
         raise UsageError("give --project and --instance, or neither of them")
@@ -231,7 +241,16 @@ def _next_commands(project: str | None) -> list[str]:
     ]
 
 
-def config(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigOptions:
+    """Which settings are shown, and how."""
+
+    config: str | None
+    profile: str | None
+    output: str
+
+
+def config(options: ConfigOptions) -> int:
     """Prints the settings; exit code 2 if they contradict those that are stored with the tables."""
     parameters = setting_parameters()
     settings = given_settings(options.config, options.profile, os.environ)
@@ -285,7 +304,14 @@ _FILES = frozenset({"file", "input", "output", "argument", "definition", "source
 """Options and arguments that take files, beside those that are files of templates."""
 
 
-def completion(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompletionOptions:
+    """For which shell the script is."""
+
+    shell: str
+
+
+def completion(options: CompletionOptions) -> int:
     """Prints the script."""
     import shtab
 

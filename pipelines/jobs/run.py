@@ -6,7 +6,6 @@ preflight ─► input ─► tables ─► dry run ─► dead letters ─► s
 
 from __future__ import annotations
 
-import argparse
 import builtins
 import contextlib
 import dataclasses
@@ -15,7 +14,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import apache_beam as beam
 import grpc
@@ -24,7 +23,6 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineResult
 
 from timebeam.pipelines.beam_patches.fork_server import DEATH
-from timebeam.pipelines.commands import call, named, options_from
 from timebeam.pipelines.jobs.job import (
     AnyJob,
     FilesJob,
@@ -36,7 +34,6 @@ from timebeam.pipelines.jobs.job import (
     write_dead_letters,
 )
 from timebeam.pipelines.jobs.runners import Runner
-from timebeam.pipelines.options.command_line import Command
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.options.store_settings import store_first
@@ -82,22 +79,20 @@ def clock_ms() -> int:
     return int(time.time() * 1000)
 
 
-def run_command(
-    command: Command, options: argparse.Namespace, runner: Runner, opened: Mapping[str, Place]
-) -> int:
+def run_command(job_of: Callable[..., AnyJob], options: RunOptions, runner: Runner, place: Place) -> int:
     """Runs the job of a command; returns the exit code.
 
     Args:
-      opened: the places of the command, that which it writes last.
+      job_of: makes the job, with `now_ms`: the time in ms since 1970.
+      place: that which is written.
 
     Raises:
       UsageError, BigtableError, OSError: see `run_job`.
     """
     run_ms, now_ms = int(time.time() * 1000), clock_ms()
-    job = call(named(command.job), options, **opened, runner=runner, now_ms=now_ms)
-    place = job.place or [*opened.values()][-1]
-    create = place.create_command()
-    run = Run.of(options_from(RunOptions, vars(options)), runner, create, run_ms, now_ms)
+    job = job_of(now_ms=now_ms)
+    create = (job.place or place).create_command()
+    run = Run.of(options, runner, create, run_ms, now_ms)
     return run_job(job, dataclasses.replace(run, dry_run=run.dry_run or job.dry_run))
 
 

@@ -151,7 +151,7 @@ class _StoreOnce(argparse.Action):
     def __call__(
         self,
         parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
+        namespace: Any,
         values: Any,
         option_string: str | None = None,
     ) -> None:

@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -207,6 +208,27 @@ def test_the_hot_path_does_not_import_the_capacity_planner() -> None:
         if any(name.startswith("timebeam.pipelines.sizing") for name in module.imports)
     ]
     assert wrong == []
+
+
+def test_parsed_options_end_at_the_commands() -> None:
+    """What a function needs of its options is a dataclass, made in one place: no namespace is handed down."""
+    doors = {"pipelines.cli", "pipelines.commands", "pipelines.options.command_line"}
+    takers = {
+        f"{name}:{node.lineno}"
+        for name, tree in _trees(*_LAYERS)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr == "Namespace")
+        or (isinstance(node, ast.Name) and node.id == "Namespace")
+        if name not in doors
+    }
+    assert takers == set()
+
+
+def _trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    """(dotted name below `timebeam`, syntax tree) of each module."""
+    for path in sorted(path for folder in folders for path in (_ROOT / folder).rglob("*.py")):
+        name = ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+        yield name, ast.parse(path.read_text("utf-8"))
 
 
 def test_a_class_name_exists_once() -> None:
