@@ -184,7 +184,7 @@ def run(minutes: float, rate: int, folder: Path) -> int:
     config.write_text(json.dumps(_CONFIG))
     layout, rollups = OpenTsdb(OpenTsdbOptions(marked_since="1970-01-01")), read_config(str(config))
     place, letters = ("--layout=opentsdb", f"--rollup-config={config}"), f"--dead-letters={folder / 'dead'}"
-    program, marked = [sys.executable, "-m", "timebeam"], "--marked-since=1970-01-01"
+    program, marked = [sys.executable, "-m", "timebeam"], "--set=marked_since=1970-01-01"
     # Without the day, so that the run at the end may write a range: each command below has it as an option.
     subprocess.run([*program, "tables", "create", *place], check=True, stdout=subprocess.DEVNULL)
     ingest = Process(

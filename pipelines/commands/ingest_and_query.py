@@ -15,7 +15,7 @@ _WRITING = """
 _STORING = f"""
         Input: format dead_letters flush_seconds stop_when_idle |
         Format: *format records_encoding |
-        Layout: layout table_prefix *layout overflow_tag drop_tags keep_tags tables |
+        Layout: layout table_prefix set *written overflow_tag drop_tags keep_tags tables |
         {_WRITING} |
         Series: max_new_series max_series max_tag_values max_all_series |
         Format: formats"""
@@ -23,7 +23,7 @@ _STORING = f"""
 SELECTION = """
         Query: start end timezone tag explicit_tags tsuid aggregator rate downsample group_by
             rollup_config max_seconds rollup full_scan |
-        Layout: layout table_prefix *layout tables |
+        Layout: layout table_prefix tables set |
         Bigtable: project instance app_profile"""
 """The options that say which points a query reads, and how it aggregates them."""
 
@@ -71,19 +71,19 @@ COPY_COMMAND = Command(
     layouts=("from", "to"),
     takes_archive=True,
     options=f"""
-        From: from table_prefix *layout tables |
-        To: to *to_layout |
+        From: from table_prefix set tables |
+        To: to to_table_prefix to_set *to_written |
         Points: start end also rollup_config |
         Input: dead_letters |
         {_WRITING} verify_only
     """,
     examples="""\
   timebeam copy --from opentsdb --to heroic --start 2026-11-01 --end 2026-11-21
-  timebeam copy --from kairosdb --row-spec milliseconds --to opentsdb --to-salt-width 1 \\
+  timebeam copy --from kairosdb --set row_spec=milliseconds --to opentsdb --to-set salt_width=1 \\
       --to-table-prefix new- --auto-create-metrics --start 2020-01-01
   timebeam copy --from heroic --to kairosdb --start 2026-11-01 --verify-only
   timebeam copy --from table --tables market.toml --to opentsdb --auto-create-metrics --start 2026-11-01
-  timebeam copy --from opentsdb --to opentsdb --to-table-prefix wide- --to-uid-width-metric 4 --start 0 \\
+  timebeam copy --from opentsdb --to opentsdb --to-table-prefix wide- --to-set uid_width_metric=4 --start 0 \\
       --auto-create-metrics --also rollups --also meta --also trees --rollup-config rollups.json
 
 Beam's own options can be given too""",
@@ -96,7 +96,7 @@ EXPORT_COMMAND = Command(
     takes_archive=True,
     options="""
         Export: output day start end by_metric tags rollup_config interval verify dead_letters |
-        Layout: layout table_prefix *layout tables |
+        Layout: layout table_prefix tables set |
         Bigtable: project instance app_profile |
         Run: dry_run summary max_rejected
     """,
@@ -149,7 +149,7 @@ SERVE_COMMAND = Command(
         Writes: topic write_only telnet_port token_file max_held |
         Format: histogram_id influx_metric influx_precision influx_no_time influx_booleans nan
             kairosdb_ttl otlp_resource otlp_scope otlp_delta otlp_histogram |
-        Layout: layout table_prefix *layout tables |
+        Layout: layout table_prefix tables set |
         Bigtable: project instance app_profile
     """,
     examples="""\
@@ -167,14 +167,14 @@ SERIES_COMMAND = Command(
     takes_archive=True,
     options="""
         Series: tag source output csv_guard |
-        Layout: layout table_prefix *layout tables |
+        Layout: layout table_prefix tables set |
         Bigtable: project instance app_profile
     """,
     examples="""\
   timebeam series 'sys.cpu.*' --layout opentsdb
   timebeam series 'sys.*' --layout opentsdb --tag 'host=web*' --tag 'dc=lga|sjc' --output csv
   timebeam series sys.load --layout opentsdb --source data
-  timebeam series '*' --layout kairosdb --row-spec milliseconds --output json
+  timebeam series '*' --layout kairosdb --set row_spec=milliseconds --output json
   timebeam series '*' --layout table --tables market.toml
 
 * in a pattern matches any text, including none; quote patterns to protect them from the shell""",
@@ -197,7 +197,7 @@ SUGGEST_COMMAND = Command(
     takes_archive=True,
     options="""
         Names: max output |
-        Layout: layout table_prefix *layout |
+        Layout: layout table_prefix set |
         Bigtable: project instance app_profile
     """,
     examples="""\

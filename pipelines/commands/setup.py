@@ -101,7 +101,7 @@ TABLES_COMMAND = Command(
     ),
     takes_archive=True,
     options="""
-        Layout: layout table_prefix *layout tables zone rollup_config meta trees series_limits |
+        Layout: layout table_prefix *stored set tables zone rollup_config meta trees series_limits |
         Retention: max_age_days table family |
         Adopt: rows |
         Bigtable: project instance app_profile |
@@ -126,7 +126,7 @@ CHECK_COMMAND = Command(
     runs="timebeam.pipelines.tables.tables:check",
     takes_archive=True,
     options="""
-        Layout: layout table_prefix *layout tables |
+        Layout: layout table_prefix tables set |
         Bigtable: project instance app_profile |
         Run: output most
     """,
@@ -144,7 +144,7 @@ PLAN_COMMAND = Command(
     options="""
         Load: series interval retention metrics tags tag_values name_length values
             points_per_message flush_seconds |
-        Layout: layout table_prefix *layout -retention -retention_class |
+        Layout: layout table_prefix set |
         Bigtable: storage node_price gb_price |
         Dataflow: core_price shuffle_price |
         Run: summary

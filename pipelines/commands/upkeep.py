@@ -16,7 +16,7 @@ NAMES_COMMAND = Command(
         Names: use wait_hours yes |
         Rollup: rollup_config |
         Names: output |
-        Layout: layout table_prefix *layout |
+        Layout: layout table_prefix set |
         Bigtable: project instance app_profile
     """,
     examples="""\
@@ -37,7 +37,7 @@ CARDINALITY_COMMAND = Command(
     runs="timebeam.pipelines.store.cardinality:run",
     options="""
         Series: metric top by since source rejected output |
-        Layout: layout table_prefix *layout tables |
+        Layout: layout table_prefix tables set |
         Bigtable: project instance app_profile
     """,
     examples="""\
@@ -56,13 +56,13 @@ META_COMMAND = Command(
     ),
     options="""
         Meta: count purge yes |
-        Layout: layout table_prefix *layout |
+        Layout: layout table_prefix set |
         Bigtable: project instance app_profile |
         Run: dry_run summary
     """,
     examples="""\
   timebeam meta sync --layout opentsdb --dry-run
-  timebeam meta sync --layout opentsdb --salt-width 1 --project my-project --instance my-instance
+  timebeam meta sync --layout opentsdb --set salt_width=1 --project my-project --instance my-instance
   timebeam meta sync --layout opentsdb --count
   timebeam meta sync --layout opentsdb --purge           # lists; with --yes too: removes
   timebeam meta sync --layout opentsdb --runner DataflowRunner --region europe-west1 ...
@@ -88,8 +88,7 @@ TREES_COMMAND = Command(
     ),
     options="""
         Trees: tree yes exact output depth definition series dead_letters |
-        Layout: layout table_prefix salt_width salt_buckets uid_width_metric uid_width_tagk
-            uid_width_tagv names max_tags |
+        Layout: layout table_prefix set |
         Bigtable: project instance app_profile |
         Run: dry_run summary max_rejected
     """,
@@ -119,7 +118,7 @@ DELETE_COMMAND = Command(
         Delete: start end tag explicit_tags tsuid full_scan |
         Retention: keep_days rollup_config unattended |
         Delete: token log series annotations keep_rollups |
-        Layout: layout table_prefix *layout tables |
+        Layout: layout table_prefix tables set |
         Bigtable: project instance app_profile |
         Run: dry_run summary
     """,
@@ -138,13 +137,13 @@ REINDEX_COMMAND = Command(
     "Rebuilds the index tables; safe to repeat.",
     job="timebeam.pipelines.store.rebuild:reindex_job",
     options="""
-        Layout: layout table_prefix *layout |
+        Layout: layout table_prefix set |
         Bigtable: project instance app_profile |
         Run: dry_run summary
     """,
     examples="""\
   timebeam reindex --layout heroic --project my-project --instance my-instance
-  timebeam reindex --layout kairosdb --row-spec milliseconds --dry-run
+  timebeam reindex --layout kairosdb --set row_spec=milliseconds --dry-run
 
 all of Beam's options can be given too""",
 )
@@ -158,7 +157,7 @@ ROLLUP_COMMAND = Command(
         Rollup: rollup_config day start end zone delay_hours allow_incomplete changed |
         Follow: follow every_seconds rounds quiet_seconds lease_seconds most_hours |
         Rollup: lookback_days dead_letters |
-        Layout: layout table_prefix *layout tables |
+        Layout: layout table_prefix tables set |
         Bigtable: project instance app_profile |
         Run: dry_run preflight summary max_rejected
     """,
@@ -180,14 +179,14 @@ COMPACT_COMMAND = Command(
     takes_archive=True,
     options="""
         Compact: day start end closed_hours form |
-        Layout: layout table_prefix *layout |
+        Layout: layout table_prefix set |
         Bigtable: project instance app_profile |
         Run: dry_run summary
     """,
     examples="""\
   timebeam compact --layout opentsdb --dry-run
   timebeam compact --layout opentsdb --day 2026-11-20
-  timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --salt-width 1
+  timebeam compact --layout opentsdb --start 30d-ago --end 1d-ago --set salt_width=1
 
 queries return the same before and after; cell timestamps change their meaning:
 see docs/operate/maintenance.md
@@ -202,7 +201,7 @@ ARCHIVE_COMMAND = Command(
     takes_archive=True,
     options="""
         Archive: older_than start quiet_hours delete_source reader_hours |
-        Layout: layout table_prefix *layout |
+        Layout: layout table_prefix set |
         Bigtable: project instance app_profile |
         Run: dry_run summary
     """,

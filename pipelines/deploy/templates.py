@@ -32,6 +32,7 @@ from timebeam.pipelines.options.parameters import (
     Parameter,
     TemplateType,
     boolean,
+    flag,
     not_negative,
     positive,
     whole,
@@ -72,7 +73,7 @@ class Deployable:
     def parameters(self) -> list[Parameter]:
         """Those of the template: the required ones first, then group by group as they are declared."""
         parameters = [
-            parameter
+            _as_settings(parameter)
             for parameter in with_profiles(self.declared)
             if not parameter.local and parameter.name not in self.without
         ]
@@ -89,6 +90,38 @@ class Deployable:
         """Options of the command that are not parameters of the template: name to the reason."""
         local = {parameter.name: parameter.local for parameter in self.declared if parameter.local}
         return local | dict(self.without)
+
+
+_SETTINGS = {"set": "settings", "to_set": "to_settings"}
+"""Options of NAME=VALUE, and the parameter of a template that has all of them, separated by `;`."""
+
+
+def _as_settings(parameter: Parameter) -> Parameter:
+    """The parameter of a template for an option of `_SETTINGS`; of another option that itself."""
+    if parameter.name not in _SETTINGS:
+        return parameter
+    return dataclasses.replace(
+        parameter,
+        name=_SETTINGS[parameter.name],
+        help=f"{parameter.help}; several are separated by ;",
+        many=False,
+        default=None,
+        regex="[a-z_]+=[^;]*(;[a-z_]+=[^;]*)*",
+        example="salt_width=1;salt_buckets=20",
+    )
+
+
+def as_options(word: str) -> list[str]:
+    """The options of the command that a parameter of its template is.
+
+    >>> as_options("--settings=salt_width=1;retention=7,90")
+    ['--set=salt_width=1', '--set=retention=7,90']
+    """
+    name, _, text = word.partition("=")
+    for option, settings in _SETTINGS.items():
+        if name == f"--{settings}":
+            return [f"{flag(option)}={assigned}" for assigned in text.split(";") if assigned]
+    return [word]
 
 
 def _required(parameter: Parameter) -> Parameter:
@@ -185,7 +218,7 @@ def launch(argv: Sequence[str] | None = None) -> int:
     image = os.environ.get("TIMEBEAM_IMAGE")
     if image and not any(argument.split("=")[0] == _WORKER_IMAGE for argument in arguments):
         arguments.append(f"{_WORKER_IMAGE}={image}")
-    return cli.main([job.command, *arguments])
+    return cli.main([job.command, *(option for word in arguments for option in as_options(word))])
 
 
 _FOLDER = Path("templates")
@@ -209,7 +242,7 @@ def template_parameters(job: str) -> list[dict[str, Any]]:
     Raises:
       KeyError: there is no such job.
     """
-    return [_described(parameter) for parameter in JOBS[job].parameters]
+    return [described(parameter) for parameter in JOBS[job].parameters]
 
 
 def text_of(value: Any) -> str | None:
@@ -219,7 +252,8 @@ def text_of(value: Any) -> str | None:
     return f"{value:g}" if isinstance(value, float) else setting_text(value)
 
 
-def _described(parameter: Parameter) -> dict[str, Any]:
+def described(parameter: Parameter) -> dict[str, Any]:
+    """A parameter as `template_parameters` has it."""
     kind, pattern = _type_of(parameter)
     default = text_of(parameter.default)
     return {

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 
 from timebeam.pipelines.options import reading_options, writing_options
-from timebeam.pipelines.options.parameters import Parameter, declared_parameters, flag, usage_errors
+from timebeam.pipelines.options.parameters import Parameter, declared_parameters, usage_errors
 
 OPTIONS: Mapping[str, Parameter] = dict(writing_options.OPTIONS + reading_options.OPTIONS)
 """By name, or by COMMAND.NAME for what one command alone means by it."""
@@ -58,9 +58,9 @@ def chosen(command: str, text: str) -> Sequence[Parameter]:
     ['Bigtable: project', 'Run: dry_run']
 
     Args:
-      text: `GROUP: NAME NAME ... | GROUP: ...`. `*layout` stands for what layouts declare, `*format` for what
-        message formats do, `*to_layout` for the options of the layout that `copy` writes; `-NAME` leaves out
-        one of these.
+      text: `GROUP: NAME NAME ... | GROUP: ...`. `*layout` stands for what layouts declare, `*stored` for what
+        of it is stored with the tables, `*written` for the others, `*to_written` for the same of the layout
+        that `copy` writes, and `*format` for what message formats declare.
 
     Raises:
       KeyError: there is no such option.
@@ -80,6 +80,25 @@ def setting_parameters() -> dict[str, Parameter]:
 def layout_parameters() -> Sequence[Parameter]:
     """The options of layouts: `layout`, `table_prefix`, and what layouts declare."""
     return chosen("", "Layout: layout table_prefix *layout")
+
+
+def settable_parameters(names: Collection[str]) -> dict[str, Parameter]:
+    """The options of layouts that a command has without options of their own, by name.
+
+    Those that are stored with the tables are given by `--set`, those of the layout that `copy` writes by
+    `--to-set`.
+
+    Args:
+      names: of the options of the command.
+    """
+    sides = {"set": "*layout", "to_set": "*to_layout"}
+    return {
+        name: each
+        for option, word in sides.items()
+        if option in names
+        for name, each in _declared(word).items()
+        if name not in names
+    }
 
 
 def format_parameters() -> Sequence[Parameter]:
@@ -162,23 +181,20 @@ def _declared(word: str) -> dict[str, Parameter]:
         from timebeam.schema.stores import STORES, declared_options
 
         return declared_parameters("layout", {name: declared_options(name) for name in STORES})
-    copied = {"table_prefix": OPTIONS["table_prefix"], **_declared("*layout")}
-    return {
-        TO + name: dataclasses.replace(
-            each, name=TO + name, help=f"{flag(name)} of the layout to write", shown_for=None, setting=False
-        )
-        for name, each in copied.items()
-    }
+    if word.startswith("*to_"):
+        return {
+            TO + name: dataclasses.replace(each, name=TO + name, shown_for=None, setting=False)
+            for name, each in _declared(f"*{word.removeprefix('*to_')}").items()
+        }
+    is_stored = word == "*stored"
+    return {name: each for name, each in _declared("*layout").items() if each.stored == is_stored}
 
 
 def _expanded(text: str) -> Sequence[str]:
     """The names in a text, those of layouts and formats too."""
     names: list[str] = []
     for word in text.split():
-        if word.startswith("-"):
-            names.remove(word[1:])
-        else:
-            names += _declared(word) if word.startswith("*") else [word]
+        names += _declared(word) if word.startswith("*") else [word]
     return names
 
 

@@ -12,12 +12,20 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from timebeam.pipelines.options.catalogue import choosers, chosen, setting_parameters, with_plugins
+from timebeam.pipelines.options.catalogue import (
+    TO,
+    choosers,
+    chosen,
+    layout_parameters,
+    settable_parameters,
+    setting_parameters,
+    with_plugins,
+)
 from timebeam.pipelines.options.help_text import help_text
 from timebeam.pipelines.options.parameters import Parameter, UsageError, flag
 from timebeam.pipelines.options.parsing import detail, did_you_mean
 from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, variables
-from timebeam.pipelines.options.split_words import CommandLine, GivenOption, Splitter, unknown_option
+from timebeam.pipelines.options.split_words import CommandLine, GivenOption, Splitter
 
 DEFAULT = "default"
 """The origin of a value that nothing gives."""
@@ -48,6 +56,10 @@ class Argument:
         return self.metavar or self.name
 
 
+_SIDES = {"set": "", "to_set": TO}
+"""How the names of the settings begin that an option gives."""
+
+
 class CommandParser:
     """Parses a command line over the settings of variables and of the settings file.
 
@@ -65,7 +77,15 @@ class CommandParser:
         self.parameters = with_profiles(parameters)
         self._arguments = arguments
         self._by_name = {parameter.name: parameter for parameter in self.parameters}
-        self._splitter = Splitter(self._by_name, takes_words=not arguments, takes_beam=takes_beam)
+        self._all = self._by_name | settable_parameters(self._by_name)
+        instead = {
+            start + name: f"{flag(option)} {name}"
+            for option, start in _SIDES.items()
+            if option in self._by_name
+            for name in _stored_settings()
+            if start + name not in self._by_name
+        }
+        self._splitter = Splitter(self._by_name, instead, takes_words=not arguments, takes_beam=takes_beam)
 
     def parse_args(self, words: Sequence[str]) -> argparse.Namespace:
         """The options.
@@ -86,16 +106,17 @@ class CommandParser:
             missing, or wrong, or an option is given twice with different values.
         """
         line = self._splitter.split(words)
+        given = [self._assigned(each) for each in line.options]
         settings = self._settings(line)
         values: dict[str, Any] = {}
-        for parameter in self.parameters:
-            written = [each for each in line.options if each.name == parameter.name]
-            values[parameter.name] = _value(parameter, written, settings.get(parameter.name))
+        for name, parameter in self._all.items():
+            written = [each for each in given if each.name == name]
+            values[name] = _value(parameter, written, settings.get(name))
         values |= self._argument_values(line)
         self._check_required(line, settings)
-        words_of = {each.name: flag(each.name) for each in line.options}
-        origins = dict.fromkeys(self._by_name, DEFAULT)
-        origins |= {name: setting.origin for name, setting in settings.items()} | words_of
+        origins = dict.fromkeys(self._all, DEFAULT)
+        origins |= {name: setting.origin for name, setting in settings.items()}
+        origins |= {each.name: each.word for each in given}
         for name, origin in origins.items():
             if origin != DEFAULT:
                 detail(f"{name} {values[name]}: {origin}")
@@ -107,11 +128,31 @@ class CommandParser:
         Args:
           more_options: names of options that are taken besides those of this parser.
         """
-        return unknown_option(word, {*map(flag, self._by_name), *more_options})
+        return self._splitter.unknown(word, more_options)
+
+    def _assigned(self, given: GivenOption) -> GivenOption:
+        """What NAME=VALUE of `--set` gives; of other options that itself.
+
+        Raises:
+          UsageError: there is no such setting.
+        """
+        if given.name not in _SIDES:
+            return given
+        key, equals, text = given.text.partition("=")
+        start = _SIDES[given.name]
+        stored = {name for name, each in self._all.items() if each.stored}
+        names = [name for name in _stored_settings() if start + name in stored]
+        name = key.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"argument {given.word}: {given.text!r} is not NAME=VALUE, such as salt_width=1")
+        if name not in names:
+            near = did_you_mean(name, names) or f": choose from {', '.join(names)}"
+            raise UsageError(f"argument {given.word}: no setting {key!r}{near}")
+        return GivenOption(start + name, f"{given.word} {name}", text.strip())
 
     def _settings(self, line: CommandLine) -> dict[str, Setting]:
         """The settings of this command that variables and the settings file give."""
-        own = {parameter.name for parameter in self.parameters if parameter.setting}
+        own = {name for name, parameter in self._all.items() if parameter.setting}
         if not own:
             return {}
         files = {each.name: each.text for each in line.options if each.name in ("config", "profile")}
@@ -151,6 +192,11 @@ class CommandParser:
             raise UsageError(f"the following arguments are required: {', '.join(missing)}")
 
 
+def _stored_settings() -> Sequence[str]:
+    """The names of the settings of layouts that are stored with the tables."""
+    return [each.name for each in layout_parameters()[2:] if each.stored]
+
+
 def _value(parameter: Parameter, written: Sequence[GivenOption], setting: Setting | None) -> Any:
     """The value of a parameter.
 
@@ -161,7 +207,7 @@ def _value(parameter: Parameter, written: Sequence[GivenOption], setting: Settin
     if parameter.many and values:
         return values
     if any(value != values[0] for value in values):
-        raise UsageError(f"{flag(parameter.name)} is given twice, with different values: give it once")
+        raise UsageError(f"{written[0].word} is given twice, with different values: give it once")
     if values:
         return values[0]
     if setting is not None:

@@ -11,7 +11,7 @@ import enum
 import functools
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from timebeam.pipelines.options.parameters import UsageError
 
@@ -35,18 +35,22 @@ RENAMED = {
 """Commands, options, keys of timebeam.toml and values of options: as they were before 0.1.0, and are now."""
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
+def did_you_mean(word: str, choices: Iterable[str], shown: Mapping[str, str] | None = None) -> str:
     """`: did you mean CHOICE?` for the choice that is most like a word; empty if none is.
 
     A word that was renamed has its new name: `: it is now CHOICE`.
+
+    Args:
+      shown: how to give a choice, if not by itself.
     """
+    shown = shown or {}
     names = sorted(choices)
     new = RENAMED.get(_plain(word))
     for choice in names:
         if _plain(choice) == new:
-            return f": it is now {choice}"
+            return f": it is now {shown.get(choice, choice)}"
     close = difflib.get_close_matches(word, names, 1)
-    return f": did you mean {close[0]}?" if close else ""
+    return f": did you mean {shown.get(close[0], close[0])}?" if close else ""
 
 
 def _plain(word: str) -> str:

@@ -309,9 +309,7 @@ OPTIONS = (
         "only hours that were marked since their last rollup (ingest --mark-changed)",
         FLAG,
     ),
-    option(
-        "follow", "run until it is stopped, in rounds that roll up marked hours (needs --marked-since)", FLAG
-    ),
+    option("follow", "run until stopped, in rounds that roll up marked hours (needs marked_since)", FLAG),
     option(
         "every_seconds",
         "follow: seconds between rounds, unless hours wait",

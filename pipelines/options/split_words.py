@@ -29,7 +29,7 @@ class GivenOption:
 
     Attributes:
       name: of its parameter.
-      word: the option as messages show it.
+      word: how messages show it.
       text: its value.
     """
 
@@ -74,15 +74,24 @@ def unknown_option(word: str, names: Iterable[str]) -> UsageError:
 class Splitter:
     """Splits the words of a command line into options and arguments."""
 
-    def __init__(self, parameters: Mapping[str, Parameter], *, takes_words: bool, takes_beam: bool) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        instead: Mapping[str, str],
+        *,
+        takes_words: bool,
+        takes_beam: bool,
+    ) -> None:
         """A splitter of the command lines of one command.
 
         Args:
           parameters: of the command, by name.
+          instead: by the name of an option that other commands have, how it is given here.
           takes_words: whether `--input` takes all words up to the next option.
           takes_beam: whether Beam's options can be given too.
         """
         self._parameters = {flag(name): parameter for name, parameter in parameters.items()}
+        self._instead = {flag(name): words for name, words in instead.items()}
         self._takes_words = takes_words
         self._beam_options = BEAM_OPTIONS if takes_beam else {}
 
@@ -108,8 +117,28 @@ class Splitter:
             elif word.partition("=")[0] in self._beam_options or has_runner:
                 self._take_beam(line, word, remaining)
             else:
-                raise unknown_option(word, {*self._parameters, *self._beam_options})
+                raise self.unknown(word)
         return line
+
+    def unknown(self, word: str, more_options: Iterable[str] = ()) -> UsageError:
+        """The error for a word that nothing takes.
+
+        Args:
+          more_options: options that there are beside those of the command and of Beam, as they are written.
+        """
+        if not word.startswith("-"):
+            return UsageError(f"unexpected argument {word!r}")
+        name, _, text = word.partition("=")
+        spelling = name.replace("_", "-")
+        is_negative = spelling.startswith("--no-")
+        instead = self._instead.get(f"--{spelling[5:]}" if is_negative else spelling)
+        if instead is not None:
+            return UsageError(
+                f"unknown option {name}: give {instead}={text or ('false' if is_negative else 'VALUE')}"
+            )
+        names = (*self._beam_options, *more_options, *self._parameters)
+        shown = self._instead | {each.replace("_", "-"): each for each in names}
+        return UsageError(f"unknown option {name}{did_you_mean(spelling, shown, shown)}")
 
     def _spelling(self, word: str) -> tuple[Parameter, str, str | None] | None:
         """(the parameter of an option, how it is written, its value if one follows a `=`); None without."""
@@ -142,7 +171,9 @@ class Splitter:
                 raise UsageError(
                     f"unexpected argument {remaining[-1]!r}: give {flag(parameter.name)}={remaining[-1]}"
                 )
-            line.options.append(GivenOption(parameter.name, word, "true" if text is None else text))
+            line.options.append(
+                GivenOption(parameter.name, flag(parameter.name), "true" if text is None else text)
+            )
             return
         texts = [text] if text is not None else []
         takes_words = self._takes_words and parameter.name == _WORDS

@@ -250,7 +250,7 @@ def hidden_points(target: Target, layout: ReadableStore) -> Finding | None:
         keys = own_keys if 2 * len(own_keys) > len(keys) else []
     if not keys:
         return None
-    text = "no command reads these points, since the settings say that there is no archive: give --archive"
+    text = "no command reads these points, since the settings say that there is none: give --set archive=true"
     return Finding(Severity.CORRUPT, archive.table, keys[0], text)
 
 

@@ -47,6 +47,20 @@ OPTIONS = (
         required=True,
         stored=True,
     ),
+    option(
+        "set",
+        "setting of the tables, NAME=VALUE, such as salt_width=1, if it is not stored with them; names are "
+        "those of the options of `timebeam tables create`",
+        SEVERAL,
+    ),
+    option("to_set", "the same of the layout to write", SEVERAL),
+    option(
+        "to_table_prefix",
+        "prefix of all table names of the layout to write",
+        text(""),
+        regex="[-_.a-zA-Z0-9]*",
+        example="new-",
+    ),
     option("output", "form of the list", choice("text|json", "text")),
     option("table_prefix", "prefix of all table names", text(""), regex="[-_.a-zA-Z0-9]*", example="prod-"),
     option(

@@ -124,7 +124,7 @@ def compact_job(place: Place, options: CompactOptions, now_ms: int) -> Compact:
     layout = place.opentsdb("compaction")
     if layout.options.is_event_time:
         raise UsageError(
-            "--cell-time event: rows cannot be compacted, because a point written meanwhile could be "
+            "cell_time is event: rows cannot be compacted, because a point written meanwhile could be "
             "deleted with the cells that are replaced"
         )
     start_s, end_s = hours_of(options, now_ms)
@@ -223,7 +223,7 @@ def archive_job(place: Place, options: ArchiveOptions, now_ms: int) -> Archive:
     with_uids = find_opentsdb(layout)
     if with_uids is not None and with_uids.options.is_event_time:
         raise UsageError(
-            "--cell-time event: rows cannot be archived, because cells do not say which of two values of an "
+            "cell_time is event: rows cannot be archived, because cells do not say which of two values of an "
             "instant arrived later"
         )
     with usage_errors(CodecMissingError):

@@ -153,7 +153,7 @@ def _merge(place: Place, options: EditNamesOptions, layout: OpenTsdb, target: Ta
     """Moves the rows of one UID to another, and takes the UID from its name."""
     _kind_and_names(options)
     if layout.options.is_event_time:
-        raise UsageError("--cell-time event: of two values of an instant one would be lost")
+        raise UsageError("cell_time is event: of two values of an instant one would be lost")
     _uids_to_merge(options, layout, read_maps(target, layout))
     rollups: list[str] = []
     if options.rollup_config:

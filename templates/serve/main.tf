@@ -12,8 +12,10 @@ terraform {
 }
 
 locals {
+  of_tables = ["layout", "table_prefix", "tables"] # the others are settings of the tables
   options = merge(
-    { for name, value in merge(var.layout, var.options) : name => tostring(value) if value != null },
+    { for name, value in var.layout : name => tostring(value) if value != null && contains(local.of_tables, name) },
+    { for name, value in var.options : name => tostring(value) if value != null },
     {
       project     = var.project
       instance    = var.instance
@@ -25,6 +27,7 @@ locals {
     var.rollup_config == null ? {} : { rollup_config = var.rollup_config },
     var.topic == null ? {} : { topic = var.topic },
   )
+  settings = { for name, value in var.layout : name => tostring(value) if value != null && !contains(local.of_tables, name) }
 }
 
 resource "google_service_account" "reader" {
@@ -77,7 +80,7 @@ resource "google_cloud_run_v2_service" "this" {
 
     containers {
       image = var.image
-      args  = [for name, value in local.options : "--${name}=${value}"]
+      args  = concat([for name, value in local.options : "--${name}=${value}"], [for name, value in local.settings : "--set=${name}=${value}"])
 
       ports {
         container_port = 8080

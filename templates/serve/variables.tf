@@ -36,7 +36,7 @@ variable "instance" {
 }
 
 variable "layout" {
-  description = "How points are stored: the options of timebeam serve under Layout, such as { layout = \"opentsdb\" }."
+  description = "How points are stored: layout, table_prefix, tables, and settings of the tables, such as { layout = \"opentsdb\", salt_width = 1 }."
   type        = map(string)
 }
 

@@ -2,7 +2,12 @@ locals {
   rollup_config = var.rollup_config_file == null ? null : file(var.rollup_config_file)
 
   # What the program does not get, it has a default for, or takes from the settings file.
-  layout_parameters = { for name, value in var.layout : name => tostring(value) if value != null }
+  layout_values = { for name, value in var.layout : name => tostring(value) if value != null }
+  settings      = [for name, value in local.layout_values : "${name}=${value}" if contains(local.stored_settings, name)]
+  layout_parameters = merge(
+    { for name, value in local.layout_values : name => value if !contains(local.stored_settings, name) },
+    length(local.settings) == 0 ? {} : { settings = join(";", local.settings) },
+  )
 
   settings_parameters = {
     for name, value in {

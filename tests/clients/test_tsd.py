@@ -51,7 +51,7 @@ pytestmark = pytest.mark.clients
 
 LIMITS = ServerLimits(Budget(100_000, 10_000_000, 1_000_000, 1 << 28, 60.0), 4, 64, 1 << 20)
 SALT_WIDTH = int(os.environ.get("TSD_SALT_WIDTH", "0"))
-FLAGS = ("--layout=opentsdb", "--project=local", "--instance=local", f"--salt-width={SALT_WIDTH}")
+FLAGS = ("--layout=opentsdb", "--project=local", "--instance=local", f"--set=salt_width={SALT_WIDTH}")
 FIRST_SEED, _, LAST_SEED = os.environ.get("TSD_SEEDS", "1-3").partition("-")
 QUESTIONS = 200
 PACKINGS = ("compacted", "points", "append")

@@ -76,7 +76,7 @@ def _run(program: str, rejected: list[str], *arguments: str) -> None:
 
 def test_a_database_needs_no_beam(bigtable: tuple[str, str], prefix: str) -> None:
     place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
-    assert timebeam("tables", "create", *place, "--layout=opentsdb", "--salt-width=1").code == 0
+    assert timebeam("tables", "create", *place, "--layout=opentsdb", "--set=salt_width=1").code == 0
     _run(_PARSE_AND_DECODE + _DATABASE, ["apache_beam"], *bigtable, prefix)
 
 

@@ -69,7 +69,7 @@ def test_empty_tables_are_called_empty(bigtable: tuple[str, str], prefix: str, t
 
 def test_rows_of_another_salt_are_seen(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     store = filled(bigtable, prefix, tmp_path, "opentsdb")
-    ran_query, ran_series, ran_copy, ran_rollup, ran_compact = commands(store, tmp_path, "--salt-width=1")
+    ran_query, ran_series, ran_copy, ran_rollup, ran_compact = commands(store, tmp_path, "--set=salt_width=1")
     for ran in (ran_query, ran_copy, ran_rollup, ran_compact):
         last = ran.err.splitlines()[-1]
         assert last.startswith(f"nothing found: table {prefix}tsdb has rows, but none of the first 3 fits")

@@ -106,7 +106,11 @@ def test_help_imports_no_slow_module() -> None:
 
 def test_wrong_usage_imports_no_slow_module() -> None:
     wrong = [["no-command"], *([command, "--no_such_option=1"] for command in COMMANDS)]
-    wrong += [["ingest", "--format", "none"], ["copy", "--from", "opentsdb"], ["rollup", "--salt-width=x"]]
+    wrong += [
+        ["ingest", "--format", "none"],
+        ["copy", "--from", "opentsdb"],
+        ["rollup", "--set=salt_width=x"],
+    ]
     loaded = started(*wrong)
     assert loaded == dict.fromkeys(loaded, (2, []))
 

@@ -147,7 +147,7 @@ def _heroic_like(layout: str, *more: str) -> tuple[list[tuple[str, ...]], list[S
     """History and steps of a layout without UIDs: points before, in and after its archive."""
     store = ("--layout", layout, *more)
     history = [
-        ("tables", "create", *store, "--archive"),
+        ("tables", "create", *store, "--set=archive=true"),
         ingest(store, "first.json"),
         ("archive", *store, "--older-than", "1h", "--quiet-hours", "0"),
         ingest(store, "second.json"),
@@ -183,15 +183,12 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
                 "create",
                 *OPENTSDB,
                 *ROLLUPS,
-                "--salt-width",
-                "1",
+                "--set=salt_width=1",
                 "--meta",
                 "--trees",
                 "--series-limits",
-                "--names",
-                "escape",
-                "--marked-since",
-                "2026-10-01",
+                "--set=names=escape",
+                "--set=marked_since=2026-10-01",
             ),
             ("trees", "create", "{folder}/hosts.json", *OPENTSDB),
             ingest(OPENTSDB, "first.json", "--auto-create-metrics", "--packing", "points", "--meta", "full"),
@@ -246,7 +243,7 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
     ),
     "opentsdb-archive": (
         [
-            ("tables", "create", *ARCHIVED, "--archive"),
+            ("tables", "create", *ARCHIVED, "--set=archive=true"),
             ingest(ARCHIVED, "first.json", "--auto-create-metrics"),
             ("archive", *ARCHIVED, "--older-than", "1h", "--quiet-hours", "0"),
             ingest(ARCHIVED, "second.json", "--packing", "append"),
@@ -319,7 +316,7 @@ HISTORIES: dict[str, tuple[list[tuple[str, ...]], list[Step]]] = {
     ),
     "heroic": _heroic_like("heroic", "--table-prefix", "h-"),
     "heroic-readable": _heroic_like("heroic-readable"),
-    "kairosdb": _heroic_like("kairosdb", "--row-spec", "milliseconds"),
+    "kairosdb": _heroic_like("kairosdb", "--set=row_spec=milliseconds"),
     "declared": (
         [
             ("tables", "create", *DECLARED),

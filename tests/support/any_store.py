@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tests.schema.stores.plain_opentsdb import Number, number
+from tests.support.layout_words import layout_words
 from tests.support.model import Content, SeriesName
 from tests.support.stored import store_archive
 from timebeam.pipelines.options.catalogue import layout_parameters
@@ -78,11 +79,11 @@ class AnyStore:
     @property
     def flags(self) -> list[str]:
         """The options that name these tables, for any command."""
-        return [f"--layout={self.layout.name}", *self.place, *self.layout_flags("--")]
+        return [f"--layout={self.layout.name}", *self.place, *self.layout_flags()]
 
-    def layout_flags(self, start: str) -> list[str]:
-        """The options of the layout, each beginning so."""
-        return [f"{start}{name.replace('_', '-')}={value}" for name, value in self.options.items()]
+    def layout_flags(self, start: str = "") -> list[str]:
+        """The options of the layout; `to_` for the one that `copy` writes."""
+        return layout_words(self.options, start)
 
     @property
     def auto_create(self) -> list[str]:

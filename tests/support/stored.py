@@ -9,7 +9,7 @@ from google.cloud.bigtable.data import DeleteAllFromRow, RowMutationEntry, SetCe
 
 from tests.support.data_client import open_table
 from tests.support.decoded import decode_row
-from timebeam.pipelines.options.parameters import flag
+from tests.support.layout_words import layout_words
 from timebeam.pipelines.options.use_settings import FAMILY, VERSION, settings_table
 from timebeam.schema.archive.view import find_archive
 from timebeam.schema.core import contract
@@ -76,13 +76,13 @@ class Store:
     def flags(self) -> list[str]:
         """The options that name these tables, for any command."""
         defaults, options = OpenTsdbOptions(), self.layout.options
-        changed = [
-            f"{flag(field.name)}={getattr(options, field.name)}"
+        changed = {
+            field.name: getattr(options, field.name)
             for field in dataclasses.fields(options)
             if getattr(options, field.name) != getattr(defaults, field.name)
-        ]
+        }
         place = [f"--project={self.target.project}", f"--instance={self.target.instance}"]
-        return ["--layout=opentsdb", *place, *changed]
+        return ["--layout=opentsdb", *place, *layout_words(changed)]
 
     def rows(self) -> list[Row]:
         """The rows of the data table."""

@@ -255,7 +255,7 @@ def _copy() -> Job:
         letters.mkdir()
         return [
             *("copy", f"--from={main.layout.name}", f"--to={other.layout.name}", *main.place),
-            *(*main.layout_flags("--"), *other.layout_flags("--to_"), f"--dead-letters={letters / 'dead'}"),
+            *(*main.layout_flags(), *other.layout_flags("to_"), f"--dead-letters={letters / 'dead'}"),
             *(f"--start={at_ms(0)}", f"--end={at_ms(HOURS) - 1}", *other.auto_create),
         ]
 

@@ -94,8 +94,8 @@ class Tables:
         """The options that name these tables."""
         return self.store.flags
 
-    def options(self, start: str) -> list[str]:
-        """The options of the layout, each beginning so."""
+    def options(self, start: str = "") -> list[str]:
+        """See `AnyStore.layout_flags`."""
         return self.store.layout_flags(start)
 
     def content(self) -> Content:

@@ -298,7 +298,7 @@ class World:
         setup = self._history.setup
         arguments = [
             *("copy", f"--from={setup.layout}", f"--to={setup.copy_layout}", *self._tables.place),
-            *(*self._tables.options("--"), *self._copies.options("--to_")),
+            *(*self._tables.options(), *self._copies.options("to_")),
             *(f"--start={start_ms}", f"--end={end_ms}", f"--dead-letters={letters}"),
             *(["--auto-create-metrics"] if self._copies.has_uids else []),
         ]

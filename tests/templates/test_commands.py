@@ -118,7 +118,7 @@ def test_run_prints_its_call() -> None:
 
 
 def test_commas_in_values_are_told_from_those_between_them() -> None:
-    wanted = ROLLUP | {"retention": "7,90", "dead_letters": "gs://my-bucket/a~b/c"}
+    wanted = ROLLUP | {"settings": "retention=7,90;salt_width=1", "dead_letters": "gs://my-bucket/a~b/c"}
     (words,) = lines("run", "rollup", *RUN, *given(wanted))
     (parameters,) = [word for word in words if word.startswith("--parameters=")]
     assert parameters.startswith("--parameters=^|^")

@@ -230,7 +230,7 @@ class UidTable:
         if len(uid) != width:
             raise UidWidthError(
                 f"{name.kind} {name.text!r} has a UID of {len(uid)} bytes where {width} are configured: "
-                f"set --uid-width-{name.kind.removesuffix('s')} as in the TSDs of this table"
+                f"set uid_width_{name.kind.removesuffix('s')} as in the TSDs of this table"
             )
         return uid
 

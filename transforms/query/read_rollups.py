@@ -363,11 +363,9 @@ def _explained(
         lines.append(_line(SourceSpan(reached_ms, plan.end_ms), _table(layout, source), rollup_text))
     since_s = layout.options.marked_since_s
     if since_s is None:
-        lines.append("rollups are of the points of their last run: --marked-since is not set")
+        lines.append("rollups are of the points of their last run: marked_since is not set")
     elif plan.start_ms < since_s * 1000:
-        lines.append(
-            f"before {utc_text(since_s)}, --marked-since, rollups are of the points of their last run"
-        )
+        lines.append(f"before {utc_text(since_s)}, marked_since, rollups are of the points of their last run")
     if len(lines) > _MOST_LINES:
         lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES} more parts"]
     return lines

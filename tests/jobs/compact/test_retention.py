@@ -123,7 +123,7 @@ def test_create_repairs_the_versions_beside_an_age(bigtable: tuple[str, str], pr
 
 
 def test_a_family_of_its_own(bigtable: tuple[str, str], prefix: str) -> None:
-    flags = ("--retention=7,90",)
+    flags = ("--set=retention=7,90",)
     tables(bigtable, prefix, "create", *flags, layout="kairosdb")
     choice = (*flags, "--family=d7", "--max-age-days=7")
     assert tables(bigtable, prefix, "retention", *choice, layout="kairosdb").code == 0

@@ -182,7 +182,7 @@ def test_copy_carries_histograms_and_annotations(store: Store, tmp_path: Path) -
     other.set_counter("metrics", 6)
     place = [f"--project={store.target.project}", f"--instance={store.target.instance}"]
     command = [
-        *("copy", "--from=opentsdb", f"--table-prefix={prefix}", "--to=opentsdb", "--to-salt-width=1"),
+        *("copy", "--from=opentsdb", f"--table-prefix={prefix}", "--to=opentsdb", "--to-set=salt_width=1"),
         *(f"--to-table-prefix={prefix}to_", "--start=2012-12-31", "--end=2013-01-02", *place),
         *("--auto-create-metrics", "--dead-letters", tmp_path / "dead"),
     ]

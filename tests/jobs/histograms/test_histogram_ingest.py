@@ -28,11 +28,13 @@ def lines(count: int) -> list[bytes]:
     return [line.encode() + b"\n" for line in (*telnet, *map(json.dumps, objects))]
 
 
-@pytest.mark.parametrize("flags", [(), ("--packing=points",), ("--packing=append",), ("--cell-time=event",)])
+@pytest.mark.parametrize(
+    "flags", [(), ("--packing=points",), ("--packing=append",), ("--set=cell_time=event",)]
+)
 def test_histograms_and_numbers_of_the_same_rows(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    options = {"cell_time": OpenTsdbCellTime.EVENT} if flags == ("--cell-time=event",) else {}
+    options = {"cell_time": OpenTsdbCellTime.EVENT} if flags == ("--set=cell_time=event",) else {}
     store = Store.create(bigtable, prefix, **options)
     place = *store.flags, "--auto-create-metrics", *(flag for flag in flags if "packing" in flag)
     numbers = [f"sys.load {BASE_S + 60 * number} {number} host=a\n".encode() for number in range(100)]

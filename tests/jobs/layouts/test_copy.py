@@ -32,7 +32,7 @@ def copy(
 ) -> Ran:
     return timebeam(
         *("copy", "--from", source.layout.name, "--to", sink.layout.name, *source.place),
-        *(*source.layout_flags("--"), *sink.layout_flags("--to_"), *sink.auto_create),
+        *(*source.layout_flags(), *sink.layout_flags("to_"), *sink.auto_create),
         *(f"--start={start}", f"--end={end}", "--dead-letters", folder / "dead", *flags),
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.any_store import VARIANTS, AnyStore
 from tests.support.commands import timebeam
+from tests.support.layout_words import layout_words
 from tests.support.points import put_file, random_points
 from timebeam.pipelines.local.emulator import HOST_VARIABLE
 
@@ -25,7 +26,7 @@ def test_a_layout_that_can_only_be_read_is_not_written(
     """Not even Bigtable is asked: nothing listens there."""
     monkeypatch.setenv(HOST_VARIABLE, "localhost:1")
     source = ["--input", file] if command == "ingest" else [file]
-    ran = timebeam(command, "--layout=kairosdb", "--row-spec=seconds", "--format=opentsdb-text", *source)
+    ran = timebeam(command, "--layout=kairosdb", "--set=row_spec=seconds", "--format=opentsdb-text", *source)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(
         f"timebeam {command}: layout kairosdb: row_spec seconds is for reading only: "
@@ -35,8 +36,8 @@ def test_a_layout_that_can_only_be_read_is_not_written(
 
 def test_a_layout_that_can_only_be_read_is_read(bigtable: tuple[str, str], prefix: str) -> None:
     store = AnyStore.create(bigtable, prefix, "kairosdb-legacy")
-    flags = [flag for flag in store.flags if not flag.startswith("--row-spec")]
-    ran = timebeam("check", *flags, "--row-spec=seconds")
+    flags = [flag for flag in store.flags if not flag.startswith("--set=row_spec")]
+    ran = timebeam("check", *flags, "--set=row_spec=seconds")
     assert (ran.code, ran.err) == (0, "")
 
 
@@ -47,7 +48,7 @@ def test_the_command_that_creates_missing_tables_names_every_option(
     """Run as it is told, it makes the tables that were missing."""
     name, options = VARIANTS[variant]
     place = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}"]
-    flags = [f"--layout={name}", f"--table-prefix={prefix}", *(f"--{key}={options[key]}" for key in options)]
+    flags = [f"--layout={name}", f"--table-prefix={prefix}", *layout_words(options)]
     ingest = ("ingest", *place, *flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", file)
     ran = timebeam(*ingest)
     assert ran.code == 1
@@ -61,9 +62,9 @@ def test_the_command_that_creates_missing_tables_names_every_option(
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--layout=kairosdb", "--retention=7,x"], "retention must be days"),
+        (["--layout=kairosdb", "--set=retention=7,x"], "retention must be days"),
         (
-            ["--layout=kairosdb", "--retention=7", "--retention-class=90"],
+            ["--layout=kairosdb", "--set=retention=7", "--retention-class=90"],
             "retention_class must be one of 0,7",
         ),
         (["--layout=heroic", "--packing=compacted"], "layout heroic has no packing compacted: choose points"),

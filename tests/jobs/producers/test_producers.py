@@ -260,7 +260,7 @@ def test_names_that_are_escaped_are_a_property_of_the_tables(
     assert queried(store, ["disk_ab"])["disk_ab", (("host", "a_b"),)] == {T + 100_000: 7.0}
     listed = timebeam("suggest", "metrics", "disk_", *store.flags, "--output=json")
     assert json.loads(listed.out) == ["disk_ab"]
-    ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", "--input", text, "--names=refuse")
+    ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", "--input", text, "--set=names=refuse")
     assert ran.code == 2
     assert "names reject" in ran.err
 
@@ -278,11 +278,11 @@ def test_tables_with_names_that_are_not_escaped(
         f"--input-subscription={SUBSCRIPTION}",
     )
     assert ran.code == 2
-    assert "--names refuse or replace" in ran.err
+    assert "--set names=refuse or names=replace" in ran.err
     message = Published(
         snappy(ENCODERS[1]([*SERIES, ({"__name__": "node load_1", "a": "b"}, [(1.0, T)])])), T
     )
-    summary = ingest(store, "prometheus-remote-write", [message], tmp_path, "--names=replace")
+    summary = ingest(store, "prometheus-remote-write", [message], tmp_path, "--set=names=replace")
     assert summary["points_stored"] == 17
     assert ("node_load_1", (("a", "b"),)) in queried(store, ["node_load_1"])
     assert queried(store, ["disk_ab"])["disk_ab", (("host", "a_b"),)] == {T: 7.0}
@@ -297,9 +297,9 @@ def test_copies_and_replays_carry_escaped_names(
 
     def copy(store: AnyStore, *flags: str) -> Ran:
         return timebeam(
-            *("copy", "--from=opentsdb", "--to=opentsdb", *source.place, *source.layout_flags("--")),
+            *("copy", "--from=opentsdb", "--to=opentsdb", *source.place, *source.layout_flags()),
             *(
-                *store.layout_flags("--to_"),
+                *store.layout_flags("to_"),
                 "--auto-create-metrics",
                 "--start=2025-12-31",
                 "--end=2026-01-02",
@@ -310,14 +310,14 @@ def test_copies_and_replays_carry_escaped_names(
     ran = copy(sink)
     assert ran.code == 0, ran.err
     assert queried(sink, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
-    listed = timebeam("suggest", "metrics", "", *sink.flags, "--names=escape", "--output=json")
+    listed = timebeam("suggest", "metrics", "", *sink.flags, "--set=names=escape", "--output=json")
     assert sorted(json.loads(listed.out)) == sorted(labels["__name__"] for labels, _ in SERIES)
-    assert copy(rejecting, "--to-names=refuse").code == 1
+    assert copy(rejecting, "--to-set=names=refuse").code == 1
     letters = sorted(tmp_path.glob("copied*"))[-1]
     assert rejecting.cells() == set()
     # What was rejected there can be replayed to tables that become escaped so.
     third = AnyStore.create(bigtable, f"{prefix}d-", "opentsdb")
-    replay = ("replay", letters, "--format=opentsdb-json", "--auto-create-metrics", "--names=escape")
+    replay = ("replay", letters, "--format=opentsdb-json", "--auto-create-metrics", "--set=names=escape")
     ran = timebeam(*replay, *third.flags)
     assert ran.code == 0, ran.err
     assert queried(third, [labels["__name__"] for labels, _ in SERIES]) == EXPECTED
@@ -343,6 +343,6 @@ def test_adopted_names(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -
     text.write_text(f"put disk_ab {T // 1000} 7 host=a_b\n")
     ran = timebeam("ingest", *plain.flags, "--auto-create-metrics", "--format=opentsdb-text", "--input", text)
     assert ran.code == 0, ran.err
-    ran = timebeam("tables", "adopt", *plain.flags, "--names=escape")
+    ran = timebeam("tables", "adopt", *plain.flags, "--set=names=escape")
     assert (ran.code, "not an escaped name" in ran.out) == (1, True)
     assert ("disk_ab", (("host", "a_b"),)) in queried(plain, ["disk_ab"])

@@ -94,7 +94,7 @@ def test_explain_says_whether_rollups_are_current(store: Store, config: Path, tm
     def said(marked_since: str) -> list[str]:
         flags = [flag for flag in store.flags if "marked-since" not in flag]
         ran = timebeam(
-            *("query", "m", *flags, "--rollup-config", config, f"--marked-since={marked_since}", *FLAGS),
+            *("query", "m", *flags, "--rollup-config", config, f"--set=marked_since={marked_since}", *FLAGS),
             *(f"--start={DAY}", f"--end={END}", "--explain"),
         )
         assert ran.code == 0, ran.err
@@ -121,7 +121,7 @@ def test_the_day_is_stored_with_the_tables(
         f"--instance={bigtable[1]}",
         f"--table-prefix={prefix}",
     ]
-    created = timebeam("tables", "create", *place, "--marked-since=1970-01-01", "--rollup-config", config)
+    created = timebeam("tables", "create", *place, "--set=marked_since=1970-01-01", "--rollup-config", config)
     assert created.code == 0, created.err
     path = tmp_path / "in.txt"
     path.write_text(f"put m {DAY} 1 host=a\n")
@@ -136,7 +136,7 @@ def test_the_day_is_stored_with_the_tables(
     store = Store.create(bigtable, prefix)
     (day,) = read_days(TableReader(store.target), store.layout)
     assert day.changing == {DAY}
-    ran = timebeam("query", "m", *place, "--marked-since=2026-01-01", "--start=1d-ago")
+    ran = timebeam("query", "m", *place, "--set=marked_since=2026-01-01", "--start=1d-ago")
     assert (ran.code, "has 1970-01-01 here" in ran.err) == (2, True), ran.err
 
 

@@ -81,7 +81,7 @@ def test_a_replay_leaves_what_an_ingest_had_left(
     of_format = (
         [f"--format={AUTO}", f"--formats={form.name}"] if choice == AUTO else [f"--format={form.name}"]
     )
-    flags = [*of_format, *options, "--names=replace"]
+    flags = [*of_format, *options, "--set=names=replace"]
     replayed, direct = (Store.create(bigtable, f"{prefix}{n}") for n in (1, 2))
     for store in (replayed, direct):
         create_metric(store, known_metric(form))

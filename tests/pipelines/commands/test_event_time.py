@@ -20,8 +20,8 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
 
 def flags(store: Store, *more: str) -> list[str]:
     """The options of a store, the enum as its text."""
-    kept = [flag for flag in store.flags if not flag.startswith("--cell-time")]
-    return [*kept, "--cell-time=event", *more]
+    kept = [flag for flag in store.flags if not flag.startswith("--set=cell_time")]
+    return [*kept, "--set=cell_time=event", *more]
 
 
 def send(store: Store, folder: Path, name: str, *values: float, more: tuple[str, ...] = ()) -> None:
@@ -50,9 +50,9 @@ def test_values_of_one_instant(store: Store, tmp_path: Path, writer: str) -> Non
     assert {(qualifier, time) for _, qualifier, time, _ in store.cells()} == {
         (bytes.fromhex(qualifier), (BASE_S + 5) * 1000) for qualifier in ("0050", "0051", "005b")
     }
-    assert (value(store), value(store, "--use-max-value=false")) == (300, 2.5)
+    assert (value(store), value(store, "--set=use_max_value=false")) == (300, 2.5)
     send(store, tmp_path, "b.txt", 200, more=more)  # on two bytes too: it takes the place of 300
-    assert (value(store), value(store, "--use-max-value=false")) == (200, 2.5)
+    assert (value(store), value(store, "--set=use_max_value=false")) == (200, 2.5)
     assert timebeam("check", *flags(store)).code == 0
 
 

@@ -27,7 +27,7 @@ def store(bigtable: tuple[str, str], prefix: str) -> Store:
         (["--nonsense"], 2, "unknown option --nonsense"),
         (["--app-profile=x", "--bigtable-writer=beam"], 2, "leave out --bigtable-writer beam"),
         (["--packing=best"], 2, "--packing"),
-        (["--salt-width=9"], 2, "salt_width must be from 0 to 8"),
+        (["--set=salt_width=9"], 2, "salt_width must be from 0 to 8"),
         (["--format=xml"], 2, "--format"),
         (["--dry-run=maybe"], 2, "neither true nor false"),
         (["--table-prefix=other-"], 1, "timebeam tables create --layout opentsdb --table-prefix other-"),
@@ -90,7 +90,7 @@ def test_uids_of_another_width_stop_the_ingest(store: Store, tmp_path: Path) -> 
     ingest(tmp_path, *store.flags, *TEXT, "--input", file)
     before = store.cells(), store.uid_cells()
     for snapshot in ("--uid-snapshot-size=1000", "--uid-snapshot-size=0"):
-        flags = ["--uid-width-tagk=2", snapshot, "--dead-letters", tmp_path / "dead"]
+        flags = ["--set=uid_width_tagk=2", snapshot, "--dead-letters", tmp_path / "dead"]
         ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, *flags)
         assert ran.code == 1
         assert "timebeam ingest: tagk" in ran.err

@@ -129,7 +129,7 @@ def test_series_of_days_alone(meters: Meters) -> None:
 
 def test_a_copy_has_the_points_of_all_days(meters: Meters, tmp_path: Path) -> None:
     sink = AnyStore.create((meters.target.project, meters.target.instance), "days_to_", "heroic")
-    flags = ["--from=table", *meters.names, "--to=heroic", *sink.layout_flags("--to_"), "--start=0"]
+    flags = ["--from=table", *meters.names, "--to=heroic", *sink.layout_flags("to_"), "--start=0"]
     ran = timebeam("copy", *meters.place, *flags, "--dead-letters", tmp_path / "dead")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[-1].endswith("; verified")  # the daily rollups are copied too

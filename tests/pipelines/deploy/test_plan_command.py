@@ -109,10 +109,10 @@ def test_the_price_of_a_month_by_what_it_is_for() -> None:
     ("flags", "said"),
     [
         (["--layout=table"], "timebeam layout check"),
-        (["--layout=kairosdb", "--row-spec=seconds"], "for reading only"),
+        (["--layout=kairosdb", "--set=row_spec=seconds"], "for reading only"),
         (["--layout=opentsdb", "--tags=31"], "Too many tags"),
         (["--layout=heroic", "--name-length=3"], "--name-length"),
-        (["--layout=opentsdb", "--salt-width=1", "--salt-buckets=999"], "999 salt_buckets"),
+        (["--layout=opentsdb", "--set=salt_width=1", "--set=salt_buckets=999"], "999 salt_buckets"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(flags: list[str], said: str) -> None:

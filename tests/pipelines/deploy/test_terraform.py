@@ -15,7 +15,7 @@ import pytest
 from tests.support.commands import timebeam
 from tests.support.house.terraform import ROOT, TERRAFORM, parsed, terraform, variables
 from timebeam.pipelines.deploy.infrastructure import OWNED, scheduler_body, shared_parameters
-from timebeam.pipelines.deploy.templates import template_parameters
+from timebeam.pipelines.deploy.templates import as_options, template_parameters
 from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.command_line import given_settings
 from timebeam.pipelines.options.place import layout_named
@@ -130,9 +130,12 @@ def test_variables_are_the_parameters_of_the_templates(job: str) -> None:
     declared = {one["name"] for one in template_parameters(job)}
     own, shared = attributes(found[job]), attributes(found["layout"])
     of_declared = {"tables"} if job == "archive" else set()  # an archive is of layout opentsdb
-    assert own | shared | (set(OWNED) & declared) == declared | of_declared
-    assert not own & shared
-    assert shared == set(shared_parameters())
+    stored = {each.name for each in layout_parameters()[2:] if each.stored}
+    assert stored < shared
+    of_tables = shared - stored | {"settings"}
+    assert own | of_tables | (set(OWNED) & declared) == declared | of_declared
+    assert not own & of_tables
+    assert of_tables == set(shared_parameters())
 
 
 @pytest.mark.parametrize("job", ["ingest", "rollup", "delete", "archive"])
@@ -192,10 +195,22 @@ def given_by_the_example() -> dict[str, Any]:
 
 def passed(arguments: dict[str, Any], names: Sequence[str]) -> list[str]:
     """The example's parameters as the launcher passes them to the program."""
-    made = {name: value for one in names for name, value in arguments[one].items()}
+    made = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for one in names
+        for name, value in arguments[one].items()
+    }
+    stored = {each.name for each in layout_parameters()[2:] if each.stored}
+    settings = [f"{name}={value}" for name, value in made.items() if name in stored]
     return [
-        f"--{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in made.items()
+        *(f"--{name}={value}" for name, value in made.items() if name not in stored),
+        *([f"--settings={';'.join(settings)}"] if settings else []),
     ]
+
+
+def as_words(arguments: Sequence[str]) -> list[str]:
+    """What the program of a template makes of them."""
+    return [word for argument in arguments for word in as_options(argument)]
 
 
 @pytest.mark.parametrize("job", ["ingest", "rollup"])
@@ -216,7 +231,7 @@ def test_the_program_takes_what_the_example_passes(
         "bigtable_writer": "direct",
     }
     arguments += [f"--{name}={owned[name]}" for name in OWNED if name in declared & owned.keys()]
-    ran = timebeam(job, *arguments, f"--project={project}", "--preflight")
+    ran = timebeam(job, *as_words(arguments), f"--project={project}", "--preflight")
     assert ran.code == 1, ran.err
     assert "-> timebeam tables create --layout opentsdb --salt-width 1" in ran.out
 
@@ -227,6 +242,7 @@ def test_delete_takes_what_the_example_passes(bigtable: tuple[str, str], prefix:
     rollups = MODULE / "examples" / "opentsdb" / "rollups.json"
     arguments = [*passed(given_by_the_example(), ["layout", "delete"]), f"--rollup-config={rollups}"]
     place = (f"--project={project}", f"--instance={instance}", f"--table-prefix={prefix}")
+    arguments = as_words(arguments)
     layout = [text for text in arguments if "keep_days" not in text]
     assert timebeam("tables", "create", *layout, *place).code == 0
     ran = timebeam("delete", *arguments, *place, "--unattended=true", f"--log={tmp_path / 'deleted'}")

@@ -37,8 +37,8 @@ def test_each_origin_wins_over_the_next(monkeypatch: pytest.MonkeyPatch) -> None
     assert parsed(*LINE).salt_width == 2
     monkeypatch.setenv("TIMEBEAM_SALT_WIDTH", "3")
     assert (parsed(*LINE).salt_width, parsed(*LINE).origins["salt_width"]) == (3, "TIMEBEAM_SALT_WIDTH")
-    of_option = parsed(*LINE, "--salt-width", "4")
-    assert (of_option.salt_width, of_option.origins["salt_width"]) == (4, "--salt-width")
+    of_option = parsed(*LINE, "--set=salt_width=4")
+    assert (of_option.salt_width, of_option.origins["salt_width"]) == (4, "--set salt_width")
 
 
 def test_a_list_of_an_option_takes_the_place_of_that_of_the_file() -> None:
@@ -127,7 +127,7 @@ def test_config_prints_every_setting_with_its_origin(
         "[profiles.p]\nlayout = 'opentsdb'\nformats = ['avro', 'influx']\n"
     )
     monkeypatch.setenv("TIMEBEAM_BIGTABLE_WRITER", "beam")
-    assert timebeam("tables", "create", "--profile", "p", "--salt-width", "1").code == 0
+    assert timebeam("tables", "create", "--profile", "p", "--set=salt_width=1").code == 0
     shown = config("--profile", "p")
     assert set(shown) == set(setting_parameters())
     assert shown["layout"] == ("opentsdb", "profile p of timebeam.toml")

@@ -27,7 +27,7 @@ def place(bigtable: Bigtable, prefix: str, tmp_path: Path) -> Place:
 
 def archive_points(place: Place, layout: str) -> None:
     """Fills tables of a layout, and moves all points into the archive."""
-    assert place.run(*CREATE, "--layout", layout, "--archive").code == 0
+    assert place.run(*CREATE, "--layout", layout, "--set=archive=true").code == 0
     assert place.ingest("--layout", layout, hours_ago=2).code == 0
     everything = ("--older-than", "1h", "--quiet-hours", "0", "--reader-hours", "0", "--delete-source")
     ran = place.run("archive", "--layout", layout, *everything)
@@ -63,17 +63,17 @@ def test_an_ingest_that_cannot_begin_stores_nothing(place: Place) -> None:
 @pytest.mark.parametrize("command", ["ingest", "replay", "copy"])
 def test_that_names_are_escaped_is_not_stored_without_the_tables(place: Place, command: str) -> None:
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
-    assert place.ingest("--names", "replace").code == 0
+    assert place.ingest("--set=names=replace").code == 0
     letters = place.folder / "old-letters.jsonl"
     letters.write_text("")
     new = Place(Bigtable(place.target.project, place.target.instance), f"new_{place.prefix}", place.folder)
-    escape = ("--layout", "opentsdb", "--names", "escape", "--format", "opentsdb-text")
+    escape = ("--layout", "opentsdb", "--set=names=escape", "--format", "opentsdb-text")
     line = {
         "ingest": ("ingest", *escape, "--input", str(place.folder / "points.txt")),
         "replay": ("replay", str(letters), *escape),
     }
     if command == "copy":
-        to = ("--to-table-prefix", new.prefix, "--to-names", "escape")
+        to = ("--to-table-prefix", new.prefix, "--to-set=names=escape")
         ran = place.run("copy", "--from=opentsdb", "--to=opentsdb", *to, "--start=2026-11-21")
     else:
         ran = new.run(*line[command], "--dead-letters", str(place.folder / "letters"))
@@ -91,7 +91,7 @@ def test_a_create_that_fails_stores_nothing(place: Place, monkeypatch: pytest.Mo
         ran = place.run(*CREATE, "--layout", "kairosdb")
     assert (ran.code, "no permission" in ran.err) == (1, True), ran
     assert place.rows() == {}
-    assert place.run(*CREATE, "--layout", "kairosdb", "--row-spec", "milliseconds").code == 0
+    assert place.run(*CREATE, "--layout", "kairosdb", "--set=row_spec=milliseconds").code == 0
     assert place.rows()["kairosdb"]["row_spec"] == "milliseconds"
 
 
@@ -100,7 +100,7 @@ def test_what_a_failed_command_of_an_older_version_stored_is_forgotten(place: Pl
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
     place.write("kairosdb", version="1", row_spec="legacy")
     contradiction(place.run("check"), "has settings of kairosdb, opentsdb: give --layout", "tables forget")
-    kairosdb = ("--layout", "kairosdb", "--row-spec", "milliseconds")
+    kairosdb = ("--layout", "kairosdb", "--set=row_spec=milliseconds")
     contradiction(place.run(*CREATE, *kairosdb), "says row_spec milliseconds", "`timebeam tables forget`")
     ran = place.run(*ADOPT, *kairosdb)
     assert (ran.code, "missing in" in ran.err, "tables forget --layout kairosdb" in ran.err) == (
@@ -125,7 +125,7 @@ def test_what_a_failed_command_of_an_older_version_stored_is_forgotten(place: Pl
 
 
 def test_forget_names_the_command_that_stores_settings_again(place: Place) -> None:
-    assert place.run(*CREATE, "--layout", "opentsdb", "--salt-width", "1").code == 0
+    assert place.run(*CREATE, "--layout", "opentsdb", "--set=salt_width=1").code == 0
     assert place.ingest().code == 0
     contradiction(place.run(*FORGET), "forget needs the layout of the tables: --layout")
     again = place.run(*FORGET, "--layout", "opentsdb").out.splitlines()[1]
@@ -176,7 +176,7 @@ def test_points_of_an_archive_are_not_hidden(place: Place, layout: str) -> None:
     ran = place.run(*ADOPT, "--layout", layout)
     assert (ran.code, place.rows()) == (1, {})
     assert place.run("check", "--layout", layout).code == 1
-    assert place.run(*ADOPT, "--layout", layout, "--archive").code == 0
+    assert place.run(*ADOPT, "--layout", layout, "--set=archive=true").code == 0
     assert (place.rows(), is_whole(place)) == (stored, True)
 
 
@@ -194,18 +194,18 @@ def test_adopt_keeps_what_is_not_given(place: Place) -> None:
     kept = {"cell_time": "arrival", "use_max_value": "false", "marked_since": "2026-11-20", "zone": "UTC"}
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
     place.write("opentsdb", **kept)
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--archive").code == 1  # there is no table
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--use-max-value").code == 0
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--set=archive=true").code == 1  # there is no table
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--set=use_max_value=true").code == 0
     assert place.rows() == {"opentsdb": CREATED | kept | {"use_max_value": "true"}}
 
 
 def test_adopt_does_not_take_the_archive_of_another_layout(place: Place) -> None:
     archive_points(place, "heroic")
     assert place.run(*CREATE, "--layout", "opentsdb").code == 0
-    ran = place.run(*ADOPT, "--layout", "opentsdb", "--archive")
+    ran = place.run(*ADOPT, "--layout", "opentsdb", "--set=archive=true")
     contradiction(ran, f"table {place.prefix}archive is that of layout heroic")
     assert place.run("check", "--layout", "opentsdb").code == 0  # the rows are those of heroic
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--no-archive").code == 0
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--set=archive=false").code == 0
     assert place.rows()["opentsdb"] == CREATED | {"archive": "false"}
     assert is_whole(place, "--layout", "heroic")
 
@@ -217,9 +217,9 @@ def test_of_two_layouts_with_one_archive_the_one_without_rows_leaves_it(place: P
     place.write("opentsdb", archive="true")
     for layout in ("heroic", "opentsdb"):
         contradiction(place.run("check", "--layout", layout), "is that of layout", "tables adopt")
-    assert place.run(*ADOPT, "--layout", "heroic", "--no-archive").code == 1
+    assert place.run(*ADOPT, "--layout", "heroic", "--set=archive=false").code == 1
     assert place.rows()["heroic"]["archive"] == "true"
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--no-archive").code == 0
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--set=archive=false").code == 0
     assert is_whole(place, "--layout", "heroic")
     assert place.run("check", "--layout", "opentsdb").code == 0
 
@@ -261,7 +261,7 @@ def test_of_two_layouts_that_an_older_version_stored_for_one_table_one_is_forgot
 def test_a_declared_table_is_not_that_of_a_layout_or_of_the_settings(
     place: Place, table: str, owner: str
 ) -> None:
-    assert place.run(*CREATE, "--layout", "opentsdb", "--archive").code == 0
+    assert place.run(*CREATE, "--layout", "opentsdb", "--set=archive=true").code == 0
     market = (ROOT / "examples" / "tables" / "market.toml").read_text()
     path = place.folder / "market.toml"
     path.write_text(market.replace('table = "QUOTE"', f'table = "{table}"'))

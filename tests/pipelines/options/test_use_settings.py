@@ -26,7 +26,7 @@ def place(bigtable: Bigtable, prefix: str, tmp_path: Path) -> Place:
 
 
 def test_create_stores_what_the_bytes_depend_on(place: Place) -> None:
-    ran = place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1")
+    ran = place.run("tables", "create", "--layout", "opentsdb", "--set=salt_width=1")
     assert ran.code == 0
     assert f"created table {place.table}, families settings (newest 1)" in ran.out
     assert "stored settings of layout opentsdb: salt_width 1, salt_buckets 20," in ran.out
@@ -37,8 +37,8 @@ def test_create_stores_what_the_bytes_depend_on(place: Place) -> None:
 
 
 def test_each_layout_has_a_row_of_its_own(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "heroic-readable", "--resource-names").code == 0
-    assert place.run("tables", "create", "--layout", "kairosdb", "--row-spec", "milliseconds").code == 0
+    assert place.run("tables", "create", "--layout", "heroic-readable", "--set=resource_names=true").code == 0
+    assert place.run("tables", "create", "--layout", "kairosdb", "--set=row_spec=milliseconds").code == 0
     assert place.rows() == {
         "heroic-readable": {"version": "1", "resource_names": "true"},
         "kairosdb": {"version": "1", "row_spec": "milliseconds"},
@@ -55,12 +55,12 @@ def test_layouts_of_one_prefix_do_not_share_an_archive(place: Place) -> None:
     contradiction(rejected, f"table {place.prefix}archive is that of layout opentsdb", "(--table-prefix)")
     assert list(place.rows()) == ["opentsdb"]
     assert place.run(*create).code == 0
-    assert place.run("tables", "create", "--layout", "opentsdb", "--archive").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--set=archive=true").code == 0
 
 
 def test_an_archive_that_two_layouts_say_is_theirs_is_not_written_or_read(place: Place) -> None:
     """Two programs that adopt tables at once each see that there is no other archive."""
-    tables = ("tables", "create", "--layout", "opentsdb", "--archive")
+    tables = ("tables", "create", "--layout", "opentsdb", "--set=archive=true")
     assert place.run(*tables).code == 0
     place.write("kairosdb", version="1", row_spec="standard", archive="true")
     other = f"table {place.prefix}archive is that of layout"
@@ -79,7 +79,7 @@ def test_a_dry_run_stores_nothing(place: Place) -> None:
 
 
 def test_what_is_not_given_is_taken_from_the_tables(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--set=salt_width=1").code == 0
     assert place.ingest().code == 0
     ran = place.run("query", "sys.load", "--start", "2026-11-21")
     assert (ran.code, "50 points" in ran.out) == (0, True), ran
@@ -88,9 +88,9 @@ def test_what_is_not_given_is_taken_from_the_tables(place: Place) -> None:
 
 
 def test_a_wrong_option_stops_every_command(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
-    assert place.ingest("--salt-width", "1").code == 0
-    wrong = ("--layout", "opentsdb", "--salt-width", "2")
+    assert place.run("tables", "create", "--layout", "opentsdb", "--set=salt_width=1").code == 0
+    assert place.ingest("--set=salt_width=1").code == 0
+    wrong = ("--layout", "opentsdb", "--set=salt_width=2")
     start = ("--start", "2026-11-21")
     lines = {
         "tables": ("tables", "create", *wrong),
@@ -103,9 +103,9 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
         "meta": ("meta", "sync", *wrong),
         "names": ("names", "list", *wrong),
         "delete": ("delete", "sys.load", *wrong, *start),
-        "archive": ("archive", *wrong, "--archive"),
+        "archive": ("archive", *wrong, "--set=archive=true"),
         "trees": ("trees", "show", *wrong),
-        "copy": ("copy", "--from", "opentsdb", "--salt-width", "2", "--to", "heroic", *start),
+        "copy": ("copy", "--from", "opentsdb", "--set=salt_width=2", "--to", "heroic", *start),
         "export": ("export", *wrong, "--output", "x"),
         "reindex": ("reindex", *wrong),
         "rollup": ("rollup", *wrong, "--rollup-config", "x"),
@@ -118,7 +118,7 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
     for line in lines.values():
         contradiction(
             place.run(*line),
-            "--salt-width says salt_width 2",
+            "--set salt_width says salt_width 2",
             f"table {place.table} says",
             "has 1 here",
             "leave it out",
@@ -127,11 +127,13 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
 
 def test_copy_compares_both_layouts(place: Place) -> None:
     assert place.run("tables", "create", "--layout", "opentsdb").code == 0
-    assert place.run("tables", "create", "--layout", "kairosdb", "--row-spec", "milliseconds").code == 0
+    assert place.run("tables", "create", "--layout", "kairosdb", "--set=row_spec=milliseconds").code == 0
     line = ("copy", "--from", "opentsdb", "--to", "kairosdb", "--start", "2026-11-21", "--verify-only")
     to = ("--to-table-prefix", place.prefix)
     contradiction(
-        place.run(*line, *to, "--to-row-spec", "legacy"), "--to-row-spec says row_spec legacy", "milliseconds"
+        place.run(*line, *to, "--to-set=row_spec=legacy"),
+        "--to-set row_spec says row_spec legacy",
+        "milliseconds",
     )
     assert place.run(*line, *to).code == 0
 
@@ -147,7 +149,7 @@ def test_tables_without_stored_settings_are_not_checked(place: Place) -> None:
     assert place.run("tables", "create", "--layout", "opentsdb").code == 0
     drop_table(place.target, place.table)
     assert place.ingest("--layout", "opentsdb").code == 0
-    assert place.run("check", "--layout", "opentsdb", "--salt-width", "1").code == 1
+    assert place.run("check", "--layout", "opentsdb", "--set=salt_width=1").code == 1
     ran = place.run("check")
     contradiction(ran, "the following arguments are required: --layout")
 
@@ -156,13 +158,13 @@ def test_settings_that_may_not_be_looked_for_are_not_passed_over_in_silence(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A role on `tsdb*` alone: the emulator knows no permissions, so the answer is set here."""
-    place.run("tables", "create", "--layout=opentsdb", "--salt-width=1")
+    place.run("tables", "create", "--layout=opentsdb", "--set=salt_width=1")
 
     def denied(target: Target, table: str) -> bool:
         raise NoPermissionError(f"no permission on {target}: {table}")
 
     monkeypatch.setattr("timebeam.pipelines.options.use_settings.table_exists", denied)
-    ran = place.run("check", "--layout=opentsdb", "--salt-width=1")
+    ran = place.run("check", "--layout=opentsdb", "--set=salt_width=1")
     assert (
         ran.code,
         f"warning: the options are not compared with the stored settings, table {place.table}" in ran.err,
@@ -172,7 +174,7 @@ def test_settings_that_may_not_be_looked_for_are_not_passed_over_in_silence(
 def test_an_instance_that_does_not_answer_ends_the_command(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.run("tables", "create", "--layout=opentsdb", "--salt-width=1")
+    place.run("tables", "create", "--layout=opentsdb", "--set=salt_width=1")
 
     def away(target: Target, table: str) -> bool:
         raise BigtableError(f"{target} does not answer")
@@ -182,7 +184,7 @@ def test_an_instance_that_does_not_answer_ends_the_command(
 
 
 def test_create_stores_nothing_beside_rows_that_it_has_not_looked_at(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--set=salt_width=1").code == 0
     assert place.ingest().code == 0
     drop_table(place.target, place.table)
     ran = place.run("tables", "create", "--layout", "opentsdb")
@@ -192,20 +194,20 @@ def test_create_stores_nothing_beside_rows_that_it_has_not_looked_at(place: Plac
 
 
 def test_adopt_stores_settings_that_the_rows_bear_out(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--set=salt_width=1").code == 0
     assert place.ingest().code == 0
     drop_table(place.target, place.table)
     for wrong in (
-        ("--salt-width", "0"),
-        ("--salt-width", "1", "--salt-buckets", "7"),
-        ("--uid-width-tagk", "4"),
+        ("--set=salt_width=0",),
+        ("--set=salt_width=1", "--set=salt_buckets=7"),
+        ("--set=uid_width_tagk=4",),
     ):
         ran = place.run("tables", "adopt", "--layout", "opentsdb", *wrong)
         assert ran.code == 1, wrong
         assert "corruption: " in ran.out
         assert "these settings do not fit the rows; nothing was stored" in ran.err
         assert place.rows() == {}
-    right = ("tables", "adopt", "--layout", "opentsdb", "--salt-width", "1")
+    right = ("tables", "adopt", "--layout", "opentsdb", "--set=salt_width=1")
     assert "nothing was stored (dry run)" in place.run(*right, "--dry-run").out
     assert place.rows() == {}
     assert place.run(*right, "--rows", "1").code == 0
@@ -215,7 +217,7 @@ def test_adopt_stores_settings_that_the_rows_bear_out(place: Place) -> None:
 def test_adopt_replaces_settings_that_are_wrong(place: Place) -> None:
     assert place.run("tables", "create", "--layout", "kairosdb").code == 0
     assert place.rows()["kairosdb"]["row_spec"] == "legacy"
-    assert place.run("tables", "adopt", "--layout", "kairosdb", "--row-spec", "milliseconds").code == 0
+    assert place.run("tables", "adopt", "--layout", "kairosdb", "--set=row_spec=milliseconds").code == 0
     assert place.rows()["kairosdb"]["row_spec"] == "milliseconds"
 
 
@@ -223,7 +225,7 @@ def test_the_zone_of_rollups_is_stored_with_the_first_rollup_tables(place: Place
     config = str(place.folder / "rollups.json")
     Path(config).write_text((ROOT / "examples" / "rollups.json").read_text())
     create = ("tables", "create", "--layout", "opentsdb")
-    assert place.run(*create, "--salt-width", "1").code == 0
+    assert place.run(*create, "--set=salt_width=1").code == 0
     assert place.run(*create, "--rollup-config", config, "--zone", "Europe/Berlin").code == 0
     assert place.rows() == {"opentsdb": OPENTSDB | {"zone": "Europe/Berlin"}}
     contradiction(
@@ -253,7 +255,7 @@ def test_what_a_newer_timebeam_stored_is_rejected(place: Place, texts: dict[str,
 def test_of_two_programs_that_create_at_once_one_stores_its_settings(place: Place) -> None:
     def create(salt_width: int) -> str:
         where = ("--project", place.target.project, "--instance", place.target.instance)
-        words = (*where, "--table_prefix", place.prefix, "--salt_width", str(salt_width))
+        words = (*where, "--table-prefix", place.prefix, "--salt-width", str(salt_width))
         described = place_of("tables", "create", "--layout", "opentsdb", *words)
         try:
             return " ".join(store_new(described, dry_run=False))
@@ -369,7 +371,7 @@ def test_adopt_takes_declared_tables_whose_rows_fit(place: Place) -> None:
 def test_retention_classes_are_stored_and_can_be_added(place: Place) -> None:
     """A query without --retention reads the points of all classes."""
     create = ("tables", "create", "--layout", "kairosdb")
-    assert place.run(*create, "--retention", "7,90").code == 0
+    assert place.run(*create, "--set=retention=7,90").code == 0
     assert place.rows()["kairosdb"]["retention"] == "7,90"
     path = place.folder / "points.txt"
     path.write_text(POINTS)
@@ -378,14 +380,16 @@ def test_retention_classes_are_stored_and_can_be_added(place: Place) -> None:
     assert place.run(*line, "--retention-class", "90").code == 0
     ran = place.run("query", "sys.load", "--start", "2026-11-21")
     assert (ran.code, "50 points" in ran.out) == (0, True), ran
-    contradiction(place.run("check", "--retention", "7"), "--retention says retention 7", "has 7,90 here")
-    assert place.run(*create, "--retention", "7,90,365").code == 0
+    contradiction(
+        place.run("check", "--set=retention=7"), "--set retention says retention 7", "has 7,90 here"
+    )
+    assert place.run(*create, "--set=retention=7,90,365").code == 0
     assert place.rows()["kairosdb"]["retention"] == "7,90,365"
 
 
 def test_adopt_says_what_rows_do_not_prove(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
-    adopt = ("tables", "adopt", "--layout", "opentsdb", "--salt-width", "1")
+    assert place.run("tables", "create", "--layout", "opentsdb", "--set=salt_width=1").code == 0
+    adopt = ("tables", "adopt", "--layout", "opentsdb", "--set=salt_width=1")
     assert "there are no rows: all settings are taken from the options" in place.run(*adopt).out
     assert place.ingest().code == 0
     ran = place.run(*adopt)
@@ -394,9 +398,9 @@ def test_adopt_says_what_rows_do_not_prove(place: Place) -> None:
 
 
 def test_the_first_ingest_fills_the_empty_table_that_terraform_makes(place: Place) -> None:
-    assert place.run("tables", "create", "--layout", "opentsdb", "--salt-width", "1").code == 0
+    assert place.run("tables", "create", "--layout", "opentsdb", "--set=salt_width=1").code == 0
     drop_table(place.target, place.table)
-    line = ("--layout", "opentsdb", "--salt-width", "1")
+    line = ("--layout", "opentsdb", "--set=salt_width=1")
     assert place.ingest(*line, "--dry-run").code == 0
     assert list(create_tables(place.target, [settings_table(place.prefix)], dry_run=False))
     assert place.ingest(*line, "--dry-run").code == 0
@@ -405,4 +409,4 @@ def test_the_first_ingest_fills_the_empty_table_that_terraform_makes(place: Plac
     assert (ran.code, "stored settings of layout opentsdb: salt_width 1" in ran.err) == (0, True), ran
     assert place.rows() == {"opentsdb": OPENTSDB}
     assert "stored" not in place.ingest(*line).err
-    contradiction(place.ingest("--layout", "opentsdb", "--salt-width", "2"), "has 1 here")
+    contradiction(place.ingest("--layout", "opentsdb", "--set=salt_width=2"), "has 1 here")

@@ -110,7 +110,7 @@ def test_copy_and_reindex(bigtable: tuple[str, str], prefix: str, tmp_path: Path
     sink = AnyStore.create(bigtable, f"{prefix}to-", "kairosdb-legacy")
     path = put_file(tmp_path / "points.txt", POINTS)
     ingest(tmp_path, *source.flags, "--format=opentsdb-text", "--input", path)
-    both = ("--from=heroic", "--to=kairosdb", *source.layout_flags("--"), *sink.layout_flags("--to_"))
+    both = ("--from=heroic", "--to=kairosdb", *source.layout_flags(), *sink.layout_flags("to_"))
     assert run("copy", *source.place, *both, "--start=2026-01-01", "--dead-letters", tmp_path / "dead") > 0
     assert run("reindex", *source.flags) > 0
 

@@ -16,6 +16,7 @@ import timebeam
 from tests.support.commands import ingest
 from tests.support.commands import timebeam as run
 from tests.support.house.documents import blocks, run_shell, shell_lines
+from tests.support.layout_words import layout_words
 from tests.support.plain.plain_query import END_MS, SENT, START_MS
 from tests.support.plain.rolled import DAY, config_file, interval, send, with_tables
 from tests.support.points import put_file
@@ -141,7 +142,7 @@ def test_stored_settings_are_used_and_not_contradicted(
     bigtable: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     flags = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}"]
-    assert run("tables", "create", *flags, "--layout=opentsdb", "--salt-width=1").code == 0
+    assert run("tables", "create", *flags, "--layout=opentsdb", "--set=salt_width=1").code == 0
     file = put_file(tmp_path / "a.txt", SENT)
     ingest(tmp_path, *flags, "--format=opentsdb-text", "--auto-create-metrics", "--input", file)
     database = timebeam.open(*bigtable, table_prefix=prefix)
@@ -287,7 +288,7 @@ def test_points_are_written_as_an_ingest_writes_them(
     for number in range(2):
         flags = [f"--project={bigtable[0]}", f"--instance={bigtable[1]}", f"--table-prefix={prefix}{number}-"]
         flags += [f"--layout={layout}"]
-        flags += [f"--{name.replace('_', '-')}={setting}" for name, setting in FORMATS[layout].items()]
+        flags += layout_words(FORMATS[layout])
         assert run("tables", "create", *flags).code == 0
         database = timebeam.open(*bigtable, table_prefix=f"{prefix}{number}-")
         if number:

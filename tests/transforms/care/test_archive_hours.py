@@ -477,9 +477,10 @@ def test_the_command_archives_and_other_commands_take_the_archive_or_reject_it(
 ) -> None:
     place = [f"--project={store.target.project}", f"--instance={store.target.instance}"]
     flags = ["--layout=opentsdb", *place, f"--table-prefix={store.layout.options.table_prefix}"]
-    created = timebeam("tables", "create", *flags, "--salt-width=1", "--salt-buckets=2", "--archive=true")
+    salted = ("--set=salt_width=1", "--set=salt_buckets=2", "--set=archive=true")
+    created = timebeam("tables", "create", *flags, *salted)
     assert created.code == 0, created.err
-    stored = timebeam("tables", "adopt", *flags, "--salt-width=1", "--salt-buckets=2", "--archive=true")
+    stored = timebeam("tables", "adopt", *flags, *salted)
     assert stored.code == 0, stored.err
     settings = f"{store.layout.options.table_prefix}timebeam"
     store.remove_row(settings, b"opentsdb")
@@ -490,7 +491,7 @@ def test_the_command_archives_and_other_commands_take_the_archive_or_reject_it(
     )
     assert timebeam("archive", *store.flags, "--older-than=1d", "--dry-run").code == 0
     assert archive(store) == []
-    stored = timebeam("tables", "adopt", *flags, "--salt-width=1", "--salt-buckets=2", "--archive=true")
+    stored = timebeam("tables", "adopt", *flags, *salted)
     assert stored.code == 0, stored.err
     wrong = timebeam("archive", *flags, "--older-than=30x")
     assert (wrong.code, wrong.err.startswith("timebeam archive: --older-than: '30x' is not a duration")) == (
@@ -593,7 +594,7 @@ def test_a_rollup_of_archived_points_has_the_bytes_of_one_before(
         if name == "before":
             put(store, {series("a"): {min(points[series("a")]) + 1: 5}})
         ran = timebeam(
-            *("rollup", *flags, "--archive=true", "--rollup-config", config),
+            *("rollup", *flags, "--set=archive=true", "--rollup-config", config),
             *(f"--start={START_S + 29 * DAY_S}", f"--end={START_S + 31 * DAY_S}", "--summary=json"),
         )
         assert ran.code == 0, ran.err

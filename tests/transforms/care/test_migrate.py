@@ -79,7 +79,7 @@ def fill(store: Store, folder: Path, lines: str, *flags: str) -> None:
 
 def copy_command(source: Store, sink: Store, config: Path) -> list[str | Path]:
     """`timebeam copy` with everything beside the points."""
-    to = [f.replace("--", "--to_", 1) for f in sink.flags if f.startswith(("--table", "--uid", "--salt"))]
+    to = [f.replace("--", "--to-", 1) for f in sink.flags if f.startswith(("--table", "--set"))]
     own = [f for f in source.flags if not f.startswith("--layout")]
     return [
         *("copy", "--from=opentsdb", "--to=opentsdb", *own, *to, "--auto-create-metrics", *SPAN),
@@ -261,7 +261,7 @@ def test_a_stream_runs_while_its_tables_move(
     before, during = messages[: len(messages) // 2], messages[len(messages) // 2 :]
     source = created(bigtable, prefix, config)
     sink = created(bigtable, f"{prefix}wide-", config, **WIDER)
-    to = [f.replace("--", "--to_", 1) for f in sink.flags if f.startswith(("--table", "--uid", "--salt"))]
+    to = [f.replace("--", "--to-", 1) for f in sink.flags if f.startswith(("--table", "--set"))]
     copying = (
         *("copy", "--from=opentsdb", "--to=opentsdb", *source.flags[1:], *to, "--auto-create-metrics"),
         *("--start=0", f"--dead-letters={tmp_path / 'dead'}"),

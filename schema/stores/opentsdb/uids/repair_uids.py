@@ -107,7 +107,7 @@ class UidMaps:
                 yield _corruption(table, name, f"{kind}: UID {uid.hex()} is mapped back to {mapped_name!r}")
             if options.names is Names.ESCAPE and not options.names.stores(uid_table.name_text(name)):
                 yield _corruption(
-                    table, name, f"{kind}: not an escaped name: no query finds it (--names escape)"
+                    table, name, f"{kind}: not an escaped name: no query finds it (names=escape)"
                 )
         for (kind, uid), cell in self.names.items():
             name_text = uid_table.name_text(cell.value)
@@ -172,7 +172,7 @@ class UidMaps:
         for uid, names in sorted(names_by_uid.items()):
             reverse = self.names.get((kind, uid))
             if len(uid) != width:
-                text = f"UID {uid.hex()} of {_listed(names)} is not {width} bytes: --uid-width-*?"
+                text = f"UID {uid.hex()} of {_listed(names)} is not {width} bytes: uid_width_*?"
                 yield Repair(kind, text)
                 continue
             if reverse is not None and names == [reverse.value]:

@@ -45,7 +45,7 @@ def reject_series(series: Series, max_tags: int, form: Names = Names.REFUSE) -> 
             _check(form.stored(key), f"tag name with value [{value}]", Reason.BAD_TAG)
             _check(form.stored(value), f"tag value with key [{key}]", Reason.BAD_TAG)
         if form is Names.REPLACE and len({form.stored(key) for key, _ in series.tags}) < len(series.tags):
-            raise RejectedError(Reason.DUPLICATE_TAG, f"two tag names become equal, see --names: {series}")
+            raise RejectedError(Reason.DUPLICATE_TAG, f"two tag names become equal, see names: {series}")
     except RejectedError as error:
         return error
     return None
