@@ -83,7 +83,7 @@ telegraf:
 # The commands on all engines, also on Apache Flink, which needs Java; Maven gets its jars, once.
 test-engines: $(READY)
 	$(VENV)/bin/python -m timebeam emulator --build-only
-	$(VENV)/bin/pytest -q -m 'engines or not engines' tests/jobs/engines
+	$(VENV)/bin/pytest -q -m 'engines or not engines' tests/jobs/engines tests/transforms/test_beam_examples.py
 
 $(READY): requirements-test.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \

@@ -52,6 +52,20 @@ class PointsAndRejected(NamedTuple):
     rejected: PCollection[Rejected]
 
 
+class RejectedRow(NamedTuple):
+    """What is rejected, as a row with a schema, for Beam YAML: the reason code, why, and the input."""
+
+    reason: str
+    message: str
+    payload: bytes
+
+
+def _error_rows(rejected: PCollection[Rejected], handling: Mapping[str, str]) -> dict[str, PCollection[Any]]:
+    """What is rejected as rows, by the name that `error_handling` of Beam YAML gives."""
+    as_row = beam.Map(lambda each: RejectedRow(each.reason.value, each.message, each.payload))
+    return {handling["output"]: rejected | "AsRows" >> as_row.with_output_types(RejectedRow)}
+
+
 class _RejectingTransform(WithErrorHandler):
     """A transform of points with `Rejected` elements.
 
@@ -63,7 +77,7 @@ class _RejectingTransform(WithErrorHandler):
 
     def _outputs(self, points: PCollection[Any], rejected: PCollection[Rejected]) -> Any:
         if self._error_handling:
-            return {"good": points, self._error_handling["output"]: rejected}
+            return {"good": points, **_error_rows(rejected, self._error_handling)}
         if self._handler is None:
             return PointsAndRejected(points, rejected)
         self._handler.add_error_pcollection(rejected)
@@ -72,6 +86,8 @@ class _RejectingTransform(WithErrorHandler):
 
 class ParsePoints(_RejectingTransform):
     """Parses messages: `bytes` or `PubsubMessage` in, `PointBatch` and `Rejected` out.
+
+    A row of one field, as of Beam YAML and managed sources, is the bytes or the text in it.
 
     Short messages of a bundle and window are parsed together. Attributes of a message may name its encoding
     or, with `formats`, its format, as for `timebeam ingest`. The arrival of the points, by which the newer of
@@ -223,7 +239,7 @@ class WritePoints(_RejectingTransform):
         windowed = timed | "InWindowsOfInput" >> beam.WindowInto(points.windowing)
         result = (*before, *rejected, windowed) | "Rejected" >> beam.Flatten().with_output_types(Rejected)
         if self._error_handling:
-            return {self._error_handling["output"]: result}
+            return _error_rows(result, self._error_handling)
         if self._handler is None:
             return result
         self._handler.add_error_pcollection(result)
@@ -307,7 +323,7 @@ def _timed_now(rejected: Rejected) -> Any:
 
 
 class _MessagesFn(GatherInWindowsFn[Message]):
-    """`bytes`, `PubsubMessage` or `Message` in; lists of `Message` out."""
+    """Messages in, as `ParsePoints` takes them, or `Message`; lists of `Message` out."""
 
     most, most_weight = GATHERED_MESSAGES, GATHERED_BYTES
 
@@ -316,7 +332,7 @@ class _MessagesFn(GatherInWindowsFn[Message]):
 
     def process(
         self,
-        element: bytes | PubsubMessage | Message,
+        element: Any,
         windows: WindowedValue = beam.DoFn.WindowedValueParam,  # type: ignore[assignment]
     ) -> Iterator[WindowedValue]:
         """Adds a message.
@@ -327,9 +343,13 @@ class _MessagesFn(GatherInWindowsFn[Message]):
         message = self._message(element, windows)
         return self.add(message, len(message.text), windows)
 
-    def _message(self, element: bytes | PubsubMessage | Message, windows: WindowedValue) -> Message:
+    def _message(self, element: Any, windows: WindowedValue) -> Message:
         if isinstance(element, Message):
             return element
+        if hasattr(element, "_asdict") and len(fields := list(element._asdict().values())) == 1:
+            (element,) = fields  # a row of Beam YAML, or of a managed source
+        if isinstance(element, str):
+            element = element.encode()
         if isinstance(element, bytes):
             return Message(element, self.arrival_ms(windows))
         if not isinstance(element, PubsubMessage):
