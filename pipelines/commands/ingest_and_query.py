@@ -146,7 +146,7 @@ SERVE_COMMAND = Command(
         Server: bind allowed_host port workers rollup_config ignored_labels cache_bytes |
         Budgets: max_rows max_points max_shown max_bytes max_seconds max_queries max_waiting
             max_body |
-        Writes: topic write_only telnet_port token_file max_held |
+        Writes: topic write_only telnet_port token_file max_held formats |
         Format: histogram_id influx_metric influx_precision influx_no_time influx_booleans nan
             kairosdb_ttl otlp_resource otlp_scope otlp_delta otlp_histogram |
         Layout: layout table_prefix tables set |

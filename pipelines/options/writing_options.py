@@ -294,7 +294,7 @@ OPTIONS = (
         "that --format auto chooses from, also as a,b; messages with other formats are "
         "rejected",
         SEVERAL,
-        regex="[-a-z]+(,[-a-z]+)*",
+        regex="[-a-z0-9]+(,[-a-z0-9]+)*",
         example="influx,opentsdb-text",
     ),
     # generate

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from timebeam.pipelines.local.pubsub import check_topic
@@ -32,24 +32,7 @@ OPTIONS_VARIABLE = "TIMEBEAM_SERVE_OPTIONS"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FormatChoices:
-    """The options of the formats whose bodies the server takes; None for the default of the format."""
-
-    histogram_id: int | None
-    influx_metric: str | None
-    influx_precision: str | None
-    influx_no_time: str | None
-    influx_booleans: str | None
-    nan: str | None
-    kairosdb_ttl: str | None
-    otlp_resource: str | None
-    otlp_scope: str | None
-    otlp_delta: str | None
-    otlp_histogram: str | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ServeOptions(FormatChoices):
+class ServeOptions:
     """What `timebeam serve` serves, where, and within which limits."""
 
     bind: str
@@ -72,6 +55,8 @@ class ServeOptions(FormatChoices):
     telnet_port: int | None
     token_file: str | None
     max_held: int
+    formats: Sequence[str]
+    format_options: Mapping[str, Any]
 
 
 def run(place: Place, options: ServeOptions) -> int:
@@ -202,10 +187,9 @@ def _front_door(options: ServeOptions) -> FrontDoor | None:
     telnet = None
     if options.telnet_port:
         telnet = TelnetAddress(options.bind, options.telnet_port, shared=options.workers > 1)
-    choices = ((field.name, getattr(options, field.name)) for field in dataclasses.fields(FormatChoices))
-    format_options = {name: value for name, value in choices if value is not None}
+    formats = [name for text in options.formats for name in text.split(",")]
     with usage_errors():
-        for name in FORMATS:
-            message_format(name, format_options)
-    limits = WriteLimits(held_bytes=options.max_held)
-    return FrontDoor(Publisher(options.topic), BodyParser(format_options), limits, tokens, telnet)
+        for name in (*FORMATS, *formats):
+            message_format(name, options.format_options)
+    limits, parser = WriteLimits(held_bytes=options.max_held), BodyParser(options.format_options, formats)
+    return FrontDoor(Publisher(options.topic), parser, limits, tokens, telnet, formats)

@@ -11,7 +11,7 @@ import dataclasses
 import ipaddress
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -71,13 +71,17 @@ class KnownHosts:
     browsers say in Origin which page it is.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None, allowed: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str] | None, allowed: Sequence[str], writes: Collection[str]
+    ) -> None:
         """
         Args:
           hosts: see `hosts_of`.
           allowed: names whose pages may write.
+          writes: the paths of writes.
         """
         self._app, self._hosts, self._allowed = app, hosts, frozenset(map(str.lower, allowed))
+        self._writes = writes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         why = self._rejection(scope) if scope["type"] == "http" else None
@@ -93,7 +97,7 @@ class KnownHosts:
         if host and self._hosts is not None and _name(host) not in self._hosts:
             name = short(_name(host) or host)
             return f"Host {name!r} is not allowed here: start the server with --allowed-host {name}"
-        if origin is None or scope["path"] not in PROTOCOLS:
+        if origin is None or scope["path"] not in self._writes:
             return None
         page = origin.lower().rpartition("://")[2]
         if page == host or _name(page) in self._allowed:
@@ -191,6 +195,7 @@ def application(
     """
     server = _Server(api, limits, writes)
     answer = server.handle if api is not None else answer_without_tables
+    paths = PROTOCOLS if writes is None else writes.protocols
     return Starlette(
         routes=[
             *(Route(path, server.logged(show_page)) for path in PAGE if api is not None),
@@ -202,7 +207,7 @@ def application(
         ],
         lifespan=None if writes is None else writes.running,
         middleware=[
-            Middleware(KnownHosts, hosts_of(bind, allowed_hosts), allowed_hosts),
+            Middleware(KnownHosts, hosts_of(bind, allowed_hosts), allowed_hosts, paths),
             *([Middleware(TakesWrites, writes)] if writes is not None else []),
             Middleware(GZipMiddleware, minimum_size=_GZIP_BYTES, compresslevel=_GZIP_LEVEL),
         ],

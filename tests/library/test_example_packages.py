@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 import timebeam as tb
 from tests.schema.stores.plain_opentsdb import number
 from tests.support.commands import ingest, timebeam
 from tests.support.points import stored
+from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
+from tests.support.servers.programs import free_port
 from tests.support.stored import Store
 from timebeam.schema.core.plugins import find_plugin
 from timebeam.testing import check_format, check_store
@@ -210,3 +216,60 @@ def test_the_package_of_the_tables_must_be_the_one_that_is_installed(
     ran = timebeam("check", *flags)
     assert ran.code == 2
     assert f"{prefix}timebeam says that store firm-hours is of package firm-hours 1.0.0: " in ran.err
+
+
+def served(port: int, process: subprocess.Popen[bytes]) -> httpx.Client:
+    """A client of a server, once it answers."""
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20)
+    for _ in range(600):
+        assert process.poll() is None
+        with contextlib.suppress(httpx.TransportError):
+            client.get("/healthz")
+            return client
+        time.sleep(0.1)
+    raise AssertionError("the server does not answer")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_serve_and_a_stream(store: Store, tmp_path: Path, workers: int) -> None:
+    port, both = free_port(), "--formats=firm-json"
+    words = ("serve", "--write-only", f"--topic={TOPIC}", f"--port={port}", f"--workers={workers}", both)
+    command = (sys.executable, "-m", "timebeam", *words, "--firm-json-prefix=a.")
+    with PubSubServer(delivers=True).running() as pubsub:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+        try:
+            client = served(port, process)
+            for minute in range(60):
+                body = message(minute, bar=minute / 4, rpm=minute)
+                headers = {"Content-Encoding": "gzip"} if minute % 2 else {}
+                content = gzip.compress(body.encode()) if minute % 2 else body.encode()
+                assert client.post("/write/firm-json", content=content, headers=headers).status_code == 204
+            wrong = client.post("/write/firm-json", content=message(0, bar="high"))
+            assert (wrong.status_code, "is not a number" in wrong.text) == (400, True)
+            page = {"Origin": "http://elsewhere.example"}
+            assert client.post("/write/firm-json", content=message(0, bar=1), headers=page).status_code == 403
+            assert client.post("/write/avro", content=b"x").status_code == 404
+        finally:
+            process.terminate()
+            process.wait(60)
+        assert {each.attributes["format"] for each in pubsub.published} == {"firm-json"}
+        assert len(pubsub.published) == 60
+        found = ingest(
+            tmp_path,
+            *(*store.flags, "--format=influx", both, "--firm-json-prefix=a.", "--auto-create-metrics"),
+            *(f"--input-subscription={SUBSCRIPTION}", "--stop-when-idle=0.5"),
+        )
+    assert (found.summary["points_stored"], found.summary["refused"]) == (120, {})
+    assert stored(store) == expected("a.")
+
+
+def test_a_message_chooses_no_package(store: Store, tmp_path: Path) -> None:
+    texts = [Published(message(0, bar=1).encode(), HOUR_MS, {"format": name}) for name in ("firm-json", "x")]
+    with PubSubServer(texts).running():
+        found = ingest(
+            tmp_path,
+            *(*store.flags, "--format=influx", "--auto-create-metrics"),
+            *(f"--input-subscription={SUBSCRIPTION}", "--stop-when-idle=0.5"),
+        )
+    assert found.summary["refused"] == {"unknown-format": 2}
+    assert "firm_json" not in sys.modules

@@ -177,9 +177,13 @@ class BodyParser:
     Short bodies whose points a quick look shows to be good need no thread.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        """`options`: of the formats, as `message_format` takes them."""
-        self._lanes = [_Lane(options), _Lane(options)]
+    def __init__(self, options: Mapping[str, Any], formats: Sequence[str] = ()) -> None:
+        """
+        Args:
+          options: of the formats, as `message_format` takes them.
+          formats: those that bodies can have beside `FORMATS`.
+        """
+        self._lanes = [_Lane(options, formats), _Lane(options, formats)]
 
     async def parse(self, body: bytes, attributes: Mapping[str, str]) -> BodyContent:
         """What a body holds."""
@@ -213,9 +217,9 @@ def _unpacked(encoding: str, body: bytes) -> bytes | None:
 class _Lane:
     """A thread, with its own formats and their caches, and the bodies that wait for it."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], formats: Sequence[str]) -> None:
         self.thread = ThreadPoolExecutor(1, "timebeam-parse")
-        self._formats = Formats("", options, FORMATS)
+        self._formats = Formats("", options, (*FORMATS, *formats))
         self._waiting: collections.deque[_Waiting] = collections.deque()
         self._task: asyncio.Task[None] | None = None
 

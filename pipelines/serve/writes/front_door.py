@@ -14,7 +14,7 @@ import functools
 import hashlib
 import hmac
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
@@ -32,7 +32,7 @@ from timebeam.pipelines.serve.route_requests import (
     request_of,
 )
 from timebeam.pipelines.serve.writes.bodies import BodyParser
-from timebeam.pipelines.serve.writes.protocols import PROTOCOLS, Protocol, Write
+from timebeam.pipelines.serve.writes.protocols import PROTOCOLS, Protocol, Write, format_protocols
 from timebeam.pipelines.serve.writes.publisher import Publisher
 from timebeam.pipelines.serve.writes.telnet import TelnetAddress, TelnetPort
 from timebeam.schema.stores.opentsdb.http.api_request import ApiError, Request
@@ -70,12 +70,15 @@ class FrontDoor:
         limits: WriteLimits,
         tokens: Tokens | None = None,
         telnet: TelnetAddress | None = None,
+        formats: Collection[str] = (),
     ) -> None:
         """
         Args:
           tokens: those of writers; None if everyone may write.
           telnet: where to listen for lines; None for nowhere.
+          formats: of messages that it takes at /write/FORMAT.
         """
+        self.protocols: Mapping[str, Protocol] = {**PROTOCOLS, **format_protocols(formats)}
         self.publisher = publisher
         self._parser, self._limits, self._tokens, self._telnet = parser, limits, tokens, telnet
         self._held_bytes = 0
@@ -95,9 +98,9 @@ class FrontDoor:
             await self.publisher.close()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request to one of `PROTOCOLS`."""
+        """A request to one of `protocols`."""
         path: str = scope["path"]
-        protocol = PROTOCOLS[path]
+        protocol = self.protocols[path]
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         write = Write(Request(scope["method"], path, {}), headers)
         try:
@@ -173,13 +176,13 @@ async def _send(response: Response, send: Send) -> None:
 
 
 class TakesWrites:
-    """ASGI middleware: requests to `PROTOCOLS` are the front door's, all others those of the application."""
+    """ASGI middleware: requests to its protocols are the front door's, all others the application's."""
 
     def __init__(self, app: ASGIApp, door: FrontDoor) -> None:
         self._app, self._door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] in PROTOCOLS:
+        if scope["type"] == "http" and scope["path"] in self._door.protocols:
             await self._door.handle(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -9,13 +9,14 @@
 | `/heroic/write` | Heroic (docs/spec/heroic.md §7) |
 | `/api/v1/write` | prometheus.io/docs/specs/prw |
 | `/v1/metrics` | opentelemetry.io/docs/specs/otlp |
+| `/write/FORMAT`, of `--formats` | our own: 204, or 400 with OpenTSDB's error body |
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -327,6 +328,21 @@ class OtlpMetrics(Protocol):
         return Response(error.status, status, error.headers, _PROTOBUF)
 
 
+class FormatWrite(Protocol):
+    """/write/FORMAT: a message of any format; 400 if some is rejected, of which the good is published."""
+
+    def __init__(self, form: str) -> None:
+        self.format = form
+
+    def answer(self, write: Write, content: BodyContent) -> Response:
+        if content.refused:
+            raise ApiError(summary_of(content))
+        return Response(204, b"")
+
+    def error(self, write: Write, error: ApiError) -> Response:
+        return refusal(error)
+
+
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 _INT = bytes([1 << 3 | VARINT])
 _RPC_CODES = {400: 3, 401: 16, 405: 12, 408: 4, 413: 3, 415: 3, 500: 13, 503: 14}
@@ -358,4 +374,9 @@ PROTOCOLS: dict[str, Protocol] = {
     "/api/v1/write": RemoteWriteRequests(),
     "/v1/metrics": OtlpMetrics(),
 }
-"""The protocol of each path; all take POST alone."""
+"""The protocol of each path; all take POST alone. With those of `format_protocols` the server has all."""
+
+
+def format_protocols(formats: Collection[str]) -> dict[str, Protocol]:
+    """The protocols of messages of these formats, by path."""
+    return {f"/write/{name}": FormatWrite(name) for name in formats}
