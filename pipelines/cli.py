@@ -134,7 +134,8 @@ def _start(command: Command, arguments: Sequence[str]) -> int:
             from timebeam.pipelines.jobs.run import run_command
 
             job_of = functools.partial(call, named(command.job), options, runner=runner, **opened)
-            run_options = options_from(RunOptions, vars(options))
+            packages = named("timebeam.pipelines.options.catalogue:plugin_packages")(vars(options))
+            run_options = options_from(RunOptions, {**vars(options), "packages": packages})
             return run_command(job_of, run_options, runner, [*opened.values()][-1])
         return int(call(named(command.runs), options, **opened))
 

@@ -42,13 +42,14 @@ _SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options that all commands with a job share; the last three are those of some."""
+    """The options that all commands with a job share; those with a default are of some."""
 
     dry_run: bool
     summary: str
     dead_letters: str | None = None
     preflight: bool = False
     max_rejected: Limit | None = None
+    packages: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Run:
       create_command: what a user runs to create the tables.
       dead_letters_option: the value of `--dead-letters`; None if the command has no dead letters.
       dead_letters: a topic, or how the names of this run's files begin.
+      packages: other packages with the formats and stores that the job names; its workers need them.
     """
 
     runner: Runner
@@ -73,6 +75,7 @@ class Run:
     preflight: bool = False
     as_json: bool = False
     max_rejected: Limit | None = None
+    packages: Sequence[str] = ()
 
     @classmethod
     def of(cls, options: RunOptions, runner: Runner, create_command: str, run_ms: int, now_ms: int) -> Run:
@@ -93,6 +96,7 @@ class Run:
             options.preflight,
             options.summary == "json",
             options.max_rejected,
+            options.packages,
         )
 
     @property

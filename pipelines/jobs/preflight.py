@@ -21,7 +21,7 @@ from google.cloud.bigtable import enums
 from google.cloud.bigtable.column_family import GarbageCollectionRule, MaxAgeGCRule
 
 from timebeam.pipelines.jobs.job import AnyJob, Needs, Run
-from timebeam.pipelines.jobs.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE
+from timebeam.pipelines.jobs.runners import EMULATOR_ON_DATAFLOW, HOW_TO_STAGE, unstaged_packages
 from timebeam.pipelines.local.pubsub import PUBSUB_VARIABLE, publisher, subscriber
 from timebeam.schema.core.point_fragments import Packing, UidSpec
 from timebeam.schema.core.rows import TableSpec
@@ -37,11 +37,7 @@ from timebeam.transforms.dead_letters.letter_files import TOPIC, check_writable
 from timebeam.transforms.input.files import match
 from timebeam.transforms.opentsdb.assign_uids import read_counters
 
-TABLE_PERMISSIONS = (
-    "bigtable.tables.readRows",
-    "bigtable.tables.mutateRows",
-    "bigtable.tables.sampleRowKeys",
-)
+TABLE_PERMISSIONS = tuple(f"bigtable.tables.{verb}" for verb in ("readRows", "mutateRows", "sampleRowKeys"))
 """What jobs do with tables."""
 
 _UIDS_NEAR = 0.8  # where a worker warns too
@@ -293,6 +289,8 @@ def _dataflow(needs: Needs, run: Run) -> Iterator[Check]:
         yield missing(f"Dataflow: no file {setup.setup_file}: {HOW_TO_STAGE}", "--sdk_container_image IMAGE")
     elif not (setup.setup_file or setup.extra_packages or options.view_as(WorkerOptions).sdk_container_image):
         yield missing(f"Dataflow: workers without timebeam: {HOW_TO_STAGE}", "--sdk_container_image IMAGE")
+    for why in unstaged_packages(run.runner.flags, run.packages):
+        yield missing(f"Dataflow: {why}", "--extra_package FILE")
     if os.environ.get(EMULATOR_VARIABLE):
         yield missing(f"Dataflow: {EMULATOR_ON_DATAFLOW}", f"unset {EMULATOR_VARIABLE}")
     for place in (*needs.inputs, run.dead_letters_option or ""):

@@ -33,7 +33,7 @@ from timebeam.pipelines.jobs.job import (
     check_place,
     write_dead_letters,
 )
-from timebeam.pipelines.jobs.runners import Runner
+from timebeam.pipelines.jobs.runners import Runner, unstaged_packages
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.options.store_settings import store_first
@@ -168,6 +168,8 @@ def _check_dataflow(job: AnyJob, run: Run) -> None:
         return
     if job.local_only:
         raise UsageError(job.local_only)
+    if unstaged := unstaged_packages(run.runner.flags, run.packages):
+        raise UsageError(*unstaged)
     if run.max_rejected is not None:
         raise UsageError(
             "--max-rejected is for runs on this machine: on Dataflow set an alert on the rejected_ counters "

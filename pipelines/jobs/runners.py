@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     SetupOptions,
     StandardOptions,
+    WorkerOptions,
 )
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.runner import create_runner
@@ -121,6 +122,21 @@ class Runner:
         return beam.Pipeline(
             options=CachedOptions([*self.flags, *more_flags]) if more_flags else self.options
         )
+
+
+def unstaged_packages(flags: Sequence[str], packages: Sequence[str]) -> list[str]:
+    """Which packages neither an image nor an option of Beam gives to workers on other machines, in words."""
+    options = PipelineOptions([*flags])
+    setup = options.view_as(SetupOptions)
+    if options.view_as(WorkerOptions).sdk_container_image or setup.requirements_file:
+        return []
+    files = [os.path.basename(path).lower().replace("_", "-") for path in setup.extra_packages or ()]
+    return [
+        f"workers do not get package {package}: give its sdist or wheel, --extra_package FILE, or an image "
+        "that has it, --sdk_container_image IMAGE"
+        for package in packages
+        if not any(file.startswith(f"{package.lower().replace('_', '-')}-") for file in files)
+    ]
 
 
 def _check_options(options: PipelineOptions, *, is_dataflow: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from timebeam.pipelines.options import reading_options, writing_options
 from timebeam.pipelines.options.parameters import Parameter, declared_parameters, usage_errors
@@ -168,6 +169,24 @@ def is_plugin(owner: str, name: str) -> bool:
 
     with usage_errors():
         return find_plugin(FORMAT_GROUP if owner == "format" else STORE_GROUP, name) is not None
+
+
+def plugin_packages(values: Mapping[str, Any]) -> list[str]:
+    """The other packages whose formats and stores the options of a command name.
+
+    Args:
+      values: of the options, by name.
+    """
+    from timebeam.schema.core.plugins import FORMAT_GROUP, STORE_GROUP, find_plugin
+
+    found = set()
+    for option, owner in _CHOOSERS.items():
+        chosen_by = values.get(option) or ()
+        for text in (chosen_by,) if isinstance(chosen_by, str) else chosen_by:
+            for name in text.split(","):
+                if is_plugin(owner, name):
+                    found.add(find_plugin(FORMAT_GROUP if owner == "format" else STORE_GROUP, name))
+    return sorted({plugin.package for plugin in found if plugin is not None})
 
 
 @functools.cache

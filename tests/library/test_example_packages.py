@@ -22,6 +22,7 @@ from tests.support.points import stored
 from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
 from tests.support.servers.programs import free_port
 from tests.support.stored import Store
+from timebeam.pipelines.jobs.runners import unstaged_packages
 from timebeam.schema.core.plugins import find_plugin
 from timebeam.testing import check_format, check_store
 from timebeam.transforms.bigtable.target import Target
@@ -259,7 +260,7 @@ def test_serve_and_a_stream(store: Store, tmp_path: Path, workers: int) -> None:
             *(*store.flags, "--format=influx", both, "--firm-json-prefix=a.", "--auto-create-metrics"),
             *(f"--input-subscription={SUBSCRIPTION}", "--stop-when-idle=0.5"),
         )
-    assert (found.summary["points_stored"], found.summary["refused"]) == (120, {})
+    assert (found.summary["points_stored"], found.summary["rejected"]) == (120, {})
     assert stored(store) == expected("a.")
 
 
@@ -271,5 +272,28 @@ def test_a_message_chooses_no_package(store: Store, tmp_path: Path) -> None:
             *(*store.flags, "--format=influx", "--auto-create-metrics"),
             *(f"--input-subscription={SUBSCRIPTION}", "--stop-when-idle=0.5"),
         )
-    assert found.summary["refused"] == {"unknown-format": 2}
+    assert found.summary["rejected"] == {"unknown-format": 2}
     assert "firm_json" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("more", "is_missing"),
+    [
+        ([], True),
+        (["--extra_package=dist/other-1.0.0.tar.gz"], True),
+        (["--extra_package=dist/firm_json-1.0.0.tar.gz"], False),
+        (["--sdk_container_image=gcr.io/p/image"], False),
+    ],
+)
+def test_workers_elsewhere_need_the_package(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], is_missing: bool
+) -> None:
+    flags = [*store.flags, f"--input={files(tmp_path)}", f"--dead-letters={tmp_path / 'd'}", *more]
+    beam = ("--runner=DataflowRunner", "--region=europe-west1", "--setup_file=./setup.py")
+    monkeypatch.chdir(ROOT)
+    why = "workers do not get package firm-json: give its sdist or wheel, --extra_package FILE"
+    ran = timebeam("ingest", *flags, *beam, "--format=firm-json", "--preflight")
+    assert (why in ran.out) == is_missing, ran.out + ran.err
+    ran = timebeam("ingest", *flags, *beam, "--format=influx", "--preflight")
+    assert "workers do not get package" not in ran.out
+    assert (unstaged_packages([*beam, *more], ["firm-json"]) != []) == is_missing

@@ -335,12 +335,12 @@ class FormatWrite(Protocol):
         self.format = form
 
     def answer(self, write: Write, content: BodyContent) -> Response:
-        if content.refused:
+        if content.rejected_points:
             raise ApiError(summary_of(content))
         return Response(204, b"")
 
     def error(self, write: Write, error: ApiError) -> Response:
-        return refusal(error)
+        return rejection(error)
 
 
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
