@@ -87,14 +87,6 @@ OPTIONS = (
         regex=TOPIC,
         example="projects/my-project/topics/points",
     ),
-    option(
-        "serve.formats",
-        "with --topic: more formats to accept, at /write/FORMAT, also as a,b and of other packages; give the "
-        "ingest that reads the topic the same",
-        SEVERAL,
-        regex="[-a-z0-9]+(,[-a-z0-9]+)*",
-        example="avro,telegraf-json",
-    ),
     option("serve.max_seconds", "maximum seconds of a request", positive_number(60, most=3600)),
     option("bind", "address to listen on; 0.0.0.0 for all", text("127.0.0.1")),
     option(

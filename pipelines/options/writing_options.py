@@ -297,6 +297,14 @@ OPTIONS = (
         regex="[-a-z0-9]+(,[-a-z0-9]+)*",
         example="influx,opentsdb-text",
     ),
+    option(
+        "serve.formats",
+        "with --topic: more formats to accept, at /write/FORMAT, also as a,b and of other packages; give the "
+        "ingest that reads the topic the same",
+        SEVERAL,
+        regex="[-a-z0-9]+(,[-a-z0-9]+)*",
+        example="avro,telegraf-json",
+    ),
     # generate
     option("generate.output", "file, compressed if its name ends in .gz; - for standard output"),
     option(
