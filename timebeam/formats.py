@@ -137,7 +137,7 @@ def _checked(metric: str, tags: Mapping[str, str], time_ms: int, number: int | f
     if not metric:
         raise RejectedError(Reason.BAD_METRIC, "the metric is empty")
     if _SURROGATE.search("".join(texts)):
-        raise RejectedError(Reason.BAD_ENCODING, "a name has half of a surrogate pair")
+        raise RejectedError(Reason.BAD_ENCODING, "a name has half a surrogate pair")
     if type(time_ms) is not int or not 0 <= time_ms <= LAST_MILLISECOND:
         why = f"time {short(shown(time_ms, 41))}: give ms since 1970, at most {LAST_MILLISECOND}"
         raise RejectedError(Reason.TIMESTAMP_OUT_OF_RANGE, why)

@@ -360,7 +360,7 @@ class CellStore(Store):
         except ValueError as error:
             return RejectedError(Reason.NAME_NOT_STORABLE, str(error))
         if len(key) > KEY_BYTES:
-            why = f"a row key of {len(key)} bytes: Bigtable takes {KEY_BYTES}"
+            why = f"a row key of {len(key)} bytes: Bigtable takes at most {KEY_BYTES}"
             return RejectedError(Reason.NAME_NOT_STORABLE, why)
         if found != series:
             return RejectedError(Reason.NAME_NOT_STORABLE, f"its row key is also that of {found}")

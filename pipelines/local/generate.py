@@ -180,7 +180,7 @@ class Generator:
         if load.format not in FORMATS:
             raise ValueError(f"unknown format {load.format!r}; one of {', '.join(FORMATS)}")
         if not 0 <= load.jitter_ms < load.step * 1000:
-            raise ValueError("the jitter must be below the step, or points of two ticks could be one")
+            raise ValueError("--jitter-ms must be less than the step, or two points could have the same time")
         self._load, self._expected = load, expected
         self._frames = [FORMATS[load.format](*tags_of(number)) for number in range(load.series)]
         # RandomState and not default_rng: only its stream is the same in every version of numpy.

@@ -180,7 +180,9 @@ def time_zone(text: str) -> str:
     try:
         zoneinfo.ZoneInfo(text)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
-        raise argparse.ArgumentTypeError(f"{_cut(text)} is no time zone: give one as Europe/Berlin") from None
+        raise argparse.ArgumentTypeError(
+            f"{_cut(text)} is not a time zone: give one such as Europe/Berlin"
+        ) from None
     return text
 
 

@@ -164,7 +164,7 @@ def reject_shared(
     tables = _table_names(layout, texts, table_prefix, is_own=True)
     if settings in tables:
         raise UsageError(
-            f"table {settings} is that of the stored settings: rename the declared table, or choose other "
+            f"table {settings} holds the stored settings: rename the declared table, or choose other "
             f"tables ({option})"
         )
     for other, other_texts in rows.items():
@@ -334,6 +334,7 @@ def reject_newer(texts: Mapping[str, str], table: str, layout: str = "") -> None
     newer += [f"setting {name}" for name in texts if name not in names and not name.startswith(TABLE)]
     if newer:
         raise BigtableError(
-            f"table {table} has {', '.join(newer)}, which this timebeam does not know (it knows version "
-            f"{VERSION}): a newer one wrote it; upgrade this one"
+            f"table {table} has {', '.join(newer)}, which this version of timebeam does not support (it "
+            "supports version "
+            f"{VERSION}): a newer timebeam wrote it; upgrade timebeam"
         )

@@ -170,7 +170,10 @@ class Summary(abc.ABC):
         rejected, total = self.share_rejected()
         total = max(rejected, total)
         if max_rejected is None and rejected and self.stored_nothing():
-            print(f"nothing was stored: all is rejected{_likely_format(self.dead_letters)}", file=sys.stderr)
+            print(
+                f"nothing was stored: everything was rejected{_likely_format(self.dead_letters)}",
+                file=sys.stderr,
+            )
             return 1
         if max_rejected is None or not max_rejected.is_exceeded(rejected, total):
             return 1 if self.failed else 0

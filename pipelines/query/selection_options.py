@@ -112,7 +112,7 @@ def check_arguments(metric: object, tags: object, group_by: object, timezone: st
     try:
         zoneinfo.ZoneInfo(timezone)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
-        raise ValueError(f"{timezone!r} is no time zone: give one as Europe/Berlin") from None
+        raise ValueError(f"{timezone!r} is not a time zone: give one such as Europe/Berlin") from None
     if metric is not None and not isinstance(metric, str):
         raise ValueError(
             f"metric is {metric!r}: give the name of one metric; for several, "

@@ -349,9 +349,9 @@ def followed_rollup(
     """
     layout = rollup.work.layout
     if find_opentsdb(layout) is None:
-        raise UsageError(f"--follow is not for layout {layout.name}: run --changed now and then")
+        raise UsageError(f"--follow is not for layout {layout.name}: run --changed regularly")
     if options.delay_hours:
-        raise UsageError("--follow waits for --quiet-seconds: leave --delay-hours out")
+        raise UsageError("--follow waits for --quiet-seconds: leave out --delay-hours")
     if since_s is None:
         raise UsageError(
             "--follow needs tables with --marked-since: store the day from which on all writers mark with "
@@ -361,7 +361,7 @@ def followed_rollup(
     if crossing:
         raise UsageError(
             f"--follow: intervals of {crossing[0]} do not divide a day, but a lease is for a UTC day: two "
-            "rounds could write one interval; leave it out of the configuration"
+            "rounds could write the same interval; remove it from the configuration"
         )
     marked_first = range(0)
     if marked is not None:

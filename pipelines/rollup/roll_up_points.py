@@ -322,7 +322,7 @@ def job_of(place: Place, options: RollupRunOptions, now_ms: int) -> AnyJob:
     """
     has_range = bool(options.day or options.start or options.end or options.lookback_days)
     if options.changed and has_range:
-        raise UsageError("--changed finds its own days: leave --day, --start, --end and --lookback-days out")
+        raise UsageError("--changed selects the days: leave out --day, --start, --end and --lookback-days")
     if options.follow and options.changed:
         raise UsageError("--follow and --changed: give one of them")
     if options.rounds and not options.follow:

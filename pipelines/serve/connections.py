@@ -86,7 +86,7 @@ class SharingServer:
         except (BlockingIOError, ConnectionAbortedError):
             return False  # another process has taken it, or the client has gone
         except OSError as error:
-            _LOG.warning("cannot take a connection: %s", error.strerror)
+            _LOG.warning("cannot accept a connection: %s", error.strerror)
             await asyncio.sleep(_RETRY_SECONDS)
             return False
         connection.setblocking(False)

@@ -215,7 +215,7 @@ def remote_read(api: Api, request: Request) -> bytes:
         count = f"{len(api.skipped):,} problem{'s' * (len(api.skipped) > 1)}"
         raise ApiError(
             f"the answer would be incomplete, {count}: {'; '.join(api.skipped[:_SHOWN])}; repair corruption "
-            "(`timebeam check`), or leave out these series by matchers",
+            "(`timebeam check`), or exclude these series with matchers",
             500,
         )
     return read_response(results)

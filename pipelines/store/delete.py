@@ -270,9 +270,11 @@ def job_of(place: Place, options: DeleteOptions, now_ms: int) -> Delete:
         token = token._replace(newest_ms=now_ms - SETTLED_MS, options=_digest(place, options, ()))
     digest = _digest(place, options, _SELECTING)
     if token.newest_ms > now_ms + SETTLED_MS:
-        raise UsageError(f"--token {token} is of a dry run in the future: compare the clocks of the machines")
+        raise UsageError(
+            f"--token {token} is from a dry run in the future: compare the clocks of the machines"
+        )
     if options.token and token.options != digest:
-        raise UsageError(f"--token {token} is of a dry run with other options: give the same ones")
+        raise UsageError(f"--token {token} is from a dry run with other options: give the same ones")
     dry_run = options.dry_run or not (options.token or options.unattended)
     if options.keep_days or options.tsuid:  # names are read here
         check_tables(target, layout.tables(), place.create_command())

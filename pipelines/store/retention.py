@@ -63,7 +63,7 @@ def old_points(
     except ValueError as error:
         raise UsageError(f"--keep-days: {error}") from error
     if options.keep_rollups and any(rule.separate for rule in rules):
-        raise UsageError("--keep-rollups: the rules have days of rollups: leave it out")
+        raise UsageError("the rules say how long rollups are kept: leave out --keep-rollups")
     expiring = any(rule.separate and rule.rollup_days is not None for rule in rules)
     rolled = _rolled_tables(place, options) if expiring and not options.annotations else ()
     tasks = []

@@ -275,7 +275,7 @@ def span_of(text: str) -> Span:
     match = _SPAN.fullmatch(text)
     if not match:
         raise ValueError(
-            f"{text!r} is not a length of time: give a number and ms, s, m, h, d, w or mo, as 15m"
+            f"{text!r} is not a length of time: give a number and ms, s, m, h, d, w or mo, such as 15m"
         )
     count = int(match[1])
     span = Span(count * 31 * DAY_MS, count) if match[2] == "mo" else Span(count * _UNIT_MS[match[2]])
@@ -298,7 +298,7 @@ def zone_of(name: str) -> str:
     try:
         pc.local_timestamp(pa.array([0]).cast(pa.timestamp("ms", name)))
     except pa.ArrowInvalid:
-        raise ValueError(f"no time zone {name!r}: give a name as America/Los_Angeles") from None
+        raise ValueError(f"no time zone {name!r}: give a name such as America/Los_Angeles") from None
     return name
 
 

@@ -198,7 +198,7 @@ def calendar_interval(count: str, unit: str, zone: str) -> CalendarInterval:
     try:
         zoneinfo.ZoneInfo(zone)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as error:
-        raise ValueError(f"no time zone {zone!r}; give one as in Europe/Berlin") from error
+        raise ValueError(f"no time zone {zone!r}; give one such as Europe/Berlin") from error
     return CalendarInterval(int(count), unit.lower(), zone)
 
 

@@ -211,7 +211,7 @@ def _in_order(batch: PointBatch, *, ties: bool) -> PointBatch:
     if is_repeated.any() and not ties:
         first = int(np.argmax(is_repeated))
         where = f"{batch.series[batch.index[first]]} at {batch.times_ms[first]} ms"
-        raise ValueError(f"two points of one instant, which would be counted twice: {where}")
+        raise ValueError(f"two points at one time, which would be counted twice: {where}")
     return batch
 
 

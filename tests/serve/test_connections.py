@@ -95,7 +95,7 @@ def test_a_process_without_free_descriptors_goes_on(caplog: pytest.LogCaptureFix
         loop = asyncio.get_running_loop()
         with without_free_descriptors():
             server = await loop.create_server(Greets, sock=listening)
-            while "cannot take a connection" not in caplog.text:
+            while "cannot accept a connection" not in caplog.text:
                 await asyncio.sleep(0.01)
         client.setblocking(False)
         received = await loop.sock_recv(client, 5)

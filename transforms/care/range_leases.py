@@ -124,8 +124,9 @@ class RangeLease:
             change = Replacement(LEASES, _cell(self._column, self._ticket), _cell(self._column, ticket))
             if not replace_cells(self._target, self._table, [change])[0]:
                 raise BigtableError(
-                    f"this process stood still for {LEASE_SECONDS:g} s, and others took it for dead (table "
-                    f"{self._table}, row {LEASES.decode()}); what it did not write is as it was: run the "
+                    f"this process stood still for {LEASE_SECONDS:g} s, and others assumed that it had "
+                    "ended (table "
+                    f"{self._table}, row {LEASES.decode()}); what it had not written is unchanged: run the "
                     "same command again"
                 )
             self._ticket, self._renewed_s = ticket, since_s

@@ -236,7 +236,7 @@ class SeriesLimiter:
             count.merge(cells)
         except ValueError as error:
             raise BigtableError(
-                f"table {self.table.name}, row {key[:80]!r}: {error}: delete the row, and it is made again"
+                f"table {self.table.name}, row {key[:80]!r}: {error}: delete the row; it is created again"
             ) from error
 
     def _seeds(self, metric: str) -> Iterator[Series]:
@@ -264,6 +264,6 @@ def _with_rows(target: Target, table: str, keys_of: Mapping[Series, Sequence[byt
 def _rejected(series: Series, grown: str, option: str, most: int) -> RejectedError:
     return RejectedError(
         Reason.SERIES_LIMIT,
-        f"new series of metric {series.metric[:200]!r}, beyond {option} {most}: {grown}: stop what makes new "
-        "tag values, or raise the limit and replay",
+        f"new series of metric {series.metric[:200]!r}, beyond {option} {most}: {grown}: stop what "
+        "creates new tag values, or raise the limit and replay",
     )

@@ -106,7 +106,7 @@ def record_of(row: Any) -> tuple[Series, int, bool, int | float]:
     if (integer is None) == (number is None):
         raise RejectedError(Reason.EMPTY_VALUE, "give int_value or float_value, one of them")
     if integer is not None and (not _is_integer(integer) or not -(1 << 63) <= integer < 1 << 63):
-        raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"int_value {integer!r} is no integer of 64 bits")
+        raise RejectedError(Reason.NUMBER_OUT_OF_RANGE, f"int_value {integer!r} is not a 64-bit integer")
     if number is not None and not (isinstance(number, float) or _is_integer(number)):
         raise RejectedError(Reason.BAD_NUMBER, f"float_value {number!r} is no number")
     try:

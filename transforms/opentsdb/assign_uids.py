@@ -269,7 +269,7 @@ def _not_storable(name: Name) -> RejectedError:
 def _unknown(name: Name, option: str) -> RejectedError:
     return RejectedError(
         Reason.UNKNOWN_NAME,
-        f"No such name for '{name.kind}': '{name.text}': assign it, or let new ones in with {option}",
+        f"No such name for '{name.kind}': '{name.text}': assign it, or allow new ones with {option}",
     )
 
 

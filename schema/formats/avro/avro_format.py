@@ -237,7 +237,7 @@ def _time_error(time: int, below_a_ms: bool) -> RejectedError:
     if time <= 0 or below_a_ms:
         return RejectedError(Reason.BAD_TIMESTAMP, f"Invalid timestamp {time}: it must be above 0 ms")
     return RejectedError(
-        Reason.TIMESTAMP_OUT_OF_RANGE, f"bad timestamp {time}: beyond 2106-02-07; is the unit right?"
+        Reason.TIMESTAMP_OUT_OF_RANGE, f"bad timestamp {time}: after 2106-02-07; is the unit right?"
     )
 
 

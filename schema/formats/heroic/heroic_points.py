@@ -54,7 +54,7 @@ def check_time(time: object, first: int = 1) -> int:
     if time > LAST_MILLISECOND:
         raise RejectedError(
             Reason.TIMESTAMP_OUT_OF_RANGE,
-            f"time {shown(time)} ms is beyond 2106-02-07; is the unit right?",
+            f"time {shown(time)} ms is after 2106-02-07; is the unit right?",
         )
     return time
 

@@ -292,7 +292,9 @@ def _of_object(value: object) -> ParsedPoint:
     if number is None:
         raise RejectedError(Reason.EMPTY_VALUE, "Empty value: give a number")
     if not isinstance(number, str):
-        raise RejectedError(Reason.BAD_NUMBER, "Unable to parse value to a number: neither number nor string")
+        raise RejectedError(
+            Reason.BAD_NUMBER, "Unable to parse value to a number: neither a number nor a string"
+        )
     return ParsedPoint(Series.of(metric, tags_of(members.get("tags"))), time_ms, in_ms, parse_value(number))
 
 

@@ -109,7 +109,7 @@ def _page(source: BinaryIO, position: int, end: int) -> Page:
     values = described.get(_VALUES, -1) if kind in _OF_TYPE else 0
     start = position + reader.position
     if min(kind, size, stored, values) < 0 or start + stored > end:
-        raise OSError(f"its page at byte {position:,} has no sizes, or ends behind the pages")
+        raise OSError(f"its page at byte {position:,} has no sizes, or ends after the pages")
     return Page(kind, start, size, stored, values, described.get(_ENCODING.get(kind, 0), -1), described)
 
 

@@ -134,7 +134,7 @@ class Heroic(Archivable):
             return RejectedError(Reason.SERIES_NOT_STORABLE, message)
         size = series_table.longest_key(series)
         if size > KEY_BYTES:
-            message = f"key of {size} bytes in the series table, Bigtable takes {KEY_BYTES}"
+            message = f"key of {size} bytes in the series table, Bigtable takes at most {KEY_BYTES}"
             return RejectedError(Reason.SERIES_NOT_STORABLE, message + ": use shorter names")
         return None
 

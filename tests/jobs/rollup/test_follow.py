@@ -187,7 +187,7 @@ def test_a_range_is_rejected_since_it_takes_no_lease(store: Store, config: Path)
     [
         (["--follow", "--changed", "--rounds=1"], "--follow and --changed: give one of them"),
         (["--rounds=1"], "--rounds is for --follow"),
-        (["--follow", "--delay-hours=1", "--rounds=1"], "leave --delay-hours out"),
+        (["--follow", "--delay-hours=1", "--rounds=1"], "leave out --delay-hours"),
     ],
 )
 def test_options_that_make_no_sense_together(

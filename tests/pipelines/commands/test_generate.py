@@ -85,7 +85,7 @@ def test_a_topic_is_stored_as_expected(store: Store, tmp_path: Path) -> None:
     [
         ([], "give one of --output and --topic"),
         (["--output=a", "--topic=b"], "give one of --output and --topic"),
-        (["--output=a", "--jitter-ms=10000"], "the jitter must be below the step"),
+        (["--output=a", "--jitter-ms=10000"], "--jitter-ms must be less than the step"),
         (["--output=a", "--start=whenever"], "--start:"),
         (["--output=a", "--poison=-1"], "--poison"),
     ],

@@ -146,6 +146,6 @@ def test_dead_letters_of_two_runs_stay_apart(store: Store, tmp_path: Path) -> No
         file = write_file(tmp_path / "a.txt", [b"put bad %d\n" % run])
         ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, "--dead-letters", tmp_path / "dead")
         assert ran.code == 1
-        assert ran.err == "nothing was stored: all is rejected: see the dead letters\n"
+        assert ran.err == "nothing was stored: everything was rejected: see the dead letters\n"
     texts = [path.read_text() for path in tmp_path.glob("dead-*.jsonl")]
     assert sorted(text.count(f"put bad {run}") for text in texts for run in range(3)) == [0] * 6 + [1] * 3

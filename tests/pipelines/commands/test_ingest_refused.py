@@ -272,8 +272,8 @@ def test_a_file_of_another_format_fails_and_is_named(store: Store, tmp_path: Pat
     ran = timebeam("ingest", *flags, "--format=opentsdb-text")
     assert ran.code == 1
     assert (
-        ran.err
-        == "nothing was stored: all is rejected; the first dead letter looks like --format opentsdb-json\n"
+        ran.err == "nothing was stored: everything was rejected; the first "
+        "dead letter looks like --format opentsdb-json\n"
     )
     assert timebeam("ingest", *flags, "--format=opentsdb-text", "--max-rejected=100%").code == 0
     assert timebeam("ingest", *flags, "--format=opentsdb-json").code == 0

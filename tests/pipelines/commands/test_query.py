@@ -150,7 +150,10 @@ def test_unknown_names(store: Store, metric: str, flags: list[str], name: str) -
             ["--start=1795219200000", "--end=2000-01-01"],
             "the range ends, at 2000-01-01T00:00:00Z, before it starts, at 2026-11-21T00:00:00Z\n",
         ),
-        (["--timezone=Berlin"], "argument --timezone: 'Berlin' is no time zone: give one as Europe/Berlin"),
+        (
+            ["--timezone=Berlin"],
+            "argument --timezone: 'Berlin' is not a time zone: give one such as Europe/Berlin",
+        ),
         (["--nonsense"], "--nonsense"),
         (["--output=none/chart.png"], "there is no folder 'none'"),
     ],

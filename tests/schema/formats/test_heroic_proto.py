@@ -134,7 +134,7 @@ GOOD = metric(field(1, "m"), integer(2, TIME), double(3, 1.5))
         ([integer(2, 0)], Reason.BAD_TIMESTAMP, "time must be a positive number: 0"),
         ([], Reason.BAD_TIMESTAMP, "time must be a positive number: 0"),
         ([integer(2, -5)], Reason.BAD_TIMESTAMP, "time must be a positive number: -5"),
-        ([integer(2, 1 << 62)], Reason.TIMESTAMP_OUT_OF_RANGE, "beyond 2106"),
+        ([integer(2, 1 << 62)], Reason.TIMESTAMP_OUT_OF_RANGE, "after 2106"),
         ([integer(2, TIME), double(3, math.nan)], Reason.BAD_NUMBER, "NaN"),
         ([integer(2, TIME), field(6, double(1, math.inf))], Reason.BAD_NUMBER, "Infinite"),
         ([integer(2, TIME), field(6, b"")], Reason.EMPTY_VALUE, "neither a double nor a distribution"),

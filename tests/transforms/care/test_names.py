@@ -101,8 +101,8 @@ def test_rename(store: Store) -> None:
     before = store.uid_cells()
     dry = names(store, "rename", "metrics", "sys.cpu", "system.cpu")
     assert (
-        dry.out
-        == "would rename metrics sys.cpu to system.cpu, UID 0001\nnothing was changed; with --yes it is\n"
+        dry.out == "would rename metrics sys.cpu to system.cpu, UID 0001\n"
+        "nothing was changed: give --yes to change it\n"
     )
     assert store.uid_cells() == before
     ran = names(store, "rename", "metrics", "sys.cpu", "system.cpu", "--yes")

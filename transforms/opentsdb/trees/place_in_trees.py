@@ -179,7 +179,8 @@ class _PlaceFn(beam.DoFn):
         if len(key) > KEY_BYTES:
             raise RejectedError(
                 Reason.OVER_BIGTABLE_LIMIT,
-                f"{len(placement.path)} levels: a row key of {len(key)} bytes; Bigtable takes {KEY_BYTES}",
+                f"{len(placement.path)} levels: a row key of {len(key)} bytes; Bigtable takes at most "
+                f"{KEY_BYTES}",
             )
         for depth in range(len(placement.path)):
             branch = (tree.tree_id, placement.path[:depth])

@@ -181,7 +181,9 @@ def _sizes(layout: TableLayout, place: Location) -> None:
     """Check 6, in so far as Bigtable would refuse rows."""
     size = key_bytes(layout)
     if size > KEY_BYTES:
-        raise place.problem("key", f"keys may have {size} bytes, Bigtable takes {KEY_BYTES}: shorten parts")
+        raise place.problem(
+            "key", f"keys may have {size} bytes, Bigtable takes at most {KEY_BYTES}: shorten parts"
+        )
     longest = max([len(column.qualifier) for column in layout.columns] + [_qualifier_bytes(layout)])
     if longest > QUALIFIER_BYTES:
         raise place.problem(

@@ -274,7 +274,7 @@ def _custom(rule: Rule, uid: Uid) -> str | Outcome:
         raise RejectedError(
             Reason.EMPTY_VALUE,
             f"rule {rule}: the custom field {rule.custom_field!r} of {uid.name!r} is null: a TSD fails on "
-            "this series; give it a value, or remove it",
+            "this series; give the field a value, or remove it",
         )
     return value or Outcome.EMPTY_CUSTOM
 
