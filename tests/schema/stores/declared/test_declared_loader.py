@@ -184,7 +184,7 @@ def test_a_sound_declaration_has_no_warnings() -> None:
             'revision = "FIELD" go together',
         ),
         # 6. sizes
-        (FIELDS, '{ field = "EXCHANGE", width = 5000 }', "layout.quote.key", "Bigtable takes 4096"),
+        (FIELDS, '{ field = "EXCHANGE", width = 5000 }', "layout.quote.key", "Bigtable takes at most 4096"),
         ('"BID"', '"' + "B" * 20_000 + '"', "layout.quote.columns", "Bigtable takes 16384"),
         # salts, hashes, suffixes
         (FIELDS, '{ salt = ["SYMBOL"] }', "layout.quote.key[0]", "a salt needs buckets"),
