@@ -141,7 +141,7 @@ class ByElement(Twice):
 
 
 @pytest.mark.parametrize("windows", [SlidingWindows(60, 10), SlidingWindows(60, 59), Twice(), ByElement()])
-def test_several_windows_for_a_point_are_refused(windows: WindowFn) -> None:
+def test_several_windows_for_a_point_are_rejected(windows: WindowFn) -> None:
     points = beam.Pipeline() | beam.Create([row(0, 1.0)]) | beam.WindowInto(windows)
     with pytest.raises(ValueError, match=r"several windows.*put WindowInto\(GlobalWindows\(\)\)"):
         points | WritePoints("projects/p/instances/i", "opentsdb")
