@@ -15,7 +15,7 @@ variable "layout" {
     uid_width_metric: bytes of a metric UID (tsd.storage.uid.width.metric)
     uid_width_tagk: bytes of a tag key UID (tsd.storage.uid.width.tagk)
     uid_width_tagv: bytes of a tag value UID (tsd.storage.uid.width.tagv)
-    names: opentsdb: what to do with names that contain characters OpenTSDB does not allow: reject (the record is rejected), escape (queries undo it), or replace each such character by _; by default escape for formats of other systems, otherwise reject
+    names: opentsdb: what to do with names that contain characters OpenTSDB does not allow: refuse (the record is rejected), escape (queries undo it), or replace each such character by _; by default escape for formats of other systems, otherwise refuse
     cell_time: opentsdb: timestamp of cells; arrival: of two values of one time the later arrival is read; event: the time of the point, and the greatest value is read (tsd.storage.use_otsdb_timestamp)
     use_max_value: opentsdb, with cell_time event: read the greatest value of a time, or with false the smallest (tsd.storage.use_max_value)
     archive: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam archive` writes and queries read

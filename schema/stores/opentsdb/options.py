@@ -185,8 +185,8 @@ class OpenTsdbOptions(DeclaredOptions):
     uid_width_tagv: int = option("bytes of a tag value UID (tsd.storage.uid.width.tagv)", 3, stored=True)
     names: Names = option(
         "opentsdb: what to do with names that contain characters OpenTSDB does not allow: "
-        "reject (the record is rejected), escape (queries undo it), or replace each such character "
-        "by _; by default escape for formats of other systems, otherwise reject",
+        "refuse (the record is rejected), escape (queries undo it), or replace each such character "
+        "by _; by default escape for formats of other systems, otherwise refuse",
         Names.REFUSE,
         unset=None,
         stored=True,
