@@ -61,7 +61,7 @@ def messages_alone(prefix: str) -> float:
     """
     name = TARGET.table_name(f"{prefix}tsdb")
     request = DATA_API["ReadRowsRequest"](table_name=name, filter=row_filter())
-    call = method("ReadRows", ON_ONE_THREAD)
+    call = method(TARGET, "ReadRows", ON_ONE_THREAD)
     worked = time.process_time()
     for _ in range(2):
         assert sum(1 for _ in call(request))

@@ -60,6 +60,7 @@ class Place:
       origins: where the value of each of these comes from, by its name.
       also: further words for `create_command`, for what the command needs beside the tables of the layout.
       option: the option that names the layout: `layout`, or of `copy` `from` or `to`.
+      emulator: HOST:PORT, as of `Target`.
     """
 
     layout: str
@@ -73,6 +74,7 @@ class Place:
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
     also: Sequence[str] = ()
     option: str = "layout"
+    emulator: str | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any], origins: Mapping[str, str], option: str = "layout") -> Self:
@@ -128,7 +130,8 @@ class Place:
         Raises:
           UsageError: none is named, and no emulator is configured; or the emulator's address is none.
         """
-        emulator = emulator_address(EMULATOR_VARIABLE, "set it as `timebeam emulator` prints")
+        how = "set it as `timebeam emulator` prints"
+        emulator = self.emulator or emulator_address(EMULATOR_VARIABLE, how)
         local = "local" if emulator else None
         project, instance = self.project or local, self.instance or local
         if not project or not instance:
@@ -136,7 +139,7 @@ class Place:
                 "give --project and --instance, or start a local Bigtable (`timebeam emulator`) and set "
                 f"{EMULATOR_VARIABLE} as it prints"
             )
-        return Target(project, instance, self.app_profile)
+        return Target(project, instance, self.app_profile, emulator=self.emulator)
 
     @property
     def store(self) -> Store:

@@ -256,7 +256,7 @@ def _reachable_rows(place: Place, table: str, checks_later: bool) -> StoredRows:
     """
     try:
         target = place.target
-        check_emulator()
+        check_emulator(target)
     except (UsageError, BigtableError):
         return {}
     try:

@@ -16,7 +16,7 @@ from timebeam.pipelines.options.use_settings import open_place
 from timebeam.pipelines.query.database import Database
 from timebeam.schema.core.contract import Store
 from timebeam.schema.stores import StoreName
-from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE
+from timebeam.transforms.bigtable.target import check_emulator
 
 _OPTIONS = """
     Layout: layout table_prefix *layout tables | Bigtable: project instance app_profile | Query: rollup_config
@@ -48,8 +48,8 @@ def open(  # noqa: A001
     Args:
       project, instance: of Bigtable; not needed for an emulator.
       profile, config: a profile of timebeam.toml, and the file in its place.
-      emulator: HOST:PORT of Bigtable's emulator, for all databases of this process: the variable
-        BIGTABLE_EMULATOR_HOST.
+      emulator: HOST:PORT of Bigtable's emulator; None for that of the variable BIGTABLE_EMULATOR_HOST, and
+        for the real service if that is not set.
       app_profile: of the instance; None for the default one.
       store: the name of a store, `table` for declared tables, or a store.
       table_prefix: before the names of all tables.
@@ -61,8 +61,6 @@ def open(  # noqa: A001
       ValueError: an argument is wrong, or contradicts the stored settings.
       BigtableError: the instance cannot be reached, or the settings may not be read.
     """
-    if emulator is not None:
-        os.environ[EMULATOR_VARIABLE] = emulator
     arguments: dict[str, Any] = {
         "project": project,
         "instance": instance,
@@ -79,6 +77,7 @@ def open(  # noqa: A001
         {name: setting_text(each) for name, each in arguments.items() if each is not None},
         None if config is None else os.fspath(config),
         profile,
+        emulator,
     )
     return Database.of(place, store=store if isinstance(store, Store) else None, rollup_config=rollups)
 
@@ -89,7 +88,9 @@ def _settings_of(store: Store) -> dict[str, Any]:
     return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
 
 
-def _place(texts: Mapping[str, str], config: str | None, profile: str | None) -> tuple[Place, str | None]:
+def _place(
+    texts: Mapping[str, str], config: str | None, profile: str | None, emulator: str | None
+) -> tuple[Place, str | None]:
     """(the place of arguments, with the stored settings of its tables; the file that describes its rollups).
 
     Raises:
@@ -107,4 +108,7 @@ def _place(texts: Mapping[str, str], config: str | None, profile: str | None) ->
         values[name] = parameter.default
         if name in settings:
             values[name], origins[name] = settings[name].value(parameter), settings[name].origin
-    return open_place(Place.of(values, origins)), values["rollup_config"]
+    place = dataclasses.replace(Place.of(values, origins), emulator=emulator)
+    if emulator is not None:
+        check_emulator(place.target)
+    return open_place(place), values["rollup_config"]

@@ -290,7 +290,7 @@ def _check_and_mutate(
     """
     name, profile = target.table_name(table), target.app_profile or ""
     headers = call_headers(target, table)
-    check_and_mutate = method("CheckAndMutateRow")
+    check_and_mutate = method(target, "CheckAndMutateRow")
     under_way: collections.deque[grpc.Future] = collections.deque()
     for call in calls:
         if len(under_way) == _CALLS_UNDER_WAY:

@@ -179,7 +179,7 @@ def admin_instance(target: Target) -> Instance:
     Raises:
       BigtableError: the emulator does not answer, or there are no credentials.
     """
-    check_emulator()
+    check_emulator(target)
     with admin_errors(target):
         client = bigtable.Client(project=target.project, admin=True)
     return client.instance(target.instance)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -97,7 +96,9 @@ def table_names(target: Target) -> list[str]:
     token = ""
     with admin_errors(target):
         while True:
-            page = _call("ListTables", "ListTablesResponse", parent=parent, view=_NAME_ONLY, page_token=token)
+            page = _call(
+                target, "ListTables", "ListTablesResponse", parent=parent, view=_NAME_ONLY, page_token=token
+            )
             names += [table.name.rpartition("/")[2] for table in page.tables]
             token = page.next_page_token
             if not token:
@@ -139,21 +140,21 @@ def _families(target: Target, table: str) -> list[str] | None:
     """The families of a table; None if the table does not exist."""
     with admin_errors(target):
         try:
-            described = _call("GetTable", "Table", name=target.table_name(table), view=_SCHEMA_VIEW)
+            described = _call(target, "GetTable", "Table", name=target.table_name(table), view=_SCHEMA_VIEW)
         except exceptions.NotFound:
             return None
     return [family.name for family in described.families]
 
 
-def _call(method: str, response: str, **fields: Any) -> Any:
+def _call(target: Target, method: str, response: str, **fields: Any) -> Any:
     """The response of a method; repeats the call while the service does not answer.
 
     Raises:
       BigtableError: the emulator does not answer.
       GoogleAPICallError: another error.
     """
-    check_emulator()
-    stub = _channel(os.environ.get(EMULATOR_VARIABLE)).unary_unary(
+    check_emulator(target)
+    stub = _channel(target.emulator_in_use).unary_unary(
         f"/{_SERVICE}/{method}",
         request_serializer=_messages()[f"{method}Request"].SerializeToString,
         response_deserializer=_messages()[response].FromString,

@@ -28,7 +28,7 @@ def sampled(target: Target, table: str) -> list[tuple[bytes, int]]:
     request = DATA_API["SampleRowKeysRequest"](
         table_name=target.table_name(table), app_profile_id=target.app_profile or ""
     )
-    call = method("SampleRowKeys")
+    call = method(target, "SampleRowKeys")
     headers = call_headers(target, table)
     answers = retried(lambda: list(call(request, timeout=ATTEMPT_SECONDS, metadata=headers)))
     offsets = [0, *(answer.offset_bytes for answer in answers)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import functools
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from google.protobuf.message import DecodeError
 from timebeam.transforms.bigtable.chunk_rows import InvalidChunkError, Merged, Merger
 from timebeam.transforms.bigtable.protobuf_classes import DATA_API
 from timebeam.transforms.bigtable.retry import ATTEMPT_SECONDS, Backoff, Stop, StoppedError, breaks_stream
-from timebeam.transforms.bigtable.target import EMULATOR_VARIABLE, Target, call_headers, method
+from timebeam.transforms.bigtable.target import Target, call_headers, method
 
 PROGRESS_SECONDS = 600.0
 """A read fails after this long without a row or a last scanned row key."""
@@ -67,12 +66,12 @@ def read(target: Target, read_request: ReadRequest, merger: Merger[Merged]) -> I
       StoppedError: by `target.stop`; or what its `check` raises.
     """
     stop = target.stop or Stop(math.inf)
-    read_rows = method("ReadRows", ON_ONE_THREAD)
+    read_rows = method(target, "ReadRows", ON_ONE_THREAD)
     seconds = ATTEMPT_SECONDS
     backoff = Backoff(PROGRESS_SECONDS, _LONGEST_PAUSE)
     while (request := _request(target, read_request, merger.last, merger.count)) is not None:
         stop.check()
-        headers = _metadata(target, read_request.table, os.environ.get(EMULATOR_VARIABLE))
+        headers = _metadata(target, read_request.table, target.emulator_in_use)
         timeout = min(seconds, backoff.seconds_left(), stop.seconds_left)
         call = read_rows(request, timeout=timeout, metadata=headers)
         try:

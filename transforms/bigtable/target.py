@@ -41,19 +41,27 @@ class Target:
     Attributes:
       app_profile: to use the instance with; None for the default one.
       stop: ends the reads of one request; None where nothing does. It is no part of which instance this is.
+      emulator: HOST:PORT of an emulator; None for that of BIGTABLE_EMULATOR_HOST, and for the real service if
+        that is not set. Beam's own writer and the creation of tables look at the variable alone.
     """
 
     project: str
     instance: str
     app_profile: str | None = None
     stop: Stop | None = dataclasses.field(default=None, compare=False, repr=False)
+    emulator: str | None = None
+
+    @property
+    def emulator_in_use(self) -> str | None:
+        """HOST:PORT of the emulator that is called; None for the real service."""
+        return self.emulator or os.environ.get(EMULATOR_VARIABLE)
 
     def table_name(self, table: str) -> str:
         """The full name of a table."""
         return f"projects/{self.project}/instances/{self.instance}/tables/{table}"
 
     def __str__(self) -> str:
-        emulator = os.environ.get(EMULATOR_VARIABLE)
+        emulator = self.emulator_in_use
         where = f" on the emulator at {emulator}" if emulator else ""
         return f"instance {self.instance} of project {self.project}{where}"
 
@@ -103,7 +111,7 @@ class _ServiceMethod(NamedTuple):
     channel: grpc.Channel
 
 
-def method(name: str, *options: tuple[str, Any]) -> Any:
+def method(target: Target, name: str, *options: tuple[str, Any]) -> Any:
     """A method of the data API, to be called with a message of `DATA_API`, or with bytes.
 
     It answers with such messages; ReadRows with serialized ones, which `resumed` parses.
@@ -111,7 +119,7 @@ def method(name: str, *options: tuple[str, Any]) -> Any:
     Args:
       options: of its channel.
     """
-    return _method(os.environ.get(EMULATOR_VARIABLE), name, *options).call
+    return _method(target.emulator_in_use, name, *options).call
 
 
 @functools.lru_cache(maxsize=32)
@@ -154,16 +162,17 @@ def _channel(emulator: str | None, *options: tuple[str, Any]) -> grpc.Channel:
     return cast(BigtableGrpcTransport, client.transport).grpc_channel
 
 
-def check_emulator() -> None:
+def check_emulator(target: Target) -> None:
     """Raises BigtableError if an emulator is configured and nothing listens there."""
-    emulator = os.environ.get(EMULATOR_VARIABLE)
+    emulator = target.emulator_in_use
     if not emulator:
         return
     host, _, port = emulator.rpartition(":")
     try:
         socket.create_connection((host or "localhost", int(port)), timeout=3).close()
     except (OSError, ValueError) as error:
+        origin = "" if target.emulator else f"{EMULATOR_VARIABLE}="
         raise BigtableError(
-            f"no Bigtable emulator answers at {EMULATOR_VARIABLE}={emulator} ({error}): "
+            f"no Bigtable emulator answers at {origin}{emulator} ({error}): "
             "start one with `timebeam emulator`, or unset the variable to use the real service"
         ) from error

@@ -137,7 +137,7 @@ def _attempt(
       result of its own).
     """
     name, profile = target.table_name(table), target.app_profile or ""
-    call = method("MutateRows")
+    call = method(target, "MutateRows")
     missing = exceptions.ServiceUnavailable("the answer ended without a result for this row")
     errors: dict[int, Exception] = dict.fromkeys(range(len(rows)), missing)
     try:
@@ -204,6 +204,6 @@ def _read_modify_write(target: Target, table: str, key: bytes, rules: Sequence[A
         row_key=key,
         rules=rules,
     )
-    call = method("ReadModifyWriteRow")
+    call = method(target, "ReadModifyWriteRow")
     headers = call_headers(target, table)
     return retried(lambda: call(request, timeout=ATTEMPT_SECONDS, metadata=headers).row)

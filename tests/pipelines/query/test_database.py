@@ -329,3 +329,18 @@ def test_records_are_not_written(bigtable: tuple[str, str], prefix: str) -> None
     )
     with pytest.raises(ValueError, match="write them with `timebeam ingest`"):
         database.write(timebeam.parse("influx", b"load,host=a value=1").points)
+
+
+def test_an_emulator_is_that_of_one_database(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, host = frame(store), os.environ["BIGTABLE_EMULATOR_HOST"]
+    monkeypatch.delenv("BIGTABLE_EMULATOR_HOST")
+    settings = {"store": "opentsdb", "table_prefix": "frame_", "salt_width": 1}
+    database = timebeam.open(**place(store), emulator=host, **settings)
+    assert database.query("sys.cpu", start=START_MS, end=END_MS).to_arrow().equals(expected)
+    assert database.series("sys.cpu{host=a}")
+    assert database.write(timebeam.parse("opentsdb-text", b"put sys.cpu 2000000000 1 host=a").points) == []
+    with pytest.raises(BigtableError, match="no Bigtable emulator answers at localhost:1 "):
+        timebeam.open(emulator="localhost:1")
+    with pytest.raises(ValueError, match="give --project and --instance"):
+        timebeam.open(store="opentsdb")
+    assert "BIGTABLE_EMULATOR_HOST" not in os.environ

@@ -65,8 +65,8 @@ def test_without_an_emulator_the_channel_is_googles_with_its_credentials(
     monkeypatch.delenv(target.EMULATOR_VARIABLE, raising=False)
     target._method.cache_clear()
     target._channel.cache_clear()
-    call = target.method("ReadRows", ("grpc.primary_user_agent", "timebeam"))
-    assert call is target.method("ReadRows", ("grpc.primary_user_agent", "timebeam"))
+    call = target.method(target.Target("p", "i"), "ReadRows", ("grpc.primary_user_agent", "timebeam"))
+    assert call is target.method(target.Target("p", "i"), "ReadRows", ("grpc.primary_user_agent", "timebeam"))
     assert len(asked) == 1
     target._method.cache_clear()
     target._channel.cache_clear()
