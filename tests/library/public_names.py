@@ -34,8 +34,13 @@ def public_objects() -> dict[str, object]:
 
 
 def members(name: str, kind: type) -> dict[str, object]:
-    """The public members that a class declares itself."""
-    declared = {member: value for member, value in vars(kind).items() if not member.startswith("_")}
+    """The public members that a class declares itself, but for those that Beam asks of a transform."""
+    others = [base for base in kind.__mro__ if not base.__module__.startswith("timebeam")]
+    declared = {
+        member: value
+        for member, value in vars(kind).items()
+        if not member.startswith("_") and not any(member in vars(base) for base in others)
+    }
     chosen = MEMBERS.get(name, declared)
     return {member: declared[member] for member in sorted(declared) if member in chosen}
 
