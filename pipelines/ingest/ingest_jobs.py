@@ -17,7 +17,7 @@ same kinds.
 - `timebeam.schema.formats.opentsdb.put_points.OpenTsdbJson.locate`: where time and value are in each line
 - `timebeam.schema.bits.text_columns.numbers`: digits to numbers
 - `timebeam.schema.formats.opentsdb.put_points.OpenTsdbJson.records`: the first line of each series in full
-- `timebeam.transforms.ingest.assign_keys.AssignFn.process`: the step that finds the key of each series
+- `timebeam.transforms.ingest.encode_group_pack.AssignFn.process`: the step that finds the key of each series
 - `timebeam.transforms.opentsdb.assign_uids.UidTable.resolve`: names to UIDs, new ones assigned
 - `timebeam.schema.stores.opentsdb.keys.series_key`: UIDs to the bytes before and after the base time
 - `timebeam.transforms.ingest.encode_group_pack.EncodeFn.process`: the step that encodes

@@ -23,9 +23,8 @@ from timebeam.pipelines.options.catalogue import (
 )
 from timebeam.pipelines.options.help_text import help_text
 from timebeam.pipelines.options.parameters import Parameter, UsageError, flag
-from timebeam.pipelines.options.parsing import detail, did_you_mean
+from timebeam.pipelines.options.parsing import CommandLine, GivenOption, Splitter, detail, did_you_mean
 from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, variables
-from timebeam.pipelines.options.split_words import CommandLine, GivenOption, Splitter
 
 DEFAULT = "default"
 """The origin of a value that nothing gives."""

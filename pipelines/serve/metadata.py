@@ -33,7 +33,7 @@ from timebeam.schema.stores.opentsdb.meta_documents import (
 )
 from timebeam.schema.stores.opentsdb.options import Names
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.opentsdb.stored_series import from_meta
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from timebeam.schema.stores.opentsdb.http.remote_read_messages import (
 )
 from timebeam.schema.stores.opentsdb.http.ts_query import SubQuery, TsQuery, checked, json_query
 from timebeam.schema.stores.opentsdb.http.uri_query import metric_sub_query, uri_query
-from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.opentsdb.read_annotations import global_annotations
 from timebeam.transforms.opentsdb.stored_series import question_of_tsuids
 from timebeam.transforms.query.answer_question import Evaluated

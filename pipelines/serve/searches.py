@@ -28,8 +28,7 @@ from timebeam.schema.stores.opentsdb.http.last_suggest_lookup import (
     suggest_query,
 )
 from timebeam.schema.stores.opentsdb.meta_documents import COUNTER, FAMILY, meta_table
-from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
-from timebeam.schema.stores.opentsdb.uids.uid_table import look_up
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up, look_up_shown
 from timebeam.transforms.opentsdb.stored_series import (
     from_data,
     from_meta,

@@ -19,7 +19,7 @@ from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.core.rows import Row
 from timebeam.schema.series.series_patterns import SeriesQuery
 from timebeam.schema.stores.opentsdb.meta_documents import DOCUMENT, TsMeta, listed, meta_table
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidDirectory
 from timebeam.transforms.ingest import store_index
 from timebeam.transforms.ingest.store_index import Reindex, ReindexJob
 from timebeam.transforms.opentsdb import create_meta

@@ -23,8 +23,15 @@ from timebeam.schema.core.rows import EncodedRow, TableSpec
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow.steps import REJECTED, rejecting
-from timebeam.transforms.ingest.assign_keys import AssignFn, ReadUidSnapshot, SharedSeriesKeys
-from timebeam.transforms.ingest.encode_group_pack import EncodeFn, GroupPerRow, PackFn, PackInPartsFn
+from timebeam.transforms.ingest.encode_group_pack import (
+    AssignFn,
+    EncodeFn,
+    GroupPerRow,
+    PackFn,
+    PackInPartsFn,
+    ReadUidSnapshot,
+    SharedSeriesKeys,
+)
 from timebeam.transforms.ingest.row_mutations import HoursWriter, data_tables
 from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.ingest.store_index import IndexFn

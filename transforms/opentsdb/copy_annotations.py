@@ -28,7 +28,7 @@ from timebeam.schema.stores.opentsdb.encode import FAMILY
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import rejected_row
 from timebeam.transforms.flow import metrics
-from timebeam.transforms.ingest.assign_keys import SharedSeriesKeys
+from timebeam.transforms.ingest.encode_group_pack import SharedSeriesKeys
 from timebeam.transforms.ingest.row_mutations import write_batch
 from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.read.table_reader import TableReader

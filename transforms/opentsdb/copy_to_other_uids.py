@@ -35,11 +35,11 @@ from timebeam.schema.stores.opentsdb.trees.tree_cells import (
     leaf_tsuid,
     read_leaf,
 )
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why_nameless
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidDirectory, why_nameless
 from timebeam.transforms.bigtable.read_ranges import ranges_between, split_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.dead_letters.letter import rejected_row
-from timebeam.transforms.ingest.assign_keys import SharedSeriesKeys
+from timebeam.transforms.ingest.encode_group_pack import SharedSeriesKeys
 from timebeam.transforms.ingest.row_mutations import write_batch
 from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.opentsdb.assign_uids import UidPolicy, UidTable

@@ -26,7 +26,7 @@ from timebeam.schema.stores.opentsdb import meta_documents
 from timebeam.schema.stores.opentsdb.columns.decode_row import read_row
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.meta_documents import MetaMode, meta_table, series_row, uid_rows
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, why_nameless
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidDirectory, why_nameless
 from timebeam.transforms.bigtable.compare_and_set import Replacement, create_cells, replace_cells
 from timebeam.transforms.bigtable.mutation_bytes import plain_row
 from timebeam.transforms.bigtable.read_ranges import scan_keys

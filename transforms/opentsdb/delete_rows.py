@@ -32,7 +32,7 @@ from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, POINT_BYTES, R
 from timebeam.schema.stores.opentsdb.trees import tree_cells
 from timebeam.schema.stores.opentsdb.trees.definitions import Tree
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, place
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidDirectory, look_up_shown
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.bigtable.write_rows import write_all
 from timebeam.transforms.opentsdb.stored_series import metric_keys

@@ -33,13 +33,13 @@ from timebeam.schema.core.selection import Scan
 from timebeam.schema.stores import MissingAbilityError, as_opentsdb
 from timebeam.schema.stores.opentsdb.columns import annotation_cells as cells
 from timebeam.schema.stores.opentsdb.encode import FAMILY
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidDirectory
 from timebeam.transforms.bigtable.compare_and_set import Replacement, replace_cells
 from timebeam.transforms.bigtable.retry import REFUSALS, Backoff
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import REJECTED, BufferedDoFn, RejectedOutput, reject, rejecting
-from timebeam.transforms.ingest.assign_keys import SharedSeriesKeys
+from timebeam.transforms.ingest.encode_group_pack import SharedSeriesKeys
 from timebeam.transforms.ingest.series_keys import UidOptions
 from timebeam.transforms.read.table_reader import TableReader
 

@@ -30,7 +30,7 @@ from timebeam.schema.stores.opentsdb.meta_documents import FAMILY, meta_table
 from timebeam.schema.stores.opentsdb.options import Names
 from timebeam.schema.stores.opentsdb.select import key_of_tsuid
 from timebeam.schema.stores.opentsdb.uids import uid_table
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory, names_from
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidDirectory, names_from
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import metered, metered_keys

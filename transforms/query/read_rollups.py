@@ -37,7 +37,7 @@ from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb import select
 from timebeam.schema.stores.opentsdb.rollup_tables import columns_of, decode_rollups
 from timebeam.schema.stores.opentsdb.select import tag_pairs
-from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.query.budget import Meter, metered
 from timebeam.transforms.query.read_points import find_series

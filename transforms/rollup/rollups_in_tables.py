@@ -36,8 +36,7 @@ from timebeam.transforms.bigtable.read_ranges import sampled
 from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.flow import metrics
 from timebeam.transforms.flow.steps import RejectedOutput, reject
-from timebeam.transforms.ingest.assign_keys import SharedSeriesKeys
-from timebeam.transforms.ingest.encode_group_pack import RowKey
+from timebeam.transforms.ingest.encode_group_pack import RowKey, SharedSeriesKeys
 from timebeam.transforms.read.chunks import Chunk, hour_chunks
 from timebeam.transforms.read.table_reader import RememberingReader, TableReader, within
 from timebeam.transforms.rollup.read_chunk import (

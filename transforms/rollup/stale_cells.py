@@ -22,7 +22,7 @@ from timebeam.schema.stores.opentsdb import keys as row_keys
 from timebeam.schema.stores.opentsdb.columns import point_elements as el
 from timebeam.schema.stores.opentsdb.options import BASE_BYTES
 from timebeam.schema.stores.opentsdb.rollup_tables import FAMILY, POINT_BYTES, ROLLUP_BYTES
-from timebeam.schema.stores.opentsdb.uids.uid_directory import look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_table import look_up_shown
 from timebeam.transforms.bigtable.chunk_columns import EqualCells, MergedRows
 from timebeam.transforms.ingest.encode_group_pack import RowKey
 from timebeam.transforms.read.chunks import Chunk

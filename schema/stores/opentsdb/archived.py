@@ -23,7 +23,7 @@ from timebeam.schema.stores.opentsdb.columns.annotation_cells import is_annotati
 from timebeam.schema.stores.opentsdb.columns.decode_row import is_histogram
 from timebeam.schema.stores.opentsdb.options import BASE_BYTES
 from timebeam.schema.stores.opentsdb.select import Wanted, key_ranges
-from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver
+from timebeam.schema.stores.opentsdb.uids.uid_table import SeriesResolver
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -30,7 +30,7 @@ from timebeam.schema.stores.opentsdb.options import BASE_BYTES, Decimals, Names,
 from timebeam.schema.stores.opentsdb.select import LeadingTags
 from timebeam.schema.stores.opentsdb.uids import uid_table
 from timebeam.schema.stores.opentsdb.uids.repair_uids import UidMaps
-from timebeam.schema.stores.opentsdb.uids.uid_directory import names_from
+from timebeam.schema.stores.opentsdb.uids.uid_table import names_from
 
 _CELL_TIME = (
     f"{ARRIVAL}, or the clock of the TSD that wrote it; in a compacted row the newest of these; not the time "

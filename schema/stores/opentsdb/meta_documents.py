@@ -27,7 +27,7 @@ from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.series.series_patterns import Listed, SeriesQuery
 from timebeam.schema.stores.opentsdb.keys import UidPair
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidDirectory
 
 _AT_ONCE = 2_000
 """Rows whose names are looked up together."""

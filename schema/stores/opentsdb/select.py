@@ -31,7 +31,7 @@ from timebeam.schema.core.selection import (
 )
 from timebeam.schema.stores.opentsdb import keys
 from timebeam.schema.stores.opentsdb.options import BASE_BYTES, OpenTsdbOptions
-from timebeam.schema.stores.opentsdb.uids.uid_directory import SeriesResolver, look_up_shown, names_from
+from timebeam.schema.stores.opentsdb.uids.uid_table import SeriesResolver, look_up_shown, names_from
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb

@@ -64,4 +64,4 @@ def test_the_docstring_of_the_graph_tells_the_way_of_a_file(
     assert sorted(TOLD, key=order.index) == TOLD, "called in another order than told"
     steps = {module for name, module in calls.items() if name.endswith("Fn.process")}
     assert steps - {calls[name] for name in TOLD} == set(), "modules of steps that are not told"
-    assert len(steps) >= 5
+    assert sum(name.endswith("Fn.process") for name in calls) >= 5

@@ -15,7 +15,7 @@ from timebeam.schema.core.rows import KeyRange
 from timebeam.schema.core.selection import Reader
 from timebeam.schema.stores.opentsdb.keys import UidPair, is_of_series, tsuid_of_key, tsuid_pairs
 from timebeam.schema.stores.opentsdb.trees.place_series import TreeSeries, Uid, read_uid
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidCache, look_up_shown
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidCache, look_up_shown
 from timebeam.transforms.bigtable.read_ranges import scan_keys
 from timebeam.transforms.bigtable.target import Target
 

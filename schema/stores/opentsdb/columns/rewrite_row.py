@@ -49,7 +49,7 @@ from timebeam.schema.stores.opentsdb.columns.decode_row import (
 from timebeam.schema.stores.opentsdb.encode import FAMILY, columns, offsets_of
 from timebeam.schema.stores.opentsdb.keys import base_s_of
 from timebeam.schema.stores.opentsdb.options import BASE_BYTES, OpenTsdbOptions
-from timebeam.schema.stores.opentsdb.uids.uid_directory import UidDirectory
+from timebeam.schema.stores.opentsdb.uids.uid_table import UidDirectory
 
 if TYPE_CHECKING:
     from timebeam.schema.stores.opentsdb.layout import OpenTsdb
