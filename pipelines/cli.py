@@ -53,6 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     """The same, for a reader of the output that stays."""
     verbosity = _take_verbosity(arguments)
+    if arguments[:2] == ["help", "format"]:
+        return _print_format_help(arguments[2:])
+    if arguments[:1] == ["help"] and arguments[1:]:
+        arguments[:] = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help(), flush=True)
         return 0 if arguments else 2
@@ -212,6 +216,19 @@ def _text(error: BaseException) -> str:
     return str(error)
 
 
+def _print_format_help(names: Sequence[str]) -> int:
+    """Prints the options of a format, or which formats there are; returns the exit code."""
+    from timebeam.pipelines.options.help_text import format_help_text
+    from timebeam.pipelines.options.parameters import UsageError
+
+    try:
+        print(format_help_text(names[0] if names else ""), flush=True)
+    except UsageError as error:
+        print(f"timebeam: {one_line(str(error))}\n(see `timebeam help format`)", file=sys.stderr)
+        return 2
+    return 0
+
+
 def _help() -> str:
     lines = [f"  {name:10} {summary}" for name, summary in COMMANDS.items()]
     return (
@@ -220,7 +237,8 @@ def _help() -> str:
         "and reads them back.\n\n"
         "commands:\n"
         + "\n".join(lines)
-        + "\n\n`timebeam COMMAND --help` explains a command, with examples.\n"
+        + "\n\n`timebeam COMMAND --help` explains a command, with examples; `--help-all` shows all options.\n"
+        "`timebeam help format NAME` shows the options of a message format.\n"
         "--quiet: no progress and no notes. --verbose: the settings in force, and the stack of an error."
     )
 

@@ -30,18 +30,27 @@ SELECTION = """
 INGEST_COMMAND = Command(
     "ingest",
     "Stores the points of files, or of Pub/Sub messages, in Bigtable.",
+    usage="--format FORMAT --input FILE ... [options]\n"
+    "--format FORMAT --input-subscription SUBSCRIPTION [options]",
+    common="""
+        Input: input input_subscription format dead_letters |
+        Store: auto_create_metrics packing max_series |
+        Tables: layout tables table_prefix set project instance |
+        Run: dry_run preflight max_rejected summary
+    """,
+    page="docs/use/ingest.md",
     job="timebeam.pipelines.ingest.ingest_jobs:ingest_job",
     takes_archive=True,
     options=f"Input: input input_subscription input_topic | {_STORING} | Run: preflight",
     examples="""\
   timebeam ingest --layout opentsdb --format opentsdb-json --input 'metrics/*.json.gz' \\
       --auto-create-metrics --project my-project --instance my-instance
-  timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry-run
   timebeam ingest --layout opentsdb --format influx --input telegraf.lp.zst --auto-create-metrics
-  timebeam ingest --layout opentsdb --format opentsdb-annotations --input annotations.json
-  timebeam ingest --layout table --tables market.toml --format records --input 'market-*.jsonl.gz'
   timebeam ingest --layout opentsdb --format opentsdb-json \\
       --input-subscription projects/my-project/subscriptions/points
+  timebeam ingest --layout opentsdb --format opentsdb-text --input put.txt --dry-run
+  timebeam ingest --layout opentsdb --format opentsdb-annotations --input annotations.json
+  timebeam ingest --layout table --tables market.toml --format records --input 'market-*.jsonl.gz'
   timebeam ingest ... --preflight
   timebeam ingest ... --runner DataflowRunner --region europe-west1 --temp_location gs://bucket/tmp
 
@@ -51,6 +60,14 @@ Beam's own options can be given too""",
 REPLAY_COMMAND = Command(
     "replay",
     "Ingests the payloads of dead letters.",
+    usage="SOURCE --format FORMAT [options]",
+    common="""
+        Input: format dead_letters stop_when_idle |
+        Store: auto_create_metrics |
+        Tables: layout tables table_prefix set project instance |
+        Run: dry_run max_rejected summary
+    """,
+    page="docs/use/ingest.md",
     job="timebeam.pipelines.ingest.ingest_jobs:replay_job",
     takes_archive=True,
     arguments=(Argument("source", metavar="SOURCE", help="files, a pattern, or projects/P/subscriptions/S"),),
@@ -67,6 +84,15 @@ takes the options of `timebeam ingest`; give the same --layout options as there"
 COPY_COMMAND = Command(
     "copy",
     "Copies the points of a time range, then verifies the copy.",
+    usage="--from LAYOUT --to LAYOUT --start TIME [options]",
+    common="""
+        Points: start end also rollup_config |
+        From: from table_prefix tables set |
+        To: to to_table_prefix to_set auto_create_metrics |
+        Bigtable: project instance |
+        Run: dry_run verify_only dead_letters
+    """,
+    page="docs/use/copy.md",
     job="timebeam.pipelines.store.copy:job_of",
     layouts=("from", "to"),
     takes_archive=True,
@@ -92,6 +118,13 @@ Beam's own options can be given too""",
 EXPORT_COMMAND = Command(
     "export",
     "Writes the points of whole days as Parquet files; safe to repeat.",
+    usage="--output FOLDER [--day DAY | --start TIME --end TIME] [options]",
+    common="""
+        Export: output day start end by_metric tags verify |
+        Tables: layout tables table_prefix set project instance |
+        Run: dry_run max_rejected
+    """,
+    page="docs/use/copy.md",
     job="timebeam.pipelines.store.export:job_of",
     takes_archive=True,
     options="""
@@ -113,6 +146,13 @@ a repeated run replaces the files of its days; Beam's own options can be given t
 QUERY_COMMAND = Command(
     "query",
     "Reads and aggregates points.",
+    usage="METRIC --start TIME [--tag KEY=VALUE ...] [options]\nTABLE [--where FIELD=VALUE ...] [options]",
+    common="""
+        Query: start end tag aggregator downsample rate group_by |
+        Output: output timezone explain |
+        Tables: layout tables table_prefix set project instance rollup_config
+    """,
+    page="docs/use/query.md",
     runs="timebeam.pipelines.query.query_points:run",
     arguments=(
         Argument(
@@ -129,9 +169,9 @@ QUERY_COMMAND = Command(
     examples="""\
   timebeam query sys.cpu.percent --layout opentsdb --start 1h-ago --tag mode=user --group-by core
   timebeam query sys.load --layout opentsdb --start 2026-11-21 --downsample 1m-avg --output load.png
+  timebeam query sys.load --layout opentsdb --start 2026-11-01 --downsample 1dc-max --timezone Europe/Berlin
   timebeam query sys.net.bytes --layout opentsdb --start 1d-ago --aggregator none --output json
   timebeam query sys.load --layout opentsdb --start 90d-ago --downsample 1d-avg --rollup-config r.json
-  timebeam query sys.load --layout opentsdb --start 2026-11-01 --downsample 1dc-max --timezone Europe/Berlin
   timebeam query sys.load --layout opentsdb --start 1d-ago --global-annotations --output load.html
   timebeam query web.latency --layout opentsdb --start 1h-ago --percentiles 50 --percentiles 99
   timebeam query QUOTE --tables market.toml --start 1h-ago --where EXCHANGE=NYSE --where SYMBOL=F""",
@@ -140,6 +180,14 @@ QUERY_COMMAND = Command(
 SERVE_COMMAND = Command(
     "serve",
     "Serves OpenTSDB's read API, and takes points for Pub/Sub.",
+    usage="[--port PORT] [options]\n--write-only --topic TOPIC [options]",
+    common="""
+        Server: bind port workers rollup_config allowed_host |
+        Budgets: max_seconds max_points cache_bytes |
+        Writes: topic write_only telnet_port token_file |
+        Tables: layout tables table_prefix set project instance
+    """,
+    page="docs/use/serve.md",
     runs="timebeam.pipelines.serve.server:run",
     takes_archive=True,
     options="""
@@ -155,13 +203,19 @@ SERVE_COMMAND = Command(
     examples="""\
   timebeam serve --layout opentsdb
   timebeam serve --layout opentsdb --rollup-config rollups.json --port 4242 --workers 2
-  timebeam serve --layout heroic --max-seconds 20 --max-points 10000000
-  timebeam serve --write-only --topic projects/my-project/topics/points --telnet-port 4243""",
+  timebeam serve --write-only --topic projects/my-project/topics/points --telnet-port 4243
+  timebeam serve --layout heroic --max-seconds 20 --max-points 10000000""",
 )
 
 SERIES_COMMAND = Command(
     "series",
     "Lists series.",
+    usage="METRIC [--tag KEY=VALUE ...] [options]",
+    common="""
+        Series: tag source output |
+        Tables: layout tables table_prefix set project instance
+    """,
+    page="docs/use/names.md",
     runs="timebeam.pipelines.query.series:list_series",
     arguments=(Argument("metric", metavar="METRIC", help="name of the metric, or a pattern: 'sys.cpu.*'"),),
     takes_archive=True,
@@ -183,6 +237,12 @@ SERIES_COMMAND = Command(
 SUGGEST_COMMAND = Command(
     "suggest",
     "Lists names that begin with a prefix.",
+    usage="metrics|tagk|tagv [PREFIX] [options]",
+    common="""
+        Names: max output |
+        Tables: layout table_prefix set project instance
+    """,
+    page="docs/use/names.md",
     runs="timebeam.pipelines.query.series:list_names",
     arguments=(
         Argument("kind", choices=("metrics", "tagk", "tagv"), help="kind of names"),

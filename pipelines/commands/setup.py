@@ -22,6 +22,8 @@ from timebeam.pipelines.options.profiles import FILE, VARIABLES, setting_text
 INIT_COMMAND = Command(
     "init",
     "Writes timebeam.toml into this folder; asks nothing.",
+    usage="[--project PROJECT --instance INSTANCE] [--layout LAYOUT]",
+    page="docs/start/first-steps.md",
     runs="timebeam.pipelines.commands.setup:init",
     options="Init: project instance layout",
     examples="""\
@@ -32,6 +34,8 @@ INIT_COMMAND = Command(
 CONFIG_COMMAND = Command(
     "config",
     "Prints every setting and where it comes from.",
+    usage="[--profile PROFILE] [--config FILE]",
+    page="docs/reference/settings.md",
     runs="timebeam.pipelines.commands.setup:config",
     options="""
         Settings: config profile |
@@ -48,6 +52,8 @@ tables, default""",
 EMULATOR_COMMAND = Command(
     "emulator",
     "Runs Google's Bigtable emulator in the foreground; builds it first if there is none.",
+    usage="[--port PORT]",
+    page="docs/start/first-steps.md",
     runs="timebeam.pipelines.local.emulator:run",
     options="Emulator: port build_only",
     examples="""\
@@ -59,6 +65,12 @@ EMULATOR_COMMAND = Command(
 GENERATE_COMMAND = Command(
     "generate",
     "Generates test points, including late, duplicate, corrected and bad ones.",
+    usage="(--output FILE | --topic TOPIC) [options]",
+    common="""
+        Load: points series format step start seed |
+        Output: output topic rate expect
+    """,
+    page="docs/start/first-steps.md",
     runs="timebeam.pipelines.local.generate:run",
     options="""
         Load: points series format step start jitter_ms late late_steps duplicates corrections
@@ -76,6 +88,8 @@ GENERATE_COMMAND = Command(
 COMPLETION_COMMAND = Command(
     "completion",
     "Prints a script that completes command lines.",
+    usage="bash|zsh|fish",
+    page="docs/start/first-steps.md",
     runs="timebeam.pipelines.commands.setup:completion",
     arguments=(Argument("shell", choices=("bash", "zsh", "fish"), help="for which shell"),),
     examples="""\
@@ -88,6 +102,15 @@ TABLES_COMMAND = Command(
     "tables",
     "Creates the tables of a layout, adopts those of another system, forgets their settings, or shows and "
     "sets retention; safe to repeat.",
+    usage="create|adopt|forget --layout LAYOUT [options]\n"
+    "retention --layout LAYOUT [--max-age-days N] [options]",
+    common="""
+        Tables: layout tables table_prefix project instance |
+        Also create: rollup_config meta trees series_limits archive |
+        Retention: max_age_days table family |
+        Run: dry_run
+    """,
+    page="docs/reference/layouts.md",
     runs="timebeam.pipelines.tables.tables:run",
     layouts=(),
     arguments=(
@@ -109,11 +132,11 @@ TABLES_COMMAND = Command(
     """,
     examples="""\
   timebeam tables create --layout opentsdb --project my-project --instance my-instance
-  timebeam tables create --layout table --tables market.toml
   timebeam tables create --layout opentsdb --rollup-config rollups.json
+  timebeam tables adopt --layout opentsdb --salt-width 1   (tables that a TSD made)
+  timebeam tables create --layout table --tables market.toml
   timebeam tables create --layout opentsdb --meta --trees
   timebeam tables create --layout opentsdb --table-prefix test- --dry-run   (with an emulator)
-  timebeam tables adopt --layout opentsdb --salt-width 1   (tables that a TSD made)
   timebeam tables forget --layout kairosdb --dry-run
   timebeam tables retention --layout opentsdb
   timebeam tables retention --layout opentsdb --max-age-days 400 --dry-run
@@ -123,6 +146,12 @@ TABLES_COMMAND = Command(
 CHECK_COMMAND = Command(
     "check",
     "Verifies that every row decodes, and that names and UIDs map one to one.",
+    usage="[--layout LAYOUT] [options]",
+    common="""
+        Tables: layout tables table_prefix set project instance |
+        Findings: output most
+    """,
+    page="docs/operate/maintenance.md",
     runs="timebeam.pipelines.tables.tables:check",
     takes_archive=True,
     options="""
@@ -139,6 +168,14 @@ CHECK_COMMAND = Command(
 PLAN_COMMAND = Command(
     "plan",
     "Estimates what a load of points needs, for each packing.",
+    usage="--series N --layout LAYOUT [options]",
+    common="""
+        Load: series interval retention metrics tags values points_per_message |
+        Tables: layout set |
+        Prices: node_price gb_price core_price |
+        Run: summary
+    """,
+    page="docs/operate/sizing.md",
     runs="timebeam.pipelines.tables.plan:run",
     takes_archive=True,
     options="""
@@ -161,6 +198,8 @@ bytes are measured on a sample, before compression; docs/operate/sizing.md expla
 LAYOUT_COMMAND = Command(
     "layout",
     "Explains tables declared in TOML, or plots how writes spread over their keys.",
+    usage="check FILE\nheat FILE --input SAMPLE [options]",
+    page="docs/reference/tables.md",
     runs="timebeam.pipelines.tables.layout:run",
     arguments=(
         Argument("action", choices=["check", "heat"], help="check: explain the tables; heat: plot key heat"),

@@ -7,6 +7,12 @@ from timebeam.pipelines.options.command_line import Argument, Command
 NAMES_COMMAND = Command(
     "names",
     "Lists, renames, merges, frees and fixes the names in OpenTSDB's UID table.",
+    usage="list [KIND [PREFIX]] [options]\nrename|merge KIND OLD NEW [options]\nfree|fix [options]",
+    common="""
+        Names: use wait_hours yes rollup_config output |
+        Tables: layout table_prefix set project instance
+    """,
+    page="docs/use/names.md",
     runs="timebeam.pipelines.store.edit_names:run",
     arguments=(
         Argument("action", choices=["list", "rename", "merge", "free", "fix"], help="what to do"),
@@ -21,11 +27,11 @@ NAMES_COMMAND = Command(
     """,
     examples="""\
   timebeam names list --layout opentsdb
-  timebeam names list metrics sys. --layout opentsdb --use
   timebeam names rename metrics sys.cpu system.cpu --layout opentsdb --yes
+  timebeam names fix --layout opentsdb --yes
+  timebeam names list metrics sys. --layout opentsdb --use
   timebeam names merge metrics sys.load1 sys.load --layout opentsdb --yes
   timebeam names free --layout opentsdb            # prints; with --yes too: frees
-  timebeam names fix --layout opentsdb --yes
 
 KIND is metrics, tagk or tagv; OLD of merge may be a UID in hex
 TSDs and other writers keep names in memory: see docs/use/names.md""",
@@ -34,6 +40,12 @@ TSDs and other writers keep names in memory: see docs/use/names.md""",
 CARDINALITY_COMMAND = Command(
     "cardinality",
     "Shows which metrics, tag keys and tag values have the most series, and the most new ones.",
+    usage="[--metric PATTERN] [options]",
+    common="""
+        Series: metric top by since rejected output |
+        Tables: layout tables table_prefix set project instance
+    """,
+    page="docs/use/names.md",
     runs="timebeam.pipelines.store.cardinality:run",
     options="""
         Series: metric top by since source rejected output |
@@ -50,6 +62,13 @@ CARDINALITY_COMMAND = Command(
 META_COMMAND = Command(
     "meta",
     "Creates missing metadata of series and names; safe to repeat.",
+    usage="sync [options]",
+    common="""
+        Metadata: count purge yes |
+        Tables: layout table_prefix set project instance |
+        Run: dry_run summary
+    """,
+    page="docs/use/names.md",
     job="timebeam.pipelines.store.rebuild:meta_job",
     arguments=(
         Argument("action", choices=["sync"], help="create missing metadata, as `tsdb uid metasync` does"),
@@ -73,6 +92,13 @@ existing metadata is not changed, except ts_ctr with --count; Beam's own options
 TREES_COMMAND = Command(
     "trees",
     "Places series in OpenTSDB's trees, by rules.",
+    usage="create FILE | test METRIC KEY=VALUE ... [options]\nshow|sync|purge [--tree TREE] [options]",
+    common="""
+        Trees: tree definition depth exact yes output |
+        Tables: table_prefix set project instance |
+        Run: dry_run max_rejected
+    """,
+    page="docs/use/names.md",
     runs="timebeam.pipelines.trees.actions:run",
     job="timebeam.pipelines.trees.sync:job_of",
     job_action="sync",
@@ -93,10 +119,10 @@ TREES_COMMAND = Command(
         Run: dry_run summary max_rejected
     """,
     examples="""\
-  timebeam tables create --layout opentsdb --meta --trees
-  timebeam trees test --definition tree.json sys.cpu.0 host=web01 dc=lga
   timebeam trees create tree.json
   timebeam trees sync --dry-run
+  timebeam trees test --definition tree.json sys.cpu.0 host=web01 dc=lga
+  timebeam tables create --layout opentsdb --meta --trees
   timebeam trees sync
   timebeam trees show
   timebeam trees show --tree hosts --depth 2
@@ -111,6 +137,14 @@ sync also takes Beam's own options""",
 DELETE_COMMAND = Command(
     "delete",
     "Deletes points, after a dry run that shows what would be deleted.",
+    usage="METRIC --start TIME [--end TIME] [options]\n--keep-days DAYS ... [options]",
+    common="""
+        Delete: start end tag tsuid series token log |
+        Retention: keep_days rollup_config unattended |
+        Tables: layout tables table_prefix set project instance |
+        Run: dry_run
+    """,
+    page="docs/operate/maintenance.md",
     job="timebeam.pipelines.store.delete:job_of",
     takes_archive=True,
     arguments=(Argument("metric", nargs="?", metavar="METRIC", help="name of the metric; not with --tsuid"),),
@@ -135,6 +169,12 @@ interrupted; Beam's own options can be given too""",
 REINDEX_COMMAND = Command(
     "reindex",
     "Rebuilds the index tables; safe to repeat.",
+    usage="[--layout LAYOUT] [options]",
+    common="""
+        Tables: layout table_prefix set project instance |
+        Run: dry_run summary
+    """,
+    page="docs/operate/maintenance.md",
     job="timebeam.pipelines.store.rebuild:reindex_job",
     options="""
         Layout: layout table_prefix set |
@@ -151,6 +191,13 @@ all of Beam's options can be given too""",
 ROLLUP_COMMAND = Command(
     "rollup",
     "Makes the rollups and pre-aggregates of a day or range.",
+    usage="--rollup-config FILE [--day DAY] [options]\n--rollup-config FILE --changed|--follow [options]",
+    common="""
+        Rollup: rollup_config day start end changed follow delay_hours lookback_days dead_letters |
+        Tables: layout tables table_prefix set project instance |
+        Run: dry_run preflight
+    """,
+    page="docs/use/rollups.md",
     job="timebeam.pipelines.rollup.roll_up_points:job_of",
     takes_archive=True,
     options="""
@@ -175,6 +222,13 @@ a repeated run gives the same result; Beam's own options can be given too""",
 COMPACT_COMMAND = Command(
     "compact",
     "Merges the cells of each row of closed hours into one.",
+    usage="[--day DAY | --start TIME --end TIME] [options]",
+    common="""
+        Compact: day start end form |
+        Tables: layout table_prefix set project instance |
+        Run: dry_run summary
+    """,
+    page="docs/operate/maintenance.md",
     job="timebeam.pipelines.store.closed_hours:compact_job",
     takes_archive=True,
     options="""
@@ -197,6 +251,13 @@ Beam's own options can be given too""",
 ARCHIVE_COMMAND = Command(
     "archive",
     "Moves closed hours into the archive, in compressed columns; safe to repeat.",
+    usage="[--older-than AGE] [options]",
+    common="""
+        Archive: older_than start quiet_hours delete_source reader_hours |
+        Tables: layout table_prefix set project instance |
+        Run: dry_run summary
+    """,
+    page="docs/operate/maintenance.md",
     job="timebeam.pipelines.store.closed_hours:archive_job",
     takes_archive=True,
     options="""

@@ -21,7 +21,7 @@ from timebeam.pipelines.options.catalogue import (
     setting_parameters,
     with_plugins,
 )
-from timebeam.pipelines.options.help_text import help_text
+from timebeam.pipelines.options.help_text import asked_help
 from timebeam.pipelines.options.parameters import Parameter, UsageError, flag
 from timebeam.pipelines.options.parsing import CommandLine, GivenOption, Splitter, detail, did_you_mean
 from timebeam.pipelines.options.profiles import FILE, Setting, read_profiles, variables
@@ -291,6 +291,10 @@ class Command:
 
     Attributes:
       description: what it does, in a sentence.
+      examples: lines that begin with `  timebeam`, the three best ones first; behind an empty line, notes.
+      usage: at most three lines of what follows its name.
+      common: the options that its short help shows, as `options`; all if empty.
+      page: of the documents, which says more.
       options: as `timebeam.pipelines.options.catalogue.chosen` takes them.
       runs: MODULE:FUNCTION: takes the options and returns the exit code; empty if it always starts a job.
       job: MODULE:FUNCTION: takes the options and the time in ms since 1970, and makes the job. The command
@@ -305,6 +309,9 @@ class Command:
     description: str
     examples: str
     options: str = ""
+    usage: str = "[options]"
+    common: str = ""
+    page: str = ""
     runs: str = ""
     job: str = ""
     job_action: str = ""
@@ -334,8 +341,8 @@ class Command:
         Raises:
           UsageError: see `CommandParser.parse_known_args`.
         """
-        if not {"-h", "--help"}.isdisjoint(words):
-            print(help_text(self), flush=True)
+        if shown := asked_help(self, words):
+            print(shown, flush=True)
             raise SystemExit(0)
         parser = self.parser(words)
         options, rest = parser.parse_known_args(words)

@@ -164,7 +164,7 @@ OPTIONS = (
         regex=BUCKET_PATH,
         example="gs://my-bucket/points",
     ),
-    option("export.dry_run", "read and count; write nothing but dead letters", FLAG),
+    option("export.dry_run", "read and count, and write nothing but dead letters", FLAG),
     option(
         "export.dead_letters",
         "destination of rows that cannot be read: files PREFIX-TIME-*.jsonl, or a topic",
@@ -198,14 +198,14 @@ OPTIONS = (
     ),
     option("verify", "compare every column of the files with the manifests, and export nothing", FLAG),
     # meta
-    option("meta.dry_run", "count what would be written; write nothing", FLAG),
+    option("meta.dry_run", "count what would be written, and write nothing", FLAG),
     option("meta.yes", "with --purge: delete the listed metadata", FLAG),
     option("count", "count the points of each series into ts_ctr; reads all points", FLAG),
     option("purge", "afterwards list the metadata of series without points", FLAG),
     # trees
     option("trees.layout", "layout with trees", choice("opentsdb", "opentsdb")),
     option("trees.output", f"show: one of {TREE_OUTPUTS}; create, test, purge: text, json", text("text")),
-    option("trees.dry_run", "create, sync: print what would be done; write nothing", FLAG),
+    option("trees.dry_run", "create, sync: print what would be done, and write nothing", FLAG),
     option(
         "trees.dead_letters",
         "sync: destination of series that cannot be placed: files PREFIX-TIME-*.jsonl, or a topic "
@@ -273,7 +273,7 @@ OPTIONS = (
         "keep_rollups", "do not mark the hours for `rollup --changed`, so that rollups stay as they are", FLAG
     ),
     # reindex
-    option("reindex.dry_run", "read and count; write nothing", FLAG),
+    option("reindex.dry_run", "read and count, and write nothing", FLAG),
     # rollup
     option(
         "rollup.zone",
@@ -283,7 +283,7 @@ OPTIONS = (
         example="Europe/Berlin",
         stored=True,
     ),
-    option("rollup.dry_run", "print what would be read and written; do nothing", FLAG),
+    option("rollup.dry_run", "print what would be read and written, and do nothing", FLAG),
     option(
         "rollup.dead_letters",
         "destination of rows that cannot be rolled up: files PREFIX-TIME-*.jsonl, or a topic",
@@ -338,7 +338,7 @@ OPTIONS = (
         whole_number(0, most=CENTURY_DAYS),
     ),
     # compact
-    option("compact.dry_run", "count what would change; write nothing", FLAG),
+    option("compact.dry_run", "count what would change, and write nothing", FLAG),
     option(
         "compact.end",
         "end of the range, exclusive; only whole hours are compacted",
@@ -362,7 +362,7 @@ OPTIONS = (
         choice("compacted|append", "compacted"),
     ),
     # archive
-    option("archive.dry_run", "read and count; write nothing", FLAG),
+    option("archive.dry_run", "read and count, and write nothing", FLAG),
     option(
         "archive.start",
         "archive from this time on; by default from the first point",

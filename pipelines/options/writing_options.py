@@ -42,7 +42,7 @@ OPTIONS = (
     ),
     option(
         "layout",
-        "how points are stored; table: in declared tables, see --tables",
+        "how points are stored: opentsdb, heroic, kairosdb, table; table: in declared tables, see --tables",
         choice(f"{_STORES}|{DECLARED}"),
         required=True,
         stored=True,
@@ -87,7 +87,7 @@ OPTIONS = (
         example="ingest",
         label="Bigtable app profile",
     ),
-    option("dry_run", "parse, pack and count; write nothing but dead letters", FLAG),
+    option("dry_run", "parse, pack and count, and write nothing but dead letters", FLAG),
     option(
         "dead_letters",
         "destination of rejected input: files PREFIX-TIME-*.jsonl, or a topic projects/P/topics/T",
@@ -97,9 +97,9 @@ OPTIONS = (
     ),
     option(
         "packing",
-        "compacted: one column per row and arrival; points: one cell per point; append: "
-        "points are appended to one column, as by a TSD with enable_appends. By default "
-        "compacted for files in layout opentsdb, otherwise points",
+        "how points are packed: points, compacted or append; compacted: one column per row and arrival; "
+        "points: one cell per point; append: points are appended to one column, as by a TSD with "
+        "enable_appends; by default compacted for files in layout opentsdb, otherwise points",
         choice("points|compacted|append"),
     ),
     option("auto_create_metrics", "assign UIDs to unknown metrics", FLAG),

@@ -8,7 +8,7 @@ variable "layout" {
   description = <<-EOT
     How points are stored: what the stream, the nightly jobs and the tables share.
 
-    layout: how points are stored; table: in declared tables, see tables; required here or in the file of config
+    layout: how points are stored: opentsdb, heroic, kairosdb, table; table: in declared tables, see tables; required here or in the file of config
     table_prefix: prefix of all table names
     salt_width: bytes of salt in row keys (tsd.storage.salt.width)
     salt_buckets: salt buckets (tsd.storage.salt.buckets)
@@ -142,7 +142,7 @@ variable "ingest" {
     overflow_tag: opentsdb: series with more than max_tags tags lose some, and get this tag with a hash of them
     drop_tags: opentsdb, with overflow_tag: tags that such series lose, as a,b
     keep_tags: opentsdb, with overflow_tag: tags that such series keep, as a,b
-    packing: compacted: one column per row and arrival; points: one cell per point; append: points are appended to one column, as by a TSD with enable_appends. By default compacted for files in layout opentsdb, otherwise points
+    packing: how points are packed: points, compacted or append; compacted: one column per row and arrival; points: one cell per point; append: points are appended to one column, as by a TSD with enable_appends; by default compacted for files in layout opentsdb, otherwise points
     auto_create_metrics: assign UIDs to unknown metrics
     auto_create_tagks: assign UIDs to unknown tag keys
     auto_create_tagvs: assign UIDs to unknown tag values
@@ -152,7 +152,7 @@ variable "ingest" {
     uid_negative_seconds: seconds before a name that has no UID is looked up again
     mark_changed: mark hours that receive points, for rollup changed
     meta: opentsdb: metadata to write for new series: off, track (ts_ctr), or full (also ts_meta and the metadata of UIDs); see docs/use/names.md
-    dry_run: parse, pack and count; write nothing but dead letters
+    dry_run: parse, pack and count, and write nothing but dead letters
     max_new_series: maximum new series per metric and minute in each worker process, N or PATTERN=N (the first match applies); points of further series are rejected
     max_series: maximum series per metric, N or PATTERN=N; points of further series are rejected
     max_tag_values: maximum values per tag key of a metric, N or PATTERN=N; points of series with further values are rejected
@@ -463,7 +463,7 @@ variable "archive" {
     quiet_hours: skip hours that were written less than this many hours ago
     delete_source: delete archived points from the data table after comparing them with the archive
     reader_hours: with delete_source: delete only hours archived at least this many hours ago; choose longer than any query or rollup runs; use 0 only while nothing reads
-    dry_run: read and count; write nothing
+    dry_run: read and count, and write nothing
   EOT
 
   type = object({

@@ -100,7 +100,10 @@ def started(*lines: list[str]) -> dict[str, tuple[int, list[str]]]:
 
 
 def test_help_imports_no_slow_module() -> None:
-    loaded = started(["--help"], ["--version"], *([command, "--help"] for command in COMMANDS))
+    lines = [["--help"], ["--version"], ["help", "format"], ["help", "format", "influx"], ["help", "query"]]
+    lines += [[command, option] for command in COMMANDS for option in ("--help", "--help-all")]
+    loaded = started(*lines)
+    assert len(loaded) == len(lines)
     assert loaded == dict.fromkeys(loaded, (0, []))
 
 

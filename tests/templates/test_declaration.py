@@ -141,7 +141,7 @@ def test_the_program_knows_all_parameters_and_the_template_all_options(name: str
         contextlib.redirect_stdout(shown),
         pytest.raises(SystemExit),
     ):
-        launch(["--help"])
+        launch(["--help-all"])
     words = re.findall(r"^  --(?:no-)?([-a-z]+)", shown.getvalue(), re.MULTILINE)
     options = {word.replace("-", "_") for word in words}
     options = {{"set": "settings", "to_set": "to_settings"}.get(each, each) for each in options}

@@ -163,7 +163,7 @@ def test_forget_of_one_declared_table(place: Place) -> None:
 def test_points_of_an_archive_are_not_hidden(place: Place, layout: str) -> None:
     archive_points(place, layout)
     stored = place.rows()
-    ran = place.run(*ADOPT, "--layout", layout, "--no-archive")
+    ran = place.run(*ADOPT, "--layout", layout, "--set=archive=false")
     assert (ran.code, f"corruption: {place.prefix}archive row" in ran.out) == (1, True), ran
     assert "give --archive" in ran.out
     assert "nothing was stored" in ran.err
@@ -185,7 +185,7 @@ def test_an_archive_that_earlier_versions_hid_is_found_and_taken_back(place: Pla
     place.write("opentsdb", archive="false")
     ran = place.run("check")
     assert (ran.code, f"corruption: {place.prefix}archive row" in ran.out) == (1, True), ran
-    assert place.run(*ADOPT, "--layout", "opentsdb", "--archive").code == 0
+    assert place.run(*ADOPT, "--layout", "opentsdb", "--set=archive=true").code == 0
     assert (place.run("check").code, is_whole(place)) == (0, True)
 
 
