@@ -262,7 +262,7 @@ def test_names_that_are_escaped_are_a_property_of_the_tables(
     assert json.loads(listed.out) == ["disk_ab"]
     ran = timebeam("ingest", *store.flags, "--format=opentsdb-text", "--input", text, "--set=names=refuse")
     assert ran.code == 2
-    assert "names reject" in ran.err
+    assert "names refuse" in ran.err
 
 
 def test_tables_with_names_that_are_not_escaped(
