@@ -36,23 +36,24 @@ OLD_CONTRACTS = tuple(
 LAYOUT = ("--layout", "opentsdb")
 DAY = ("--start", "2026-11-21", "--end", "2026-11-22")
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "tables": ("tables", "create", *LAYOUT, "--rollup-config", "examples/rollups.json"),
-    "target": ("tables", "create", "--layout", "kairosdb", "--table-prefix", "copy-"),
+    "tables": ("tables", "create", *LAYOUT, "--rollup_config", "examples/rollups.json"),
+    "target": ("tables", "create", "--layout", "kairosdb", "--table_prefix", "copy-"),
     "ingest": (
         *("ingest", *LAYOUT, "--format", "opentsdb-json", "--input", "examples/metrics/cpu*.json.gz"),
-        *("--auto-create-metrics", "--dead-letters", "{folder}/letters"),
+        *("--auto_create_metrics", "--dead_letters", "{folder}/letters"),
     ),
-    "query": ("query", "sys.load", *LAYOUT, *DAY, "--downsample", "10m-avg", "--group-by", "window"),
+    "query": ("query", "sys.load", *LAYOUT, *DAY, "--downsample", "10m-avg", "--group_by", "window"),
     "rollup": (
-        *("rollup", *LAYOUT, "--rollup-config", "examples/rollups.json", "--day", "2026-11-21"),
-        *("--allow-incomplete", "--dead-letters", "{folder}/letters"),
+        *("rollup", *LAYOUT, "--rollup_config", "examples/rollups.json", "--day", "2026-11-21"),
+        *("--allow_incomplete", "--dead_letters", "{folder}/letters"),
     ),
     "copy": (
-        *("copy", "--from", "opentsdb", "--to", "kairosdb", "--to-table-prefix", "copy-", *DAY),
-        *("--dead-letters", "{folder}/letters"),
+        *("copy", "--from", "opentsdb", "--to", "kairosdb", "--to_table_prefix", "copy-", *DAY),
+        *("--dead_letters", "{folder}/letters"),
     ),
 }
-"""The commands in the order in which they run; the first two only make tables."""
+"""The commands in the order in which they run; the first two only make tables. Options with underscores, as
+older trees take them too."""
 
 _PROFILED = """
 import json, sys, threading
