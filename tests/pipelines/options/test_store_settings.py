@@ -165,7 +165,7 @@ def test_points_of_an_archive_are_not_hidden(place: Place, layout: str) -> None:
     stored = place.rows()
     ran = place.run(*ADOPT, "--layout", layout, "--set=archive=false")
     assert (ran.code, f"corruption: {place.prefix}archive row" in ran.out) == (1, True), ran
-    assert "give --archive" in ran.out
+    assert "give --set archive=true" in ran.out
     assert "nothing was stored" in ran.err
     contradiction(place.run(*FORGET, "--layout", layout), f"table {place.prefix}archive has rows")
     assert place.run(*ADOPT, "--layout", layout).code == 0  # what is not given stays
