@@ -142,7 +142,10 @@ def test_a_corrupt_setting_can_be_forgotten_but_not_a_newer_one(place: Place) ->
     assert place.rows() == {}
     place.write("opentsdb", version="1", escaped="true")
     ran = place.run(*FORGET, "--layout", "opentsdb")
-    assert (ran.code, "setting escaped, which this timebeam does not know" in ran.err) == (1, True)
+    assert (ran.code, "setting escaped, which this version of timebeam does not support" in ran.err) == (
+        1,
+        True,
+    )
     assert "opentsdb" in place.rows()
 
 
@@ -255,11 +258,15 @@ def test_of_two_layouts_that_an_older_version_stored_for_one_table_one_is_forgot
 
 
 @pytest.mark.parametrize(
-    ("table", "owner"),
-    [("tsdb", "layout opentsdb"), ("archive", "layout opentsdb"), ("timebeam", "settings")],
+    ("table", "why"),
+    [
+        ("tsdb", "is that of layout opentsdb"),
+        ("archive", "is that of layout opentsdb"),
+        ("timebeam", "holds the stored settings"),
+    ],
 )
 def test_a_declared_table_is_not_that_of_a_layout_or_of_the_settings(
-    place: Place, table: str, owner: str
+    place: Place, table: str, why: str
 ) -> None:
     assert place.run(*CREATE, "--layout", "opentsdb", "--set=archive=true").code == 0
     market = (ROOT / "examples" / "tables" / "market.toml").read_text()
@@ -268,7 +275,7 @@ def test_a_declared_table_is_not_that_of_a_layout_or_of_the_settings(
     declared = ("--layout", "table", "--tables", str(path))
     for action in (CREATE, ADOPT):
         ran = place.run(*action, *declared)
-        contradiction(ran, f"table {place.prefix}{table} is that of", owner, "(--table-prefix)")
+        contradiction(ran, f"table {place.prefix}{table} {why}", "(--table-prefix)")
     assert list(place.rows()) == ["opentsdb"]
     path.write_text(market)
     assert place.run(*CREATE, *declared).code == 0

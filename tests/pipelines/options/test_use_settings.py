@@ -238,8 +238,14 @@ def test_the_zone_of_rollups_is_stored_with_the_first_rollup_tables(place: Place
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({"version": "2", "salt_width": "0"}, "has version 2, which this timebeam does not know"),
-        ({"version": "1", "escaped": "true"}, "has setting escaped, which this timebeam does not know"),
+        (
+            {"version": "2", "salt_width": "0"},
+            "has version 2, which this version of timebeam does not support",
+        ),
+        (
+            {"version": "1", "escaped": "true"},
+            "has setting escaped, which this version of timebeam does not support",
+        ),
         ({"version": "1", "salt_width": "x"}, "holds a corrupt setting: 'x' is not a whole number"),
     ],
 )
