@@ -133,10 +133,10 @@ class ParsePoints(_RejectingTransform):
         self._format, self._options, self._formats = format, dict(options or {}), tuple(formats)
         self._error_handling = error_handling
 
-    def display_data(self) -> dict[str, Any]:
+    def display_data(self) -> dict[str, DisplayDataItem]:
         return {"format": DisplayDataItem(self._format, label="Message Format")}
 
-    def expand(self, messages: PCollection[Any]) -> Any:
+    def expand(self, messages: PCollection[object]) -> object:
         register_coders()
         gather = beam.ParDo(_MessagesFn(_now_ms())).with_output_types(list[Message])
         parse = parsing(ParseMessagesFn(self._format, self._options, self._formats))
@@ -200,14 +200,14 @@ class WritePoints(_RejectingTransform):
         self._flush_seconds, self._creates = flush_seconds, auto_create_metrics
         self._error_handling = error_handling
 
-    def display_data(self) -> dict[str, Any]:
+    def display_data(self) -> dict[str, DisplayDataItem]:
         table = data_tables(self._store)[0]
         return displayed(self._target, table) | {
             "store": DisplayDataItem(self._store.name, label="Store"),
             "packing": DisplayDataItem(self._packing or "default", label="Packing"),
         }
 
-    def expand(self, points: PCollection[Any]) -> Any:
+    def expand(self, points: PCollection[object]) -> object:
         check_one_window(points.windowing.windowfn)
         register_coders()
         is_stream = not points.is_bounded
@@ -223,7 +223,7 @@ class WritePoints(_RejectingTransform):
         )
         flow = Flow(endless=is_stream, flush_seconds=self._flush_seconds if is_stream else None)
         before: list[PCollection[Rejected]] = []
-        batches = points
+        batches: PCollection[Any] = points
         if points.element_type != PointBatch:
             gathered = points | "Gather" >> rejecting(BatchPointsFn(_now_ms()), PointBatch)
             batches, before = gathered.main, [gathered[REJECTED]]
@@ -288,7 +288,7 @@ class ReadPoints(_RejectingTransform):
         )
         self._range, self._as_rows, self._error_handling = (start_ms, end_ms), as_rows, error_handling
 
-    def display_data(self) -> dict[str, Any]:
+    def display_data(self) -> dict[str, DisplayDataItem]:
         table = data_tables(self._store)[0]
         return displayed(self._target, table) | {
             "store": DisplayDataItem(self._store.name, label="Store"),
@@ -296,7 +296,7 @@ class ReadPoints(_RejectingTransform):
             "endMs": DisplayDataItem(self._range[1], label="Last Time"),
         }
 
-    def expand(self, root: PBegin) -> Any:
+    def expand(self, root: PBegin) -> object:
         register_coders()
         read = root | "Points" >> ReadBatches(self._target, self._store, *self._range)
         if not self._as_rows:

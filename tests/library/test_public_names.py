@@ -61,9 +61,9 @@ def test_each_has_a_docstring_and_an_example() -> None:
 
 
 def test_no_signature_has_any_in_it() -> None:
-    """But of `option`, a field of any type, and the hooks of `WriteRows`, which take its elements."""
+    """But of `option`, which is what a dataclass takes for a field of any type."""
     found = [line.partition("(")[0] for line in lines() if re.search(r"\bAny\b", line)]
-    assert found == ["timebeam.formats.option", "class timebeam.io.WriteRows"]
+    assert found == ["timebeam.formats.option"]
 
 
 def test_members_that_are_public_exist() -> None:

@@ -26,6 +26,7 @@ from apache_beam.transforms.window import (
     TimestampedValue,
     WindowFn,
 )
+from apache_beam.typehints.schemas import typing_to_runner_api
 from apache_beam.utils.timestamp import Timestamp
 
 from tests.support.fault_proxy import MUTATE_ROWS, BadEntries, faulty, nth
@@ -301,6 +302,17 @@ def test_rows_that_are_no_points_are_rejected(fields: dict[str, Any], reason: Re
     with pytest.raises(RejectedError) as caught:
         record_of(row(0, 1.0)._replace(**fields))
     assert caught.value.reason is reason
+
+
+def test_points_have_a_schema() -> None:
+    fields = typing_to_runner_api(Point).row_type.schema.fields
+    assert [(field.name, field.type.nullable, field.type.WhichOneof("type_info")) for field in fields] == [
+        ("metric", False, "atomic_type"),
+        ("tags", False, "map_type"),
+        ("time_ms", False, "atomic_type"),
+        ("int_value", True, "atomic_type"),
+        ("float_value", True, "atomic_type"),
+    ]
 
 
 def test_rows_of_other_types_are_points() -> None:

@@ -104,7 +104,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
         if self.split_bytes < 1:
             raise ValueError(f"split_bytes {self.split_bytes}: give the bytes of a split, such as 134217728")
 
-    def display_data(self) -> dict[str, Any]:
+    def display_data(self) -> dict[str, DisplayDataItem]:
         return displayed(self.target, self.table)
 
     def expand(self, root: PBegin) -> PCollection[Row]:
@@ -127,7 +127,7 @@ class ReadRows(beam.PTransform):  # type: ignore[type-arg]
         )
 
 
-def displayed(target: Target | str, table: str = "") -> dict[str, Any]:
+def displayed(target: Target | str, table: str = "") -> dict[str, DisplayDataItem]:
     """The display data of a transform, named as of Beam's own connector; without a table, that of all."""
     target = as_target(target)
     shown = {
@@ -180,6 +180,13 @@ class FailedRow(NamedTuple):
     reason: str
 
 
+Around = Callable[[Sequence[Any]], AbstractContextManager[object]]
+"""Makes of rows a context in which they are written."""
+
+OnWritten = Callable[[Sequence[Any]], None]
+"""Is called with rows."""
+
+
 @dataclasses.dataclass(eq=False)
 class WriteRows(WithErrorHandler):
     """Writes rows: `Row`, tuples like it or `EncodedRow` in, `FailedRow` out.
@@ -212,17 +219,17 @@ class WriteRows(WithErrorHandler):
     target: Target | str
     buffer_bytes: int = BUFFER_BYTES
     requests: int = REQUESTS
-    around: Callable[[Sequence[Any]], AbstractContextManager[object]] = nullcontext
-    on_written: Callable[[Sequence[Any]], None] | None = None
+    around: Around = nullcontext
+    on_written: OnWritten | None = None
     keeps_windows: bool = True
 
     def __post_init__(self) -> None:
         self.target = as_target(self.target)
 
-    def display_data(self) -> dict[str, Any]:
+    def display_data(self) -> dict[str, DisplayDataItem]:
         return displayed(self.target)
 
-    def expand(self, rows: PCollection[Any]) -> PCollection[FailedRow] | PDone:
+    def expand(self, rows: PCollection[RowMutation]) -> PCollection[FailedRow] | PDone:
         fn = _WriteInWindowsFn if self.keeps_windows else _WriteFn
         failed = rows | "Write" >> beam.ParDo(fn(self)).with_output_types(FailedRow)
         if self._handler is None:

@@ -1,10 +1,11 @@
-"""Points as rows with a schema, at the edge of a pipeline: gathered into batches, and made of batches."""
+"""Points as rows with a schema, at the edge of a pipeline: gathered into batches, and made of batches.
 
-from __future__ import annotations
+Without postponed annotations: Beam takes the schema of `Point` from the types themselves.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import apache_beam as beam
 import numpy as np
@@ -39,8 +40,8 @@ class Point(NamedTuple):
     metric: str
     tags: Mapping[str, str]
     time_ms: int
-    int_value: int | None = None
-    float_value: float | None = None
+    int_value: Optional[int] = None  # noqa: UP045 - of `int | None` Beam makes a field of any type
+    float_value: Optional[float] = None  # noqa: UP045
 
 
 registry.register_coder(Point, RowCoder)
