@@ -73,7 +73,7 @@ def as_target(name: Target | str) -> Target:
     """The target of a resource name; a target is returned as it is.
 
     >>> as_target("projects/my-project/instances/metrics/appProfiles/batch")
-    Target(project='my-project', instance='metrics', app_profile='batch')
+    Target(project='my-project', instance='metrics', app_profile='batch', emulator=None)
 
     Raises:
       ValueError: the text names no instance and no app profile.
