@@ -115,6 +115,7 @@ class Needs:
       creates_metrics: whether metrics without a UID get one; True where no metric is new.
       inputs: patterns of files; each matches some.
       source: the subscription or topic that is read; None for files.
+      local_only: why Dataflow cannot run the job; empty if it can.
     """
 
     layout: Store | None = None
@@ -122,6 +123,7 @@ class Needs:
     creates_metrics: bool = True
     inputs: Sequence[str] = ()
     source: Source | None = None
+    local_only: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,22 +162,16 @@ class AnyJob(abc.ABC):
     stores_settings: bool = dataclasses.field(default=False, kw_only=True)
     dry_run: bool = dataclasses.field(default=False, kw_only=True)
 
-    @property
-    def local_only(self) -> str:
-        """Why Dataflow cannot run the job; empty if it can."""
-        return ""
-
     def needs(self) -> Needs:
-        """What `--preflight` checks beside the tables and the dead letters."""
+        """What is checked beside the tables and the dead letters."""
         return Needs()
 
-    def planned(self) -> AnyJob | None:
-        """The job with the work that its tables name, once they are checked; None if there is none."""
-        return self
+    def planned(self, run: Run) -> AnyJob | int:
+        """The job with the work that its tables name, once they are checked.
 
-    def run_here(self, run: Run) -> int | None:
-        """Does work without a pipeline of `run_job`, and returns the exit code; None if there is none."""
-        return None
+        Or the exit code, if there is nothing to do, or all is done here and needs no pipeline of `run_job`.
+        """
+        return self
 
 
 class Job(AnyJob):

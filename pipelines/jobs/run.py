@@ -114,12 +114,9 @@ def run_job(job: AnyJob, run: Run) -> int:
 
         match(inputs)
     check_tables(job.target, job.tables, run.create_command)
-    planned = job.planned()
-    if planned is None:
-        return 0
-    code = planned.run_here(run)
-    if code is not None:
-        return code
+    planned = job.planned(run)
+    if isinstance(planned, int):
+        return planned
     place = run.dead_letters_option
     if place is not None and not TOPIC.fullmatch(place):
         check_place("--dead-letters", place)
@@ -166,8 +163,8 @@ def _check_dataflow(job: AnyJob, run: Run) -> None:
     """Raises UsageError if Dataflow runs the job and cannot do what the options ask for."""
     if not run.runner.is_dataflow:
         return
-    if job.local_only:
-        raise UsageError(job.local_only)
+    if why := job.needs().local_only:
+        raise UsageError(why)
     if unstaged := unstaged_packages(run.runner.flags, run.packages):
         raise UsageError(*unstaged)
     if run.max_rejected is not None:

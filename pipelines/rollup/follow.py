@@ -271,15 +271,12 @@ class FollowedRollup(AnyJob):
     most_rounds: int | None
     marked_first: range
 
-    @property
-    def local_only(self) -> str:
-        return "--follow runs on this machine: leave --runner out"
-
     def needs(self) -> Needs:
-        return self.rounds.rollup.needs()
+        why = "--follow runs on this machine: leave --runner out"
+        return dataclasses.replace(self.rounds.rollup.needs(), local_only=why)
 
-    def run_here(self, run: Run) -> int:
-        """Runs the rounds, and prints a line for each; see `AnyJob.run_here`."""
+    def planned(self, run: Run) -> int:
+        """Runs the rounds, and prints a line for each; see `AnyJob.planned`."""
         if self.marked_first and not run.dry_run:
             self._mark_first()
         stopping = threading.Event()

@@ -67,10 +67,10 @@ class DescribedRollup(Job):
     def describe(self) -> list[str]:
         """What a dry run prints, in lines."""
 
-    def run_here(self, run: Run) -> int | None:
-        """Describes what it would do, in a dry run; see `AnyJob.run_here`."""
+    def planned(self, run: Run) -> AnyJob | int:
+        """Describes what it would do, in a dry run; see `AnyJob.planned`."""
         if not run.dry_run:
-            return None
+            return self
         print("\n".join(self.describe()))
         return 0
 
@@ -92,21 +92,17 @@ class LayoutRollup(DescribedRollup):
     changed: bool = False
     ending: beam.DoFn | None = None
 
-    @property
-    def local_only(self) -> str:
-        return "--changed runs on this machine: leave --runner out" if self.changed else ""
-
-    def planned(self) -> LayoutRollup | None:
+    def planned(self, run: Run) -> AnyJob | int:
         """With `--changed`, the same job for all marked hours; see `AnyJob.planned`."""
         if not self.changed:
-            return self
+            return DescribedRollup.planned(self, run)
         layout = self.work.layout
         lengths = [interval.seconds for interval in self.work.config.intervals]
         ranges = changed_ranges(read_changed_hours(self.target, layout), lengths, self.complete_ms // 1000)
         if not ranges:
             note("no late points")
-            return None
-        return self.of_ranges(ranges)
+            return 0
+        return DescribedRollup.planned(self.of_ranges(ranges), run)
 
     def of_ranges(self, ranges: Sequence[ChangedRange]) -> LayoutRollup:
         """The same job for these ranges."""
@@ -121,7 +117,8 @@ class LayoutRollup(DescribedRollup):
         return dataclasses.replace(self, work=dataclasses.replace(self.work, parts=parts))
 
     def needs(self) -> Needs:
-        return Needs(self.work.layout)
+        why = "--changed runs on this machine: leave --runner out" if self.changed else ""
+        return Needs(self.work.layout, local_only=why)
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         """See `Job.build`. Marks are read before the points, and cleared after all rows are written.

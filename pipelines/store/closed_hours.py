@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.job import AnyJob, Job, Run
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
 from timebeam.pipelines.options.period import (
@@ -147,7 +147,7 @@ class Archive(Job):
     older_than: str
     settings: str
 
-    def planned(self) -> Job | None:
+    def planned(self, run: Run) -> AnyJob | int:
         """See `AnyJob.planned`: the settings say which layout has the archive; only one can.
 
         Raises:

@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from timebeam.pipelines.ingest.store_points import StoringOptions, storing_graph
-from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.job import AnyJob, Job, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import time_of
 from timebeam.pipelines.options.place import Place, read_config, required_opentsdb
@@ -81,9 +81,9 @@ class Copy(Job):
     verify_only: bool
     translate: TranslateJob | None = None
 
-    def run_here(self, run: Run) -> int | None:
-        """Compares only, if that is asked for; see `AnyJob.run_here`."""
-        return self.verify(_RejectedByCopy(), as_json=run.as_json) if self.verify_only else None
+    def planned(self, run: Run) -> AnyJob | int:
+        """Compares only, if that is asked for; see `AnyJob.planned`."""
+        return self.verify(_RejectedByCopy(), as_json=run.as_json) if self.verify_only else self
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         graph, period = self.graph, (self.start_ms, self.end_ms)
@@ -265,8 +265,8 @@ def _print_rows(compared: ComparedRows, translate: TranslateJob) -> int:
         wrong = f"{compared.missing:,} cells are missing and {compared.different:,} differ"
         print(f"{text}; {wrong}", file=sys.stderr)
         return 1
-    rejected = f", but {compared.rejected:,} cells rejected: see dead letters" if compared.rejected else ""
-    print(f"{text}; verified{rejected}")
+    count = compared.rejected
+    print(f"{text}; verified" + (f", but {count:,} cells rejected: see the dead letters" if count else ""))
     return 0
 
 

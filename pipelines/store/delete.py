@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.jobs.job import Job, Run, check_place
+from timebeam.pipelines.jobs.job import AnyJob, Job, Needs, Run, check_place
 from timebeam.pipelines.options.catalogue import layout_parameters
 from timebeam.pipelines.options.parameters import UsageError, usage_errors
 from timebeam.pipelines.options.parsing import note
@@ -160,15 +160,15 @@ class Delete(Job):
     work: DeleteJob
     token: Token
 
-    @property
-    def local_only(self) -> str:
-        if self.work.series:
-            return "--series reads and deletes what refers to the series on this machine: leave --runner out"
+    def needs(self) -> Needs:
+        why = ""
         if not self.work.dry_run and "://" not in self.work.log:
-            return f"--log {self.work.log} would be on the workers' own disks: give gs://BUCKET/PREFIX"
-        return ""
+            why = f"--log {self.work.log} would be on the workers' own disks: give gs://BUCKET/PREFIX"
+        if self.work.series:
+            why = "--series reads and deletes what refers to the series on this machine: leave --runner out"
+        return Needs(local_only=why)
 
-    def planned(self) -> Job | None:
+    def planned(self, run: Run) -> AnyJob | int:
         """See `AnyJob.planned`: looks for interrupted runs in the log, and for marks.
 
         Raises:

@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.jobs.job import Job, Run, check_place
+from timebeam.pipelines.jobs.job import AnyJob, Job, Needs, Run, check_place
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.period import RangeOptions, named_day, named_range, range_of_day
 from timebeam.pipelines.options.place import Place
@@ -41,16 +41,22 @@ class Export(Job):
     work: ExportWork
     verify: bool = False
 
-    @property
-    def local_only(self) -> str:
+    def needs(self) -> Needs:
         if "://" in self.work.folder:
-            return ""
-        return f"--output {self.work.folder} would be on the workers' own disks: give gs://BUCKET/FOLDER"
+            return Needs()
+        why = f"--output {self.work.folder} would be on the workers' own disks: give gs://BUCKET/FOLDER"
+        return Needs(local_only=why)
 
-    def run_here(self, run: Run) -> int | None:
-        """See `AnyJob.run_here`: verifies; returns 1 if a file is not as its manifest says."""
-        if not self.verify:
-            return None
+    def planned(self, run: Run) -> AnyJob | int:
+        """See `AnyJob.planned`: verifies; raises UsageError if no files can be written."""
+        if self.verify:
+            return self._verified(as_json=run.as_json)
+        if not self.work.dry_run:
+            check_place("--output", self.work.folder)
+        return self
+
+    def _verified(self, *, as_json: bool) -> int:
+        """Compares the files with their manifests; returns 1 if one is not as its manifest says."""
         of_days = [verify_day(self.work.folder_of(day_ms)) for day_ms in self.work.days_ms()]
         points = sum(day.points for day in of_days)
         without_digest = sum(day.without_digest for day in of_days)
@@ -64,18 +70,12 @@ class Export(Job):
                 file=sys.stderr,
             )
         days = len(of_days)
-        if run.as_json:
+        if as_json:
             figures = {"points": points, "days": days, "without_digest": without_digest}
             print(json.dumps(figures | {"problems": problems}))
         else:
             print(f"verified {points:,} points of {days:,} days: {len(problems):,} differences")
         return 1 if problems else 0
-
-    def planned(self) -> Job | None:
-        """See `AnyJob.planned`; raises UsageError if no files can be written."""
-        if not (self.verify or self.work.dry_run):
-            check_place("--output", self.work.folder)
-        return self
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         return (root | ExportPoints(self.work),)

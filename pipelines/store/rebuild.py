@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
-from timebeam.pipelines.jobs.job import Job, Run
+from timebeam.pipelines.jobs.job import Job, Needs, Run
 from timebeam.pipelines.options.parameters import UsageError
 from timebeam.pipelines.options.place import Place
 from timebeam.pipelines.output.progress_and_summary import TallySummary
@@ -90,9 +90,8 @@ class MetaSync(Job):
     purge: bool
     remove: bool
 
-    @property
-    def local_only(self) -> str:
-        return "--purge runs on this machine: leave --runner out" if self.purge else ""
+    def needs(self) -> Needs:
+        return Needs(local_only="--purge runs on this machine: leave --runner out" if self.purge else "")
 
     def build(self, root: beam.Pipeline) -> Sequence[PCollection[Rejected]]:
         root | SyncMeta(self.work)
