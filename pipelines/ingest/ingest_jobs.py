@@ -55,7 +55,8 @@ from timebeam.schema.core.plugins import PluginError
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
 from timebeam.schema.formats import AUTO, FORMATS, Framing, Message, format_class, is_format, message_format
-from timebeam.schema.series.series_limits import SeriesLimits, counts_table, parse_limits
+from timebeam.schema.series.series_limits import SeriesLimits, counts_table
+from timebeam.schema.series.series_patterns import parse_limits
 from timebeam.schema.stores import make_store
 from timebeam.transforms.dead_letters.replay import POINTS, ROWS, OpenLetters, ReadLetters
 from timebeam.transforms.flow.steps import REJECTED

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from timebeam.schema.bits.times import parse_duration
 from timebeam.schema.core.declared_options import Option, OptionKind
 from timebeam.schema.series.retention_rules import parse_rules
+from timebeam.schema.series.series_patterns import MOST_VALUES, parse_limits
 
 T = TypeVar("T")
 
@@ -188,8 +189,6 @@ def time_zone(text: str) -> str:
 
 def limit_text(text: str, most: int | None = None) -> str:
     """Limits of series, as `--max-series` takes them; none is more than `most`."""
-    from timebeam.schema.series.series_limits import parse_limits  # imports numpy
-
     try:
         limits = parse_limits([text])
     except ValueError as error:
@@ -201,8 +200,6 @@ def limit_text(text: str, most: int | None = None) -> str:
 
 def values_limit_text(text: str) -> str:
     """The same, of the values of a tag key."""
-    from timebeam.schema.series.series_limits import MOST_VALUES  # imports numpy
-
     return limit_text(text, MOST_VALUES)
 
 

@@ -24,16 +24,13 @@ import numpy as np
 
 from timebeam.schema.core.points import Series
 from timebeam.schema.core.rows import Cell, TableSpec
-from timebeam.schema.series.series_patterns import matches
+from timebeam.schema.series.series_patterns import MetricLimit
 
 FAMILY = "count"
 ALL_ROW = b"all"
 
 SHOWN_VALUES = 256
 """The tag values of a key that are counted where they have no limit: messages name the key with the most."""
-
-MOST_VALUES = 100_000
-"""The tag values of a key that are counted where they have a limit, and the greatest such limit."""
 
 MOST_KEYS = 100
 """The tag keys of a metric whose values are counted; a limit of values rejects new series with more."""
@@ -56,35 +53,6 @@ def metric_row(metric: str) -> bytes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MetricLimit:
-    """A limit of the metrics that match a pattern, such as `app.*=1000`; `1000` is a limit of all metrics."""
-
-    pattern: str
-    number: int
-
-
-def parse_limits(texts: Iterable[str]) -> tuple[MetricLimit, ...]:
-    """Reads limits, each `[PATTERN=]N`, or several with commas between them.
-
-    >>> parse_limits(["app.*=1000,5000"])
-    (MetricLimit(pattern='app.*', number=1000), MetricLimit(pattern='*', number=5000))
-
-    Raises:
-      ValueError: a text is not that.
-    """
-    parsed = []
-    for text in texts:
-        for item in text.split(","):
-            pattern, equals, number = item.rpartition("=")
-            if bool(equals) != bool(pattern) or not (
-                number.isascii() and number.isdigit() and len(number) < 19
-            ):
-                raise ValueError(f"{item[:80]!r} is neither a whole number nor PATTERN=NUMBER")
-            parsed.append(MetricLimit(pattern or "*", int(number)))
-    return tuple(parsed)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class SeriesLimits:
     """The limits of an ingest; of a list of limits the first whose pattern matches the metric applies.
 
@@ -102,11 +70,6 @@ class SeriesLimits:
 
     def __bool__(self) -> bool:
         return bool(self.new_series or self.series or self.tag_values or self.all_series is not None)
-
-
-def limit_of(limits: Iterable[MetricLimit], metric: str) -> int | None:
-    """The limit of a metric; None for none."""
-    return next((limit.number for limit in limits if matches(metric, [limit.pattern])), None)
 
 
 def hash_of(text: str) -> int:

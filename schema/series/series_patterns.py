@@ -1,6 +1,6 @@
 """Series and names by pattern, as /api/search/lookup and /api/suggest find them (docs/spec/opentsdb.md §8.5).
 
-In a pattern, `*` matches any text, also none. Case matters.
+In a pattern, `*` matches any text, also none. Case matters. Limits of series are by pattern too.
 """
 
 from __future__ import annotations
@@ -107,3 +107,41 @@ def _is_match(name: str, pattern: str) -> bool:
 def fixed_start(pattern: str) -> str:
     """The text that every name matching a pattern begins with."""
     return pattern.partition("*")[0]
+
+
+MOST_VALUES = 100_000
+"""The tag values of a key that are counted where they have a limit, and the greatest such limit."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetricLimit:
+    """A limit of the metrics that match a pattern, such as `app.*=1000`; `1000` is a limit of all metrics."""
+
+    pattern: str
+    number: int
+
+
+def parse_limits(texts: Iterable[str]) -> tuple[MetricLimit, ...]:
+    """Reads limits, each `[PATTERN=]N`, or several with commas between them.
+
+    >>> parse_limits(["app.*=1000,5000"])
+    (MetricLimit(pattern='app.*', number=1000), MetricLimit(pattern='*', number=5000))
+
+    Raises:
+      ValueError: a text is not that.
+    """
+    parsed = []
+    for text in texts:
+        for item in text.split(","):
+            pattern, equals, number = item.rpartition("=")
+            if bool(equals) != bool(pattern) or not (
+                number.isascii() and number.isdigit() and len(number) < 19
+            ):
+                raise ValueError(f"{item[:80]!r} is neither a whole number nor PATTERN=NUMBER")
+            parsed.append(MetricLimit(pattern or "*", int(number)))
+    return tuple(parsed)
+
+
+def limit_of(limits: Iterable[MetricLimit], metric: str) -> int | None:
+    """The limit of a metric; None for none."""
+    return next((limit.number for limit in limits if matches(metric, [limit.pattern])), None)

@@ -114,6 +114,9 @@ def test_wrong_usage_imports_no_slow_module() -> None:
         ["copy", "--from", "opentsdb"],
         ["rollup", "--set=salt_width=x"],
     ]
+    limits = ("--max-series=x", "--max-new-series=app.*=", "--max-tag-values=1000000000")
+    wrong += [["ingest", "--format=influx", limit] for limit in limits]
+    wrong += [["query", "--salt-width=1"], ["ingest", "--regoin=x"]]
     loaded = started(*wrong)
     assert loaded == dict.fromkeys(loaded, (2, []))
 

@@ -22,8 +22,8 @@ from timebeam.schema.core.contract import Store
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
 from timebeam.schema.core.rows import Cell, Row, TableSpec
 from timebeam.schema.series import series_limits
-from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits, limit_of
-from timebeam.schema.series.series_patterns import Listed, SeriesQuery
+from timebeam.schema.series.series_limits import SeriesCount, SeriesLimits
+from timebeam.schema.series.series_patterns import MOST_VALUES, Listed, SeriesQuery, limit_of
 from timebeam.schema.stores import find_opentsdb
 from timebeam.transforms.bigtable.compare_and_set import Replacement, update_rows
 from timebeam.transforms.bigtable.target import BigtableError, Target
@@ -221,7 +221,7 @@ class SeriesLimiter:
             self.merge(state)  # before counts are dropped from memory
         for key in missing:
             most = limit_of(self._limits.tag_values, rows[key])
-            count = SeriesCount(series_limits.SHOWN_VALUES if most is None else series_limits.MOST_VALUES)
+            count = SeriesCount(series_limits.SHOWN_VALUES if most is None else MOST_VALUES)
             if key in stored:
                 self._add(count, key, stored[key].cells)
             else:

@@ -17,7 +17,8 @@ from tests.support.pubsub_server import Published, PubSubServer
 from tests.support.stored import Store
 from timebeam.schema.bits.reasons import Reason, RejectedError
 from timebeam.schema.core.points import PointBatch, Series
-from timebeam.schema.series.series_limits import MetricLimit, SeriesLimits, counts_table
+from timebeam.schema.series.series_limits import SeriesLimits, counts_table
+from timebeam.schema.series.series_patterns import MetricLimit
 from timebeam.transforms.bigtable.create_tables import create_tables
 from timebeam.transforms.ingest.limit_series import LimitState, SeriesLimiter
 

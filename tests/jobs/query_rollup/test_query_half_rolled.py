@@ -129,7 +129,7 @@ def test_what_is_younger_than_the_delay_comes_from_points(plain: Store, tmp_path
     assert said.splitlines() == [
         f"2024-02-28T00:00:00Z to 2024-02-28T12:00:00Z: {prefix}rollup-1h (rollups of 1h)",
         f"2024-02-28T12:00:00Z to 2024-02-29T01:00:00Z: {prefix}tsdb (the newest points, by delaySla)",
-        "rollups are of the points of their last run: --marked-since is not set",
+        "rollups are of the points of their last run: marked_since is not set",
     ]
     remove_points(plain, range(24))
     ran = ask(plain, "m", DAY, END, *flags, "--rollup-config", config)

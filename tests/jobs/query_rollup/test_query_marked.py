@@ -106,9 +106,9 @@ def test_explain_says_whether_rollups_are_current(store: Store, config: Path, tm
         f"2024-02-29T00:00:00Z to 2024-02-29T01:00:00Z: {prefix}tsdb (not in the other table)",
     ]
     assert said("2024-02-28") == lines
-    before = "before 2024-02-29T00:00:00Z, --marked-since, rollups are of the points of their last run"
+    before = "before 2024-02-29T00:00:00Z, marked_since, rollups are of the points of their last run"
     assert said("2024-02-29") == [*lines, before]
-    assert said("") == [*lines, "rollups are of the points of their last run: --marked-since is not set"]
+    assert said("") == [*lines, "rollups are of the points of their last run: marked_since is not set"]
 
 
 def test_the_day_is_stored_with_the_tables(

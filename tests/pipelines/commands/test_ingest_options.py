@@ -94,7 +94,7 @@ def test_uids_of_another_width_stop_the_ingest(store: Store, tmp_path: Path) -> 
         ran = timebeam("ingest", *store.flags, *TEXT, "--input", file, *flags)
         assert ran.code == 1
         assert "timebeam ingest: tagk" in ran.err
-        assert "set --uid-width-tagk" in ran.err
+        assert "set uid_width_tagk" in ran.err
     assert (store.cells(), store.uid_cells()) == before
 
 

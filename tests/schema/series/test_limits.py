@@ -12,13 +12,11 @@ from timebeam.schema.series.series_limits import (
     FAMILY,
     MOST_KEYS,
     SHOWN_VALUES,
-    MetricLimit,
     SeriesCount,
     hash_of,
-    limit_of,
     metric_row,
-    parse_limits,
 )
+from timebeam.schema.series.series_patterns import MetricLimit, limit_of, parse_limits
 
 
 def series(numbers: range) -> list[Series]:

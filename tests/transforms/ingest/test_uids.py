@@ -178,7 +178,7 @@ def check_random_bijection(store: Store, uids: dict[Name, bytes]) -> None:
 def test_a_stored_uid_of_another_width_is_an_error(store: Store) -> None:
     store.set_uid("metrics", "name", b"\0\0\0\1", b"sys.cpu")
     store.set_uid("metrics", "id", b"sys.cpu", b"\0\0\0\1")
-    message = r"metrics 'sys.cpu' has a UID of 4 bytes where 3 are configured: set --uid-width-metric "
+    message = r"metrics 'sys.cpu' has a UID of 4 bytes where 3 are configured: set uid_width_metric "
     with pytest.raises(ValueError, match=message):
         uid_table(store).resolve([Name("metrics", "sys.cpu")])
     with pytest.raises(ValueError, match=message):

@@ -105,7 +105,7 @@ def test_what_cannot_be_fixed_here_is_reported() -> None:
     after, texts = changed(cells, "01 02")
     assert after == cells
     assert texts == [
-        "UID 0003 of 'long' is not 1 bytes: --uid-width-*?",
+        "UID 0003 of 'long' is not 1 bytes: uid_width_*?",
         "'a' has the UID 01, but rows with 02 too: timebeam names merge metrics 02 a",
     ]
 
