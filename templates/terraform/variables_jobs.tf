@@ -295,7 +295,7 @@ variable "ingest" {
   }
 
   validation {
-    condition     = var.ingest.formats == null || can(regex("^([-a-z]+(,[-a-z]+)*)$", var.ingest.formats))
+    condition     = var.ingest.formats == null || can(regex("^([-a-z0-9]+(,[-a-z0-9]+)*)$", var.ingest.formats))
     error_message = "formats must be such as influx,opentsdb-text."
   }
 
