@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import importlib
-import importlib.metadata
 import logging
 import os
 import sys
@@ -61,7 +59,9 @@ def _main(arguments: list[str]) -> int:
         print(_help(), flush=True)
         return 0 if arguments else 2
     if arguments[0] in ("-V", "--version", "version"):
-        print(f"timebeam {importlib.metadata.version('timebeam')}", flush=True)
+        from importlib.metadata import version  # takes as long as half of a help
+
+        print(f"timebeam {version('timebeam')}", flush=True)
         return 0
     command = arguments.pop(0)
     if command not in COMMANDS:

@@ -61,7 +61,7 @@ OPTIONS = (
         text("sum"),
     ),
     option("downsample", "one value per interval: 1m-avg, 1h-max-zero, 0all-sum"),
-    option("group_by", "tag keys: one result per combination of their values", SEVERAL),
+    option("group_by", "tag key: one result per value; several keys: one per combination of values", SEVERAL),
     option("max_seconds", "stop with an error after this many seconds", positive_number(most=86_400)),
     option("rollup", "read rollup tables where they give the same answer", TRUE),
     option("where", "table: FIELD=V or FIELD=V|W: only records that have this value", SEVERAL),
@@ -70,7 +70,7 @@ OPTIONS = (
     option("histogram", "opentsdb: counts of histograms, one result per bucket", FLAG),
     option(
         "percentiles",
-        "opentsdb: percentiles of histograms, 1 to 100: 50 99.9",
+        "opentsdb: percentile of histograms, 1 to 100, such as 99.9",
         several(not_negative, most=100.0),
     ),
     option("explain", "print to standard error which tables served which part", FLAG),
@@ -98,7 +98,7 @@ OPTIONS = (
     option("workers", "worker processes", positive_number(1, most=64)),
     option(
         "ignored_labels",
-        "external labels of the Prometheus that reads from this server, which are ignored",
+        "external label of the Prometheus that reads from this server, which is ignored",
         SEVERAL,
     ),
     option(

@@ -49,11 +49,11 @@ OPTIONS = (
     ),
     option(
         "set",
-        "setting of the tables, NAME=VALUE, such as salt_width=1, if it is not stored with them; names are "
-        "those of the options of `timebeam tables create`",
+        "setting of tables that have none stored, such as salt_width=1; names are those of the options of "
+        "`timebeam tables create`",
         SEVERAL,
     ),
-    option("to_set", "the same of the layout to write", SEVERAL),
+    option("to_set", "setting of the tables to write, as --set of those to read", SEVERAL),
     option(
         "to_table_prefix",
         "prefix of all table names of the layout to write",
@@ -65,7 +65,7 @@ OPTIONS = (
     option("table_prefix", "prefix of all table names", text(""), regex="[-_.a-zA-Z0-9]*", example="prod-"),
     option(
         "tables",
-        "table: file that declares the tables",
+        "layout table: file that declares the tables",
         file("gs://my-bucket/tables.toml"),
         shown_for=("layout", ("table",)),
     ),
@@ -111,8 +111,8 @@ OPTIONS = (
     option("uid_negative_seconds", "seconds before a name that has no UID is looked up again", number(60.0)),
     option(
         "bigtable_writer",
-        "direct: rows that Bigtable rejects become dead letters, more errors are retried, "
-        "--app-profile works; beam: Beam's WriteToBigTable",
+        "what writes rows; direct: rows that Bigtable rejects become dead letters, more errors are retried, "
+        "and --app-profile works; beam: Beam's WriteToBigTable",
         choice("direct|beam", "direct"),
     ),
     option("mark_changed", "mark hours that receive points, for rollup --changed", FLAG),
@@ -327,7 +327,7 @@ OPTIONS = (
     option("corrections", "share of points that are sent again with another value", number(0.0, most=1.0)),
     option("poison", "share of records that cannot be stored", number(0.0, most=1.0)),
     option("seed", "the same seed gives the same bytes", whole_number(1)),
-    option("generate.topic", "projects/P/topics/T"),
+    option("generate.topic", "Pub/Sub topic to publish to: projects/P/topics/T"),
     option("rate", "points per second into the topic; by default as fast as possible", number(most=1e9)),
     option("points_per_message", "lines per message", positive_number(1, most=1_000_000)),
     option("expect", "file for the points that a correct pipeline stores, as CSV"),
@@ -344,8 +344,8 @@ OPTIONS = (
     option("to", "layout to write", choice(_STORES), required=True),
     option(
         "also",
-        "opentsdb to opentsdb: also copy rollups (and pre-aggregates; --rollup-config names "
-        "their tables), meta, trees",
+        "from opentsdb to opentsdb: also copy rollups, meta or trees; rollups include pre-aggregates, "
+        "and --rollup-config names their tables",
         SEVERAL,
         regex="(rollups|meta|trees)(,(rollups|meta|trees))*",
         example="rollups",

@@ -23,7 +23,7 @@ variable "layout" {
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
     row_spec: kairosdb: how times are stored in columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
     retention: kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d
-    tables: table: file that declares the tables
+    tables: layout table: file that declares the tables
   EOT
 
   type = object({

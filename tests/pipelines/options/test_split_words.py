@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
@@ -97,3 +98,71 @@ def test_options_of_beam_have_their_own_values() -> None:
 )
 def test_an_option_that_no_list_has(command: str, word: str, said: str) -> None:
     assert error(command, *(INGEST if command == "ingest" else ("m",)), word).startswith(said)
+
+
+COPY = ("--from=opentsdb", "--to=opentsdb", "--start=0")
+
+
+@pytest.mark.parametrize("name", ["salt_width", "salt-width"])
+def test_settings_of_tables_are_set(name: str) -> None:
+    options, _ = parsed("query", "m", "--layout=opentsdb", "--set", f"{name}=1", "--set=names=escape")
+    assert (options.salt_width, options.names, options.salt_buckets) == (1, "escape", 20)
+    assert options.origins["salt_width"] == "--set salt_width"
+    assert options.origins["salt_buckets"] == "default"
+
+
+def test_a_copy_has_settings_of_both_sides() -> None:
+    options, _ = parsed("copy", *COPY, "--set=salt_width=1", "--to-set=salt_width=2", "--to_set=names=escape")
+    assert (options.salt_width, options.to_salt_width, options.to_names, options.names) == (
+        1,
+        2,
+        "escape",
+        None,
+    )
+    assert options.origins["to_salt_width"] == "--to-set salt_width"
+
+
+def test_options_of_tables_are_settings_too() -> None:
+    for word in ("--salt-width=1", "--set=salt_width=1"):
+        assert parsed("tables", "create", "--layout=opentsdb", word)[0].salt_width == 1
+    twice = ("--salt-width=1", "--set=salt_width=2")
+    assert "is given twice" in error("tables", "create", "--layout=opentsdb", *twice)
+
+
+def test_settings_win_over_variables_and_these_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("timebeam.toml").write_text('salt-width = 3\nlayout = "opentsdb"\nmax_tags = 9\n')
+    options, _ = parsed("query", "m")
+    assert (options.salt_width, options.origins["salt_width"]) == (3, "timebeam.toml")
+    assert options.max_tags == 9
+    monkeypatch.setenv("TIMEBEAM_SALT_WIDTH", "2")
+    assert parsed("query", "m")[0].origins["salt_width"] == "TIMEBEAM_SALT_WIDTH"
+    assert parsed("query", "m", "--set=salt_width=1")[0].salt_width == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set=salt_wdth=1",), "argument --set: no setting 'salt_wdth': did you mean salt_width?"),
+        (("--set=max_tags=1",), "argument --set: no setting 'max_tags'"),
+        (("--set=x",), "argument --set: 'x' is not NAME=VALUE"),
+        (("--set=salt_width=x",), "argument --set salt_width: 'x' is not a whole number"),
+        (("--set=row_spec=milisecond",), "did you mean milliseconds?"),
+        (("--set=salt_width=1", "--set=salt_width=2"), "--set salt_width is given twice"),
+        (("--salt-width=1",), "unknown option --salt-width: give --set salt_width=1"),
+        (("--no_archive",), "unknown option --no_archive: give --set archive=false"),
+        (("--salt-widht=1",), "unknown option --salt-widht: did you mean --set salt_width?"),
+        (("--to-set=salt_width=1",), "unknown option --to-set"),
+    ],
+)
+def test_settings_that_are_wrong(words: tuple[str, ...], said: str) -> None:
+    assert said in error("query", "m", "--layout=opentsdb", *words)
+
+
+def test_what_writers_choose_is_an_option_of_theirs() -> None:
+    options, _ = parsed("ingest", *INGEST, "--max-tags=9", "--decimals=double")
+    assert (options.max_tags, options.decimals) == (9, "double")
+    assert parsed("copy", *COPY, "--to-max-tags=9")[0].to_max_tags == 9
+    assert "unknown option --max-tags" in error("query", "m", "--layout=opentsdb", "--max-tags=9")
