@@ -216,15 +216,15 @@ def archive_job(place: Place, options: ArchiveOptions, now_ms: int) -> Archive:
     if not layout.archive_view.is_used:
         raise UsageError(
             "these tables have no archive: create one with `timebeam tables create --archive` and their "
-            "other options; a timebeam that knows no archive then rejects the tables"
+            "other options; versions of timebeam without archives then reject the tables"
         )
     if layout.writing.read_only:
         raise UsageError(layout.writing.read_only)
     with_uids = find_opentsdb(layout)
     if with_uids is not None and with_uids.options.is_event_time:
         raise UsageError(
-            "cell_time is event: rows cannot be archived, because cells do not say which of two values of an "
-            "instant arrived later"
+            "cell_time is event: rows cannot be archived, because cells do not show which of two values "
+            "at one time arrived later"
         )
     with usage_errors(CodecMissingError):
         codec()

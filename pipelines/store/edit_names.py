@@ -130,7 +130,7 @@ def _rename(options: EditNamesOptions, layout: OpenTsdb, target: Target) -> int:
         return 0
     print(f"{done} {kind} {printable(old)} to {printable(new)}, UID {uid.hex().upper()}")
     if options.yes:
-        print("restart TSDs, streams and `timebeam serve`: they know the old name until then")
+        print("restart TSDs, streams and `timebeam serve`: they use the old name until then")
     else:
         _print_dry()
     return 0
@@ -153,7 +153,7 @@ def _merge(place: Place, options: EditNamesOptions, layout: OpenTsdb, target: Ta
     """Moves the rows of one UID to another, and takes the UID from its name."""
     _kind_and_names(options)
     if layout.options.is_event_time:
-        raise UsageError("cell_time is event: of two values of an instant one would be lost")
+        raise UsageError("cell_time is event: of two values at one time, one would be lost")
     _uids_to_merge(options, layout, read_maps(target, layout))
     rollups: list[str] = []
     if options.rollup_config:
@@ -288,7 +288,7 @@ def _kind_and_names(options: EditNamesOptions) -> Sequence[str]:
 
 
 def _print_dry() -> None:
-    print("nothing was changed; with --yes it is")
+    print("nothing was changed: give --yes to change it")
 
 
 _ACTIONS: Mapping[str, Callable[[EditNamesOptions, OpenTsdb, Target], int]] = {
