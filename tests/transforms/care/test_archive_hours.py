@@ -574,7 +574,7 @@ def test_without_stored_settings_the_option_tells_that_there_is_an_archive(store
     for command in (["names", "free", "--yes"], ["names", "fix"]):
         rejected = timebeam(*command, *store.flags)
         assert rejected.code == 2
-        assert "--archive says that layout opentsdb has an archive here" in rejected.err
+        assert "--set archive says that layout opentsdb has an archive here" in rejected.err
 
 
 def test_a_rollup_of_archived_points_has_the_bytes_of_one_before(

@@ -26,7 +26,7 @@ from timebeam.transforms.bigtable.write_rows import split_row
 from timebeam.transforms.dead_letters import letter as limits
 from timebeam.transforms.dead_letters.letter import over_limit
 from timebeam.transforms.flow.steps import REJECTED
-from timebeam.transforms.ingest import encode_group_pack
+from timebeam.transforms.ingest import row_mutations
 from timebeam.transforms.ingest.encode_group_pack import PackFn
 
 Group = tuple[tuple[str, bytes], list[bytes]]
@@ -149,7 +149,7 @@ def test_a_row_of_points_over_a_limit_is_rejected_and_the_others_are_written(lay
 
 
 def test_a_row_of_more_points_than_a_request_takes_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode_group_pack, "MUTATIONS", 200)
+    monkeypatch.setattr(row_mutations, "MUTATIONS", 200)
     layout = KairosDb()
     groups = point_groups(layout, [b"a"])
     rows, _ = packed_points(layout, groups)
