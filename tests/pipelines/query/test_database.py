@@ -115,7 +115,7 @@ def test_times_may_be_datetimes(store: Store) -> None:
         ({"tags": {"host": 3}}, ValueError, r"tags\['host'\] is 3: give a text, or a list of texts"),
         ({"group_by": 3}, ValueError, "group_by is 3"),
         ({"group_by": [3]}, ValueError, r"group_by is \[3\]"),
-        ({"timezone": "Berlin"}, ValueError, "'Berlin' is no time zone"),
+        ({"timezone": "Berlin"}, ValueError, "'Berlin' is not a time zone"),
         ({"metric": "sys.cpx"}, LookupError, "did you mean 'sys.cpu'"),
         ({"tags": {"host": ["a*", "b"]}}, LookupError, r"'tagv': 'a\*'"),
         ({"tags": {"host": "a(1)"}}, LookupError, r"'tagv': 'a\(1\)'"),
