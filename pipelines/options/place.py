@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from timebeam.pipelines.options.catalogue import TO, layout_parameters, plugin_parameters
+from timebeam.pipelines.options.catalogue import TO, chosen, layout_parameters, plugin_parameters
 from timebeam.pipelines.options.parameters import (
     DECLARED,
     UsageError,
@@ -285,13 +285,13 @@ class Place:
         return layout, config
 
     def create_command(self, action: str = "create") -> str:
-        """What a user runs to create the tables: with all settings that are not defaults.
+        """What a user runs to create the tables: with all stored settings that are not defaults.
 
         Args:
           action: another one of `timebeam tables`.
         """
         values = {**self.settings, "table_prefix": self.table_prefix, "tables": self.tables}
-        own = *layout_parameters()[1:], *plugin_parameters("layout", [self.layout])
+        own = *chosen("", "Layout: table_prefix *stored"), *plugin_parameters("layout", [self.layout])
         defaults = {each.name: each.default for each in own} | {"tables": None}
         words = [
             given_as(name, setting_text(values[name]))
