@@ -29,6 +29,8 @@ from timebeam.transforms.bigtable.target import Target
 from timebeam.transforms.read.table_reader import scan_table
 
 _DATA = {"opentsdb": "tsdb", "heroic": "metrics", "heroic-readable": "metrics", "kairosdb": "data_points"}
+_CHOSEN = ("--decimals=", "--retention-class=")
+"""Options of layouts that each writer chooses, and no other command has."""
 _SPANS = {600: "1d", 1800: "1d", 3600: "1n", 7200: "1n", 86_400: "1y"}
 
 
@@ -55,6 +57,11 @@ def write_config(path: Path, setup: Setup) -> Path:
     return path
 
 
+def _without_chosen(words: Iterable[str]) -> list[str]:
+    """The options that all commands take."""
+    return [word for word in words if not word.startswith(_CHOSEN)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Tables:
     """The tables of one layout, with those of its rollups."""
@@ -70,7 +77,7 @@ class Tables:
         store = _store(place, prefix, layout, options)
         flags = [f"--rollup-config={config}"] if config else []
         flags += ["--meta", "--series-limits"] if layout == "opentsdb" else []
-        ran = timebeam("tables", "create", *store.flags, *flags)
+        ran = timebeam("tables", "create", *_without_chosen(store.flags), *flags)
         assert ran.code == 0, ran.err
         return cls(store, config)
 
@@ -92,11 +99,16 @@ class Tables:
     @property
     def flags(self) -> list[str]:
         """The options that name these tables."""
-        return self.store.flags
+        return _without_chosen(self.store.flags)
+
+    @property
+    def chosen(self) -> list[str]:
+        """The options that writers choose."""
+        return [word for word in self.store.layout_flags() if word.startswith(_CHOSEN)]
 
     def options(self, start: str = "") -> list[str]:
-        """See `AnyStore.layout_flags`."""
-        return self.store.layout_flags(start)
+        """See `AnyStore.layout_flags`; without those that writers choose, of tables that are read."""
+        return _without_chosen(self.store.layout_flags(start))
 
     def content(self) -> Content:
         """All points, decoded."""

@@ -217,6 +217,7 @@ class World:
 
     def _ingest_flags(self, step: Ingest) -> list[str]:
         flags = [f"--format={step.files[0].format}", f"--bigtable-writer={step.writer}", "--summary=json"]
+        flags += self._tables.chosen
         flags += [f"--packing={step.packing}"] if step.packing else []
         return flags + (["--mark-changed"] if step.mark else [])
 
