@@ -8,6 +8,7 @@ from timebeam.pipelines.options.parameters import (
     FLAG,
     LETTERS,
     MAX_PORT,
+    RECORDS,
     SEVERAL,
     TIME,
     TRUE,
@@ -25,6 +26,7 @@ from timebeam.pipelines.options.parameters import (
     values_limit_text,
     whole_number,
 )
+from timebeam.schema.formats import AUTO, FORMATS
 from timebeam.schema.stores import STORES
 
 _STORES = "|".join(STORES)
@@ -215,10 +217,7 @@ OPTIONS = (
     option(
         "format",
         "format of files, and of messages without a `format` attribute",
-        choice(
-            "opentsdb-json|opentsdb-text|opentsdb-histogram|opentsdb-annotations|influx|avro|heroic-json|"
-            "heroic-proto|kairosdb-json|kairosdb-text|otlp|prometheus-remote-write|telegraf-json|parquet|records|auto"
-        ),
+        choice("|".join((*FORMATS, RECORDS, AUTO))),
         required=True,
     ),
     option(

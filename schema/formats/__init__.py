@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from timebeam.schema.core.declared_options import Option
 from timebeam.schema.core.plugins import FORMAT_GROUP, find_plugin, own_options
-from timebeam.schema.formats.options import FormatOptions
 
 if TYPE_CHECKING:  # numpy
     from timebeam.schema.formats.base import Framing, Message, MessageFormat, Parsed
@@ -102,6 +101,8 @@ def plugin_options(name: str) -> tuple[Option, ...]:
     """
     if name in FORMATS:
         return ()
+    from timebeam.schema.formats.options import FormatOptions
+
     return own_options(name, format_class(name).options_class, FormatOptions, "format")
 
 

@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import apache_beam as beam
 import httpx
 import pytest
+from apache_beam.testing.util import assert_that, equal_to
 
 import timebeam as tb
 from tests.schema.stores.plain_opentsdb import number
@@ -22,7 +24,8 @@ from tests.support.points import stored
 from tests.support.pubsub_server import SUBSCRIPTION, TOPIC, Published, PubSubServer
 from tests.support.servers.programs import free_port
 from tests.support.stored import Store
-from timebeam.pipelines.jobs.runners import unstaged_packages
+from timebeam import io as tb_io
+from timebeam.pipelines.jobs.runners import LOCAL_RUNNER, unstaged_packages
 from timebeam.schema.core.plugins import find_plugin
 from timebeam.testing import check_format, check_store
 from timebeam.transforms.bigtable.target import Target
@@ -297,3 +300,13 @@ def test_workers_elsewhere_need_the_package(
     ran = timebeam("ingest", *flags, *beam, "--format=influx", "--preflight")
     assert "workers do not get package" not in ran.out
     assert (unstaged_packages([*beam, *more], ["firm-json"]) != []) == is_missing
+
+
+def test_parse_points() -> None:
+    texts = [message(minute, bar=1).encode() for minute in range(3)] + [b"[]"]
+    with beam.Pipeline(LOCAL_RUNNER) as pipeline:
+        parse = tb_io.ParsePoints("firm-json", options={"firm_json_prefix": "a."})
+        points, rejected = pipeline | beam.Create(texts) | parse
+        names = points | beam.FlatMap(lambda batch: sorted({series.metric for series in batch.series}))
+        assert_that(names | beam.Distinct(), equal_to(["a.bar"]), "points")
+        assert_that(rejected | beam.Map(lambda each: each.payload), equal_to([b"[]"]), "rejected")

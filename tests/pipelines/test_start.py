@@ -47,8 +47,9 @@ CLIENTS = {
 }
 """Google's clients, and what only they import; reads without an emulator need that of the data API."""
 
-FORMATS = {"fastavro", "pyarrow", "timebeam.schema.formats", "timebeam.schema.stores.declared.declaration"}
-"""Formats of messages, declared tables, and what only they import."""
+FORMATS = {"fastavro", "pyarrow", "timebeam.schema.formats.base", "timebeam.schema.formats.options"}
+FORMATS |= {"timebeam.schema.stores.declared.declaration"}
+"""Formats of messages but for their names, declared tables, and what only they import."""
 
 _PROGRAM = f"""\
 import contextlib, io, json, sys

@@ -13,7 +13,7 @@ def test_the_options_of_formats_import_no_reader() -> None:
     program = (
         "import sys; from timebeam.pipelines.options.catalogue import format_parameters;"
         "from timebeam.schema.formats import FORMATS, message_format;"
-        "assert len(FORMATS) == 14 and format_parameters();"
+        "assert FORMATS and format_parameters();"
         "formats = lambda: {name for name in sys.modules if name.startswith('timebeam.schema.formats.')};"
         "print(*sorted(formats()), sep=',');"
         "message_format('opentsdb-text'); print('timebeam.schema.formats.opentsdb.put_points' in formats())"
