@@ -74,6 +74,7 @@ _ODD = (
         bytes(5_000),
     ),
 )
+_NO_NUMBERS = (b"NaN", b"nan", b"Infinity", b"-Infinity", b"inf", b'"NaN"', b"1e999", b"-1e999", b"1" * 400)
 _PEAK, _TIMES_TEXT = 48 << 20, 400
 _GROWTH, _VARIANTS = 256 << 10, 20
 
@@ -93,7 +94,7 @@ def check_format(
     - A rejection has the source, the arrival and the envelope of its message. In formats of lines its payload
       stands at its offset. Its payload read again is rejected for the same reason, and gives no point
       that the message does not give.
-    - Names of points can be written as UTF-8.
+    - Names of points can be written as UTF-8, and their values are finite.
     - Messages read together give what each gives alone. Full caches change nothing. Lines that are read in
       columns give what each of them gives by `records`.
     - Memory is bounded: at most 48 MiB and 400 times a message; caches do not grow beyond `remembered`.
@@ -115,7 +116,8 @@ def check_format(
     texts = [*samples] if options and samples else [cls.example, *samples]
     checker.example(texts[0])
     changed = [checker.changed(checker.random.choice(texts)) for _ in range(rounds)]
-    for text in (*texts, *_ODD, *changed):
+    numbers = [checker.renumbered(text) for text in texts for _ in range(8)]
+    for text in (*texts, *_ODD, *numbers, *changed):
         checker.read(text)
     checker.together([*texts, *changed[: rounds // 2]], rounds // 3)
     checker.memory(texts)
@@ -165,6 +167,12 @@ class _FormatRules:
             )
         return bytes(content)
 
+    def renumbered(self, text: bytes) -> bytes:
+        """A message with another word in the place of a number."""
+        places = [each.span() for each in re.finditer(rb"-?[0-9]+(\.[0-9]+)?", text)] or [(0, 0)]
+        start, end = self.random.choice(places)
+        return text[:start] + self.random.choice(_NO_NUMBERS) + text[end:]
+
     def read(self, text: bytes) -> None:
         """One message: nothing is raised, and all that is rejected can be found and read again."""
         parsed = self._parse(self._form, text)
@@ -175,6 +183,8 @@ class _FormatRules:
             self._check_rejected(text, parsed, rejected)
         batch = parsed.batch
         assert (batch.kinds <= max(Kind)).all(), "kinds of values"
+        floats = batch.bits[batch.kinds == Kind.FLOAT].view(np.float64)
+        assert np.isfinite(floats).all(), f"a value is not finite in {text[:200]!r}"
         for series in batch.series:
             for name in (series.metric, *itertools.chain(*series.tags, *series.resources)):
                 name.encode()

@@ -28,9 +28,12 @@ def test_the_page_of_options_is_up_to_date():
     assert options_page.main(["check"]) == 0
 
 
-def test_every_command_format_and_layout_stands_in_the_readme():
-    for name in (*(f"timebeam {command}" for command in COMMANDS), *FORMATS, *STORES):
+def test_every_command_and_layout_stands_in_the_readme_and_every_format_on_its_page():
+    for name in (*(f"timebeam {command}" for command in COMMANDS), *STORES):
         assert f"`{name}" in README, name
+    page = (ROOT / "docs" / "reference" / "formats.md").read_text()
+    for name in FORMATS:
+        assert f"`{name}" in page, name
 
 
 def test_the_table_of_reasons_is_that_of_the_code():

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.any_store import VARIANTS
 from tests.support.budget import long_after
-from tests.support.inputs.samples import forms
+from tests.support.inputs.samples import Form, forms
 from timebeam import testing
 from timebeam.formats import RecordFormat
 from timebeam.schema.core.points import PointBatch, Series, SeriesKey
@@ -23,7 +23,8 @@ from timebeam.schema.stores import make_store
 from timebeam.stores import CellStore
 from timebeam.testing import check_format, check_store
 
-FORMS = {name: form for name, form in forms().items() if form.name in FORMATS}
+FORMS = {name: Form(name, {}, ()) for name in FORMATS}
+FORMS |= {name: form for name, form in forms().items() if form.name in FORMATS}
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -104,6 +105,12 @@ class InColumns(Words):
         return PointBatch.of([], message.arrival_ms), np.arange(1)
 
 
+class NotFinite(Words):
+    def _point(self, metric: str, tags: Mapping[str, str], time_ms: int, number: int | float) -> Any:
+        point = super()._point(metric, tags, time_ms, 1)
+        return point._replace(value=number)
+
+
 class Bloats(Words):
     def points(self, record: bytes) -> Iterator[Any]:
         self.held = bytes(100 << 20)
@@ -123,6 +130,7 @@ class Bloats(Words):
         (Elsewhere, "not at its offset"),
         (Loses, "messages together are read in another way"),
         (InColumns, "line by line other content is read of"),
+        (NotFinite, "a value is not finite"),
         (Bloats, "bytes of memory for"),
     ],
 )

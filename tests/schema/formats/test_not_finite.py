@@ -15,7 +15,7 @@ from tests.support.inputs.prometheus_proto import request_1, request_2, snappy
 from timebeam.schema.bits.protobuf import encoded_varint
 from timebeam.schema.bits.reasons import Reason
 from timebeam.schema.core.rejections import Envelope
-from timebeam.schema.formats import FORMATS, Message, format_class, message_format
+from timebeam.schema.formats import Message, message_format
 from timebeam.schema.formats.base import NOT_FINITE, Parsed
 from timebeam.schema.formats.options import FormatOptions
 from timebeam.schema.formats.parquet.parquet_format import batch_bytes
@@ -200,11 +200,6 @@ def test_in_text_they_are_no_numbers(name: str, nan: str) -> None:
             (rejected,) = parsed.rejected
             expected = Reason.BAD_NUMBER if written.startswith(b'"') else reason
             assert rejected.reason is expected, (written, rejected)
-
-
-def test_every_format_of_points_is_here() -> None:
-    of_points = {name for name in FORMATS if not format_class(name).edits_annotations}
-    assert of_points == {name for name, *_ in WITH_DOUBLES.values()} | TEXTS.keys() | {"opentsdb-histogram"}
 
 
 def test_the_option_of_formats_with_doubles() -> None:
