@@ -28,7 +28,7 @@ from timebeam.schema.core.contract import ReadableStore, Store
 from timebeam.schema.core.point_fragments import Packing
 from timebeam.schema.core.points import PointBatch
 from timebeam.schema.core.rejections import Rejected
-from timebeam.schema.formats import AUTO, Message, format_class, message_format
+from timebeam.schema.formats import AUTO, FormatName, Message, format_class, message_format
 from timebeam.schema.stores import StoreName, make_store
 from timebeam.transforms.bigtable.beam_steps import WithErrorHandler, displayed
 from timebeam.transforms.bigtable.target import Target, as_target
@@ -105,7 +105,7 @@ class ParsePoints(_RejectingTransform):
 
     def __init__(
         self,
-        format: str,  # noqa: A002
+        format: FormatName | str,  # noqa: A002
         *,
         options: Mapping[str, object] | None = None,
         formats: Sequence[str] = (),
