@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -112,6 +113,30 @@ def test_a_pipeline_in_yaml_is_run(store: Store, caplog: pytest.LogCaptureFixtur
         "bad-syntax",
         "bad-tag",
     ]
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        main.run([f"--yaml_pipeline={json.dumps(reading(store))}", f"--runner={LOCAL_RUNNER}"])
+    assert {"north", "south"} == set(re.findall(r'"room": "(\w+)"', caplog.text))
+
+
+def reading(store: Store) -> dict[str, Any]:
+    """A pipeline in YAML that logs the points of the store."""
+    config = {
+        "target": target_of(store),
+        "store": "opentsdb",
+        "store_options": {"table_prefix": store.layout.options.table_prefix},
+        "start_ms": NOON * 1000,
+        "end_ms": NOON * 1000,
+        "as_rows": True,
+        "error_handling": {"output": "rejected"},
+    }
+    steps = [
+        {"type": "ReadPoints", "config": config},
+        {"type": "LogForTesting", "name": "Points", "input": "ReadPoints.good"},
+        {"type": "LogForTesting", "name": "Rejected", "input": "ReadPoints.rejected"},
+    ]
+    provider = {"type": "python", "config": {}, "transforms": {"ReadPoints": "timebeam.io.ReadPoints"}}
+    return {"pipeline": {"transforms": steps}, "providers": [provider]}
 
 
 def test_files_of_yaml_keep_to_the_schema_and_name_public_transforms() -> None:

@@ -134,7 +134,11 @@ _IN_GLOBAL_WINDOW = GlobalWindows.windowed_value(None)  # making a window for ea
 
 
 def windowed(elements: Iterable[Any]) -> Iterator[Any]:
-    """Elements, also of other outputs, as windowed values, as `finish_bundle` must yield them."""
+    """Elements, also of other outputs, as windowed values, as `finish_bundle` must yield them.
+
+    In the global window: of steps that have their input there. `timebeam.transforms.flow.in_windows` gathers
+    elements of any windowing.
+    """
     for element in elements:
         if isinstance(element, TaggedOutput):
             yield TaggedOutput(element.tag, _IN_GLOBAL_WINDOW.with_value(element.value))
@@ -147,7 +151,7 @@ class BufferedDoFn(beam.DoFn, Generic[Element]):
 
     A list ends with the element that brings it to `most` elements or `most_weight`, and the last one with
     the bundle: all elements are handled before the bundle counts as done. Those of a bundle that failed are
-    dropped, since Beam repeats it.
+    dropped, since Beam repeats it. The input must be in the global window.
 
     A subclass has `handle`, and `weight` if elements differ in size. One whose `process` takes more than the
     element, or leaves some out, calls `add`.
