@@ -128,10 +128,13 @@ def plugin_parameters(owner: str, names: Collection[str]) -> Sequence[Parameter]
         if owner == "format":
             from timebeam.schema.formats import plugin_options
 
-            return [*declared_parameters(owner, {name: plugin_options(name) for name in others}).values()]
-        from timebeam.schema.stores import declared_options
+            declared = {name: plugin_options(name) for name in others}
+        else:
+            from timebeam.schema.stores import declared_options
 
-        return [*declared_parameters(owner, {name: declared_options(name) for name in others}).values()]
+            declared = {name: declared_options(name) for name in others}
+    group = owner.capitalize()
+    return [dataclasses.replace(each, group=group) for each in declared_parameters(owner, declared).values()]
 
 
 def with_plugins(parameters: Sequence[Parameter], chosen_by: Mapping[str, Sequence[str]]) -> list[Parameter]:

@@ -310,3 +310,10 @@ def test_parse_points() -> None:
         names = points | beam.FlatMap(lambda batch: sorted({series.metric for series in batch.series}))
         assert_that(names | beam.Distinct(), equal_to(["a.bar"]), "points")
         assert_that(rejected | beam.Map(lambda each: each.payload), equal_to([b"[]"]), "rejected")
+
+
+def test_help_lists_packages_and_shows_the_options_of_a_format() -> None:
+    assert "firm-json" in timebeam("help", "format").out.split()
+    ran = timebeam("help", "format", "firm-json")
+    assert (ran.code, "Format:\n  --firm-json-prefix PREFIX" in ran.out) == (0, True), ran.out
+    assert "--influx-precision" not in ran.out
