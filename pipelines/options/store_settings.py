@@ -159,10 +159,12 @@ def _filled_table(place: Place, target: Target, stored: Mapping[str, str], missi
         tables = [spec.name for spec in place.table_specs() if spec.name in new]
     else:
         tables = [] if stored else [spec.name for spec in place.table_specs()]
-    for name in tables:
-        if table_exists(target, name) and any(scan_keys(target, name, limit=1)):
-            return name
-    return None
+    return next((name for name in tables if _has_rows(target, name)), None)
+
+
+def _has_rows(target: Target, table: str) -> bool:
+    """Whether there is a table of this name that is not empty."""
+    return table_exists(target, table) and any(scan_keys(target, table, limit=1))
 
 
 def _reject_others(texts: Mapping[str, str], stored: Mapping[str, str]) -> None:
@@ -316,12 +318,8 @@ def _adopt_command(place: Place, target: Target, stored: Mapping[str, str]) -> s
                 f"table {hidden.table} has rows, which no command would read without these settings: correct "
                 "them with `timebeam tables adopt`, or drop that table first"
             )
-    filled = [
-        spec.name
-        for spec in described.table_specs()
-        if table_exists(target, spec.name) and any(scan_keys(target, spec.name, limit=1))
-    ]
-    return described.create_command("adopt" if filled else "create")
+    is_filled = any(_has_rows(target, spec.name) for spec in described.table_specs())
+    return described.create_command("adopt" if is_filled else "create")
 
 
 def _row(table: str, layout: str, texts: Mapping[str, str]) -> Row:

@@ -92,7 +92,7 @@ def test_explain_says_whether_rollups_are_current(store: Store, config: Path, tm
     follow(store, config)
 
     def said(marked_since: str) -> list[str]:
-        flags = [flag for flag in store.flags if "marked-since" not in flag]
+        flags = [flag for flag in store.flags if "marked_since" not in flag]
         ran = timebeam(
             *("query", "m", *flags, "--rollup-config", config, f"--set=marked_since={marked_since}", *FLAGS),
             *(f"--start={DAY}", f"--end={END}", "--explain"),

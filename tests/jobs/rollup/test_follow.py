@@ -93,7 +93,7 @@ def test_rounds_follow_late_points_and_corrections(store: Store, config: Path, t
     assert list(read_days(TableReader(store.target), store.layout)) == []
     followed = rollup_cells(store, config)
     assert all(map(len, followed.values()))
-    flags = [flag for flag in store.flags if "marked-since" not in flag]
+    flags = [flag for flag in store.flags if "marked_since" not in flag]
     ran = timebeam(
         "rollup",
         *flags,
@@ -177,9 +177,9 @@ def test_a_range_is_rejected_since_it_takes_no_lease(store: Store, config: Path)
     for flags in (["--day=2024-02-28"], ["--changed"]):
         ran = timebeam("rollup", *store.flags, "--rollup-config", config, *flags)
         assert (ran.code, "only `timebeam rollup --follow` writes" in ran.err) == (2, True), ran.err
-    flags = [flag for flag in store.flags if "marked-since" not in flag]
+    flags = [flag for flag in store.flags if "marked_since" not in flag]
     ran = timebeam("rollup", *flags, "--rollup-config", config, "--follow")
-    assert (ran.code, "--follow needs tables with marked_since" in ran.err) == (2, True), ran.err
+    assert (ran.code, "--follow needs tables with --marked-since" in ran.err) == (2, True), ran.err
 
 
 @pytest.mark.parametrize(
