@@ -90,7 +90,7 @@ def store_first(place: Place) -> None:
     if escapes and _names(read_rows(target, table), place) != ESCAPE:
         raise UsageError(
             f"the tables have rows, and table {table} does not say that their names are escaped: give "
-            "--names refuse or replace, or choose other tables (--table-prefix)"
+            "--set names=refuse or names=replace, or choose other tables (--table-prefix)"
         )
 
 

@@ -351,7 +351,7 @@ def followed_rollup(
         raise UsageError("--follow waits for --quiet-seconds: leave out --delay-hours")
     if since_s is None:
         raise UsageError(
-            "--follow needs tables with --marked-since: store the day from which on all writers mark with "
+            "--follow needs tables with marked_since: store the day from which on all writers mark with "
             f"`timebeam tables adopt --layout {layout.name} --marked-since DAY` (docs/use/rollups.md)"
         )
     crossing = [each.interval for each in rollup.work.config.intervals if DAY_S % each.seconds]

@@ -348,7 +348,7 @@ def job_of(place: Place, options: RollupRunOptions, now_ms: int) -> AnyJob:
         return followed_rollup(options, rollup, since_s, period if has_range else None)
     if since_s is not None and (options.changed or period.end_ms > since_s * 1000):
         raise UsageError(
-            f"--marked-since {place.settings['marked_since']}: from then on only `timebeam rollup --follow` "
+            f"marked_since is {place.settings['marked_since']}: from then on only `timebeam rollup --follow` "
             "writes rollups of these tables, since it leases their hours; --rounds 1 ends it after one round"
         )
     return rollup

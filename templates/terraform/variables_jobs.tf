@@ -17,7 +17,7 @@ variable "layout" {
     uid_width_tagv: bytes of a tag value UID (tsd.storage.uid.width.tagv)
     names: opentsdb: what to do with names that contain characters OpenTSDB does not allow: refuse (the record is rejected), escape (queries undo it), or replace each such character by _; by default escape for formats of other systems, otherwise refuse
     cell_time: opentsdb: timestamp of cells; arrival: of two values of one time the later arrival is read; event: the time of the point, and the greatest value is read (tsd.storage.use_otsdb_timestamp)
-    use_max_value: opentsdb, with cell_time event: read the greatest value of a time, or with false the smallest (tsd.storage.use_max_value)
+    use_max_value: opentsdb, if cell_time is event: read the greatest value of a time, or with false the smallest (tsd.storage.use_max_value)
     archive: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam archive` writes and queries read
     marked_since: opentsdb: UTC day from which all writers mark the hours of their points; from then on commands mark, and queries do not use rollups of marked hours (docs/use/rollups.md)
     resource_names: heroic-readable: put the names of resources into row keys, beside their values

@@ -212,7 +212,7 @@ class OpenTsdbOptions(DeclaredOptions):
         stored=True,
     )
     use_max_value: bool = option(
-        "opentsdb, with --cell-time event: read the greatest value of a time, or with false "
+        "opentsdb, if cell_time is event: read the greatest value of a time, or with false "
         "the smallest (tsd.storage.use_max_value)",
         True,
         shown_for=("cell_time", (OpenTsdbCellTime.EVENT.value,)),
