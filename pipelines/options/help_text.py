@@ -133,16 +133,18 @@ def _text(parameter: Parameter, *, is_short: bool) -> str:
         text += f"; one of {', '.join(parameter.choices)}"
     if parameter.required and not (parameter.setting and parameter.stored):
         return f"{text} (required)"
+    if parameter.kind is boolean and parameter.default:
+        return f"{text} (default: yes)"
     if parameter.kind is boolean or parameter.default in (None, "", []):
         return text
     return f"{text} (default: {parameter.default})"
 
 
 def spelled(parameter: Parameter) -> str:
-    """An option with its value, as help shows it; a boolean as that which is not its default."""
+    """An option with its value, as help shows it; a boolean that is on by default with its opposite."""
     option = flag(parameter.name)
     if parameter.kind is boolean:
-        return f"--no-{option[2:]}" if parameter.default else option
+        return f"--[no-]{option[2:]}" if parameter.default else option
     choices = "|".join(parameter.choices)
     if choices and len(option) + len(choices) < _COLUMN:
         return f"{option} {choices}"

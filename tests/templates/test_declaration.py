@@ -142,7 +142,7 @@ def test_the_program_knows_all_parameters_and_the_template_all_options(name: str
         pytest.raises(SystemExit),
     ):
         launch(["--help-all"])
-    words = re.findall(r"^  --(?:no-)?([-a-z]+)", shown.getvalue(), re.MULTILINE)
+    words = re.findall(r"^  --(?:\[no-\])?([-a-z]+)", shown.getvalue(), re.MULTILINE)
     options = {word.replace("-", "_") for word in words}
     options = {{"set": "settings", "to_set": "to_settings"}.get(each, each) for each in options}
     parameters = {one["name"] for one in template_parameters(name)}
