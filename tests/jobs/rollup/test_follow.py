@@ -179,7 +179,7 @@ def test_a_range_is_rejected_since_it_takes_no_lease(store: Store, config: Path)
         assert (ran.code, "only `timebeam rollup --follow` writes" in ran.err) == (2, True), ran.err
     flags = [flag for flag in store.flags if "marked_since" not in flag]
     ran = timebeam("rollup", *flags, "--rollup-config", config, "--follow")
-    assert (ran.code, "--follow needs tables with --marked-since" in ran.err) == (2, True), ran.err
+    assert (ran.code, "--follow needs tables with marked_since" in ran.err) == (2, True), ran.err
 
 
 @pytest.mark.parametrize(
