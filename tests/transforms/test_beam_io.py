@@ -98,9 +98,12 @@ def test_points_of_any_windowing_are_stored_once_and_rejections_keep_their_place
         assert len(stored.cells[0].value) == 298 * (2 + 4)
 
 
-@pytest.mark.parametrize("as_batches", [False, True])
+@pytest.mark.parametrize(
+    ("packing", "as_batches"),
+    [("compacted", False), ("compacted", True), ("append", False), ("points", False)],
+)
 @pytest.mark.parametrize("windows", [FixedWindows(60), Sessions(5), GlobalWindows()])
-def test_no_late_point_is_lost(store: Store, windows: WindowFn, as_batches: bool) -> None:
+def test_no_late_point_is_lost(store: Store, windows: WindowFn, packing: str, as_batches: bool) -> None:
     """One element in a hundred is an hour behind the watermark; no lateness is allowed."""
     seconds = [3600 + n if n % LATE else n for n in range(1, 1001)]
     timed = [TimestampedValue(row(second, float(second)), T + second) for second in seconds]
@@ -113,7 +116,7 @@ def test_no_late_point_is_lost(store: Store, windows: WindowFn, as_batches: bool
         points = root | events | beam.WindowInto(windows, allowed_lateness=0)
         if as_batches:
             points = points | beam.Map(batch_of).with_output_types(PointBatch)
-        rejected = points | writing(store, packing="compacted", flush_seconds=5)
+        rejected = points | writing(store, packing=packing, flush_seconds=5)
         assert_that(rejected, equal_to([]))
     assert values(store) == {second: float(second) for second in seconds}
 
