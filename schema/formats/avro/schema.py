@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -244,7 +245,12 @@ def read_binary(file: BinaryIO, schema: Schema) -> Any:
         record: Any = fastavro.schemaless_reader(file, schema.parsed, handle_unicode_errors="surrogateescape")
         return record[_ANY]
     except Exception as error:  # bad data make fastavro raise any error
-        raise RejectedError(Reason.BAD_SYNTAX, f"no record of the schema: {error!r}"[:180]) from error
+        why = _ADDRESS.sub("", repr(error))
+        raise RejectedError(Reason.BAD_SYNTAX, f"no record of the schema: {why}"[:180]) from error
+
+
+_ADDRESS = re.compile(r" from <[^>]*>")
+"""An address in memory, which is another one each time."""
 
 
 def read_json(text: bytes, schema: Schema) -> Any:

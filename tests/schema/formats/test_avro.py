@@ -422,3 +422,9 @@ def test_how_files_are_cut() -> None:
     framings = {"container": Framing.AVRO, "binary": Framing.NONE, "json": Framing.LINES}
     for encoding, framing in framings.items():
         assert message_format("avro", {"avro_encoding": encoding}).framing is framing
+
+
+def test_the_message_of_a_short_record_is_the_same_each_time() -> None:
+    text = b"\x0esys.cpu\x80\x9c\x91\x8e\n\x02\0\0\0\0\x000"
+    (rejected,) = message_format("avro", {"avro_encoding": "binary"}).parse(Message(text, 1)).rejected
+    assert rejected.message == "no record of the schema: EOFError('cannot read double')"
