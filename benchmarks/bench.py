@@ -110,6 +110,17 @@ def timed(run: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def with_underscores(arguments: Sequence[str]) -> list[str]:
+    """Arguments with the names of options as checkouts from before 0.1.0 take them too.
+
+    >>> with_underscores(["ingest", "--dry-run", "--table-prefix=new-"])
+    ['ingest', '--dry_run', '--table_prefix=new-']
+    """
+    return [
+        re.sub(r"^--[-a-z]+", lambda name: f"--{name[0][2:].replace('-', '_')}", each) for each in arguments
+    ]
+
+
 def run_child(arguments: Sequence[str], folder: Path = ROOT) -> Child:
     """Runs this Python with some arguments, in a folder, to its end.
 
@@ -121,7 +132,7 @@ def run_child(arguments: Sequence[str], folder: Path = ROOT) -> Child:
     """
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        command, start = [sys.executable, *arguments], time.perf_counter()
+        command, start = [sys.executable, *with_underscores(arguments)], time.perf_counter()
         process = subprocess.Popen(
             command,
             cwd=folder,

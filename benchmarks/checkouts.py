@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from benchmarks.bench import BenchmarkError
+from benchmarks.bench import BenchmarkError, with_underscores
 
 _COMMANDS = """
 import contextlib, importlib, io, json, sys, time
@@ -93,7 +93,7 @@ class Commands(_Process):
 
     def run(self, arguments: Sequence[str]) -> CommandRun:
         """Runs a command; raises BenchmarkError if its exit code is not 0."""
-        seconds, cpu, code, output = self.answer(arguments)
+        seconds, cpu, code, output = self.answer(with_underscores(arguments))
         if code:
             raise BenchmarkError(f"{' '.join(arguments)}: exit code {code}")
         return CommandRun(seconds, cpu, output)
