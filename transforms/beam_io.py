@@ -13,6 +13,7 @@ rejection.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -193,7 +194,7 @@ class WritePoints(_RejectingTransform):
         """
         super().__init__()
         self._target = as_target(target)
-        self._store = _writable(make_store(store, store_options or {}) if isinstance(store, str) else store)
+        self._store = _writable(_made(store, store_options or {}) if isinstance(store, str) else store)
         self._packing = None if packing is None else Packing(packing)
         if self._packing not in (None, *self._store.writing.packings):
             raise ValueError(f"store {self._store.name} has no packing {packing}")
@@ -279,13 +280,13 @@ class ReadPoints(_RejectingTransform):
           error_handling: for Beam YAML; `output` is the name of the rejected elements.
 
         Raises:
-          ValueError: a name or an option is wrong.
+          ValueError: a name or an option is wrong, or the range ends before it starts.
         """
         super().__init__()
         self._target = as_target(target)
-        self._store: ReadableStore = (
-            make_store(store, store_options or {}) if isinstance(store, str) else store
-        )
+        self._store: ReadableStore = _made(store, store_options or {}) if isinstance(store, str) else store
+        if end_ms < start_ms:
+            raise ValueError(f"end_ms {end_ms} is before start_ms {start_ms}")
         self._range, self._as_rows, self._error_handling = (start_ms, end_ms), as_rows, error_handling
 
     def display_data(self) -> dict[str, DisplayDataItem]:
@@ -303,6 +304,16 @@ class ReadPoints(_RejectingTransform):
             return self._outputs(read.main, read[REJECTED])
         rows = read.main | "Rows" >> rejecting(rows_of, Point)
         return self._outputs(rows.main, (read[REJECTED], rows[REJECTED]) | "Rejected" >> beam.Flatten())
+
+
+def _made(name: str, options: Mapping[str, object]) -> Store:
+    """The store of a name; raises ValueError if it has not all of these options."""
+    store: Any = make_store(name, options)
+    names = [field.name for field in dataclasses.fields(store.options)]
+    for option in options:
+        if option not in names:
+            raise ValueError(f"store {name} has no option {option}: it has {', '.join(names)}")
+    return store
 
 
 def _writable(store: Store) -> Store:

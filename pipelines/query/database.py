@@ -337,10 +337,14 @@ class Database:
 
         Raises:
           ValueError: the store cannot be written to.
+          TypeError: `points` are none.
           BigtableError: a table does not exist.
         """
+        from timebeam.schema.core.points import PointBatch
         from timebeam.transforms.ingest.points_writer import PointsWriter
 
+        if not isinstance(points, PointBatch):
+            raise TypeError(f"write takes Points, such as parse(...).points, not {type(points).__name__}")
         writer = PointsWriter.of(self.target, self.store, auto_create_metrics=auto_create_metrics)
         self.check_tables(writer.tables)
         return writer.write(points)

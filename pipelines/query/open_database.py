@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from timebeam.pipelines.options.catalogue import chosen
+from timebeam.pipelines.options.catalogue import chosen, with_plugins
 from timebeam.pipelines.options.command_line import DEFAULT, given_settings
 from timebeam.pipelines.options.parsing import did_you_mean
 from timebeam.pipelines.options.place import Place
@@ -96,12 +96,16 @@ def _place(
     Raises:
       UsageError: an argument is wrong or unknown, or contradicts the stored settings.
     """
-    parameters = {parameter.name: parameter for parameter in chosen("query", _OPTIONS)}
+    settings = given_settings(config, profile, os.environ)
+    settings |= {
+        name: Setting((text,), f"argument {'store' if name == 'layout' else name}")
+        for name, text in texts.items()
+    }
+    layouts = settings["layout"].texts if "layout" in settings else ()
+    parameters = {each.name: each for each in with_plugins(chosen("query", _OPTIONS), {"layout": layouts})}
     for name in texts:
         if name not in parameters:
             raise ValueError(f"unknown setting {name}{did_you_mean(name, parameters)}")
-    settings = given_settings(config, profile, os.environ)
-    settings |= {name: Setting((text,), f"argument {name}") for name, text in texts.items()}
     values: dict[str, Any] = {}
     origins = dict.fromkeys(parameters, DEFAULT)
     for name, parameter in parameters.items():

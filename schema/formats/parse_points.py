@@ -32,7 +32,10 @@ def parse(
 
     Raises:
       ValueError: there is no such format, or the value of an option is wrong.
+      TypeError: `data` is not bytes.
     """
+    if not isinstance(data, bytes | bytearray):
+        raise TypeError(f"parse takes bytes, not {type(data).__name__}")
     arrival_ms = int(time.time() * 1000) if arrival_ms is None else arrival_ms
     names = [option.name for option in format_class(format).options_class.declared()]
     for name in options:

@@ -164,6 +164,11 @@ def test_a_store_of_a_package(bigtable: tuple[str, str], prefix: str, tmp_path: 
     assert asked.code == 0, asked.err
     (answer,) = json.loads(asked.out)
     assert list(answer["dps"].values()) == [sum(minute / 4 for minute in range(60))]
+    by_name = tb.open(*bigtable, store="firm-hours", table_prefix=prefix, firm_hours_separator="|")
+    by_store = tb.open(*bigtable, store=by_name.store)
+    for database in (by_name, by_store, tb.open(*bigtable, table_prefix=prefix)):
+        points = database.query("plant.bar", start=HOUR_MS, end=HOUR_MS + 3_600_000)
+        assert sum(points.to_arrow()["value"].to_pylist()) == sum(answer["dps"].values())
     checked = timebeam("check", *where)
     assert checked.code == 0, checked.out + checked.err
     (keys,) = {row.key.count(b"|") for row in scan_table(Target(*bigtable), f"{prefix}hours")}

@@ -335,7 +335,13 @@ def test_rows_of_other_types_are_points() -> None:
         (lambda: WritePoints("my-project", "opentsdb"), "give projects/"),
         (lambda: WritePoints(Target("p", "i"), "nothing"), "unknown store"),
         (lambda: WritePoints(Target("p", "i"), "heroic-readable", packing="append"), "no packing append"),
+        (
+            lambda: WritePoints(Target("p", "i"), "opentsdb", store_options={"salt_widht": 1}),
+            "store opentsdb has no option salt_widht: it has table_prefix, salt_width",
+        ),
         (lambda: ReadPoints(Target("p", "i"), "nothing", 0, 1), "unknown store"),
+        (lambda: ReadPoints(Target("p", "i"), "kairosdb", 0, 1, store_options={"x": 1}), "has no option x"),
+        (lambda: ReadPoints(Target("p", "i"), "kairosdb", 2, 1), "end_ms 1 is before start_ms 2"),
     ],
 )
 def test_mistakes_are_errors_before_a_pipeline_runs(make: Any, message: str) -> None:

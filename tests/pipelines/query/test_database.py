@@ -318,8 +318,10 @@ def test_points_are_written_as_an_ingest_writes_them(
 
 def test_points_without_a_uid_are_rejected(store: Store) -> None:
     database = timebeam.open(**place(store), store="opentsdb", table_prefix="frame_", salt_width=1)
-    points = timebeam.parse("opentsdb-text", b"put sys.new 1356998400 1 host=a").points
-    (rejected,) = database.write(points)
+    parsed: Any = timebeam.parse("opentsdb-text", b"put sys.new 1356998400 1 host=a")
+    with pytest.raises(TypeError, match=r"write takes Points, such as parse\(...\)\.points, not Parsed"):
+        database.write(parsed)
+    (rejected,) = database.write(parsed.points)
     assert (rejected.reason.value, rejected.payload) == ("unknown-name", b"put sys.new 1356998400 1 host=a")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
 
+from timebeam import parse
 from timebeam.schema.core.rejections import Envelope
 from timebeam.schema.formats import Message, message_format
 from timebeam.testing import check_format
@@ -51,6 +53,12 @@ INFLUX = [
 )
 def test_together_as_alone(name: str, texts: list[bytes]) -> None:
     check_format(name, texts)
+
+
+def test_a_text_is_no_message() -> None:
+    words: Any = INFLUX[0].decode()
+    with pytest.raises(TypeError, match="parse takes bytes, not str"):
+        parse("influx", words)
 
 
 def test_many_messages_of_one_point_are_one_batch() -> None:
