@@ -146,6 +146,8 @@ class CommandParser:
             raise UsageError(f"argument {given.word}: {given.text!r} is not NAME=VALUE, such as salt_width=1")
         if name not in names:
             near = did_you_mean(name, names) or f": choose from {', '.join(names)}"
+            if start + name in self._by_name:
+                near = f", but an option {flag(start + name)}"
             raise UsageError(f"argument {given.word}: no setting {key!r}{near}")
         return GivenOption(start + name, f"{given.word} {name}", text.strip())
 

@@ -147,6 +147,7 @@ def test_settings_win_over_variables_and_these_over_the_file(
     [
         (("--set=salt_wdth=1",), "argument --set: no setting 'salt_wdth': did you mean salt_width?"),
         (("--set=max_tags=1",), "argument --set: no setting 'max_tags'"),
+        (("--set=layout=opentsdb",), "argument --set: no setting 'layout', but an option --layout"),
         (("--set=x",), "argument --set: 'x' is not NAME=VALUE"),
         (("--set=salt_width=x",), "argument --set salt_width: 'x' is not a whole number"),
         (("--set=row_spec=milisecond",), "did you mean milliseconds?"),
