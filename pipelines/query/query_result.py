@@ -63,7 +63,7 @@ class QueryResult:
             import polars
         except ImportError:
             raise ImportError("to_polars needs polars: pip install polars, or use to_arrow") from None
-        return polars.from_arrow(self.to_arrow())
+        return polars.DataFrame(self.to_arrow())
 
     def to_dict(self) -> dict[Series, dict[int, int | float]]:
         """The values by time in ms, by the metric and tags of each group."""
