@@ -30,7 +30,7 @@ _DECLARED = {
     "series": ("ingest_and_query", "list series by pattern"),
     "suggest": ("ingest_and_query", "list metrics, tag keys or tag values by prefix"),
     "names": ("upkeep", "list, rename, merge, free and fix OpenTSDB's names"),
-    "cardinality": ("upkeep", "show what has the most series"),
+    "cardinality": ("upkeep", "show which metrics and tags have the most series"),
     "meta": ("upkeep", "create OpenTSDB's metadata from the data table"),
     "trees": ("upkeep", "build and show OpenTSDB's trees"),
     "copy": ("ingest_and_query", "copy points from one layout to another"),
@@ -42,7 +42,7 @@ _DECLARED = {
     "archive": ("upkeep", "move closed hours into the archive"),
     "check": ("setup", "verify that rows decode and UIDs are consistent"),
     "plan": ("setup", "estimate rows, bytes and nodes for a load"),
-    "layout": ("setup", "explain declared tables, plot their key heat"),
+    "layout": ("setup", "check declared tables, plot writes per key range"),
     "completion": ("setup", "print a completion script for bash, zsh or fish"),
 }
 
@@ -138,7 +138,7 @@ def places(command: Command, options: argparse.Namespace, *, opens: bool = True)
         if command.name not in PLUGIN_COMMANDS and is_plugin("layout", opened[name].layout):
             raise UsageError(
                 f"store {opened[name].layout} has no {command.name}: stores of other packages are "
-                f"experimental, for {', '.join(PLUGIN_COMMANDS)}"
+                f"experimental and work with {', '.join(PLUGIN_COMMANDS)}"
             )
         values, origins = opened[name].in_force()
         vars(options).update(values)

@@ -202,7 +202,7 @@ LAYOUT_COMMAND = Command(
     page="docs/reference/tables.md",
     runs="timebeam.pipelines.tables.layout:run",
     arguments=(
-        Argument("action", choices=["check", "heat"], help="check: explain the tables; heat: plot key heat"),
+        Argument("action", choices=["check", "heat"], help="check: explain the tables; heat: plot writes"),
         Argument("file", help="the declaration, a TOML file"),
     ),
     options="""

@@ -250,7 +250,7 @@ def start(pipeline: beam.Pipeline) -> PipelineResult:
         if not isinstance(pipeline.runner, PortableRunner):
             raise
         why = (str(error) or type(error).__name__).splitlines()[0]
-        raise UsageError(f"--runner {type(pipeline.runner).__name__} cannot take the job: {why}") from error
+        raise UsageError(f"--runner {type(pipeline.runner).__name__} cannot run the job: {why}") from error
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

@@ -273,9 +273,7 @@ class Splitter:
             parameter = self._parameters.get(f"--{name.removeprefix('--no-')}")
             if parameter is not None and parameter.kind is boolean:
                 if equals:
-                    raise UsageError(
-                        f"argument {name}: expected no value: give {flag(parameter.name)}={text}"
-                    )
+                    raise UsageError(f"argument {name}: has no value: use {flag(parameter.name)}={text}")
                 return parameter, name, "false"
             parameter = None
         if parameter is None:

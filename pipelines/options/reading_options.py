@@ -91,19 +91,20 @@ OPTIONS = (
     option("bind", "address to listen on; 0.0.0.0 for all", text("127.0.0.1")),
     option(
         "allowed_host",
-        "further host names that requests may have, on a loopback address; on other "
-        "addresses, if given, the only names",
+        "host name that requests may have: on a loopback address in addition to the local names; on "
+        "other addresses requests with other names are rejected",
         SEVERAL,
     ),
     option("workers", "worker processes", positive_number(1, most=64)),
     option(
         "ignored_labels",
-        "external label of the Prometheus that reads from this server, which is ignored",
+        "label to ignore in remote read: an external label of the Prometheus server",
         SEVERAL,
     ),
     option(
         "cache_bytes",
-        "bytes per process for answers about past ranges; 0 turns off all caches, also of names and UIDs",
+        "bytes per process for cached answers about past ranges; 0 turns off all caches, also of names and "
+        "UIDs",
         whole_number(1 << 26),
     ),
     option("max_rows", "maximum rows that a request reads", positive_number(1_000_000)),
@@ -126,7 +127,7 @@ OPTIONS = (
     option("series.output", "form of the list", choice("text|json|csv", "text")),
     option("series.tag", "k=v, k=v|w, k=web* or k=*: only series that have this tag", SEVERAL),
     # suggest
-    option("max", "names to list, in the order of their bytes", positive_number(25)),
+    option("max", "maximum number of names to list; names are sorted by bytes", positive_number(25)),
     # names
     option("names.output", "form of the output", choice("text|json", "text")),
     option(
@@ -334,7 +335,7 @@ OPTIONS = (
     ),
     option(
         "lookback_days",
-        "also roll up this many days before it, for late points",
+        "also roll up this many days before the day, for late points",
         whole_number(0, most=CENTURY_DAYS),
     ),
     # compact

@@ -89,7 +89,7 @@ def store_first(place: Place) -> None:
         note(line)
     if escapes and _names(read_rows(target, table), place) != ESCAPE:
         raise UsageError(
-            f"the tables have rows, and table {table} does not say that their names are escaped: give "
+            f"the tables have rows, and table {table} has no setting names=escape for them: give "
             "--set names=refuse or names=replace, or choose other tables (--table-prefix)"
         )
 

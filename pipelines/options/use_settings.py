@@ -123,9 +123,9 @@ def _check_package(layout: str, stored: Mapping[str, str], table: str) -> None:
     package, _, version = stored[PACKAGE].partition(" ")
     if plugin is None or plugin.package != package:
         raise UsageError(
-            f"table {table} says that store {layout} is of package {stored[PACKAGE]}"
+            f"the tables were made with store {layout} of package {stored[PACKAGE]} (table {table})"
             + (f", not {plugin.package} {plugin.version}" if plugin else "")
-            + ": install that one"
+            + ": install that package"
         )
     if plugin.version != version:
         detail(f"package {package} {plugin.version}: table {table} has {version}")

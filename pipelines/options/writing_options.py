@@ -44,18 +44,18 @@ OPTIONS = (
     ),
     option(
         "layout",
-        "how points are stored: opentsdb, heroic, kairosdb, table; table: in declared tables, see --tables",
+        "layout of the tables; table: declared tables, see --tables",
         choice(f"{_STORES}|{DECLARED}"),
         required=True,
         stored=True,
     ),
     option(
         "set",
-        "setting of tables that have none stored, such as salt_width=1; names are those of the options of "
-        "`timebeam tables create`",
+        "a setting, such as salt_width=1, for tables without stored settings; names are those of the options "
+        "of `timebeam tables create`",
         SEVERAL,
     ),
-    option("to_set", "setting of the tables to write, as --set of those to read", SEVERAL),
+    option("to_set", "as --set, but for the tables to write", SEVERAL),
     option(
         "to_table_prefix",
         "prefix of all table names of the layout to write",
@@ -99,9 +99,9 @@ OPTIONS = (
     ),
     option(
         "packing",
-        "how points are packed: points, compacted or append; compacted: one column per row and arrival; "
-        "points: one cell per point; append: points are appended to one column, as by a TSD with "
-        "enable_appends; by default compacted for files in layout opentsdb, otherwise points",
+        "compacted: one column per row and arrival; points: one cell per point; append: one column per row, "
+        "to which points are appended, as by a TSD with enable_appends; by default compacted for files in "
+        "layout opentsdb, otherwise points",
         choice("points|compacted|append"),
     ),
     option("auto_create_metrics", "assign UIDs to unknown metrics", FLAG),
@@ -187,7 +187,7 @@ OPTIONS = (
         "(docs/operate/maintenance.md)",
         number(most=CENTURY_DAYS),
     ),
-    option("table", "retention, forget: only this table (forget: a declared one), with its prefix"),
+    option("table", "retention, forget: only this table, by its name with prefix; forget: a declared table"),
     option("family", "retention: only this family, such as d7 of kairosdb"),
     option(
         "rows",
@@ -239,21 +239,22 @@ OPTIONS = (
     ),
     option(
         "overflow_tag",
-        "opentsdb: series with more than --max-tags tags lose some, and get this tag with a hash of them",
+        "opentsdb: drop tags of series with more than --max-tags tags; this tag gets a hash of "
+        "the dropped tags",
         regex=r"[^,\n]+",
         example="overflow",
         shown_for=("layout", ("opentsdb",)),
     ),
     option(
         "drop_tags",
-        "opentsdb, with --overflow-tag: tags that such series lose, as a,b",
+        "opentsdb, with --overflow-tag: keys of the tags to drop, as a,b",
         regex=r"[^,\n]+(,[^,\n]+)*",
         example="pod_uid,image_id",
         shown_for=("layout", ("opentsdb",)),
     ),
     option(
         "keep_tags",
-        "opentsdb, with --overflow-tag: tags that such series keep, as a,b",
+        "opentsdb, with --overflow-tag: keys of the tags to keep, as a,b; all others are dropped",
         regex=r"[^,\n]+(,[^,\n]+)*",
         example="job,instance",
         shown_for=("layout", ("opentsdb",)),
@@ -298,8 +299,8 @@ OPTIONS = (
     ),
     option(
         "serve.formats",
-        "with --topic: more formats to accept, at /write/FORMAT, also as a,b and of other packages; give the "
-        "ingest that reads the topic the same",
+        "with --topic: further formats to accept, at /write/FORMAT, also as a,b; give the same formats to "
+        "the `timebeam ingest` that reads the topic",
         SEVERAL,
         regex="[-a-z0-9]+(,[-a-z0-9]+)*",
         example="avro,telegraf-json",

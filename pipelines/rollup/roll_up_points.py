@@ -214,8 +214,8 @@ def interval_layouts(place: Place, layout: Store, config: RollupConfig) -> dict[
     raw = place.table_prefix + config.default.table
     if raw != data_tables(layout)[0]:
         raise UsageError(
-            f"intervals: the default interval's table is {config.default.table}, with --table-prefix {raw}; "
-            f"the points are in {data_tables(layout)[0]}"
+            f"intervals: table {config.default.table} of the default interval, with --table-prefix {raw}, "
+            f"is not the table of the points, {data_tables(layout)[0]}"
         )
     return {
         interval.interval: dataclasses.replace(

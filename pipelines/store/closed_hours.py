@@ -157,7 +157,7 @@ class Archive(Job):
         texts = read_rows(self.work.target, self.settings).get(name, {})
         if texts.get("archive") != "true" and not self.work.dry_run:
             raise UsageError(
-                f"table {self.settings} does not say that the archive is that of layout {name}: store that "
+                f"table {self.settings} has no setting archive of layout {name}: store it "
                 f"with `timebeam tables adopt --layout {name} --archive` and the tables' other options"
             )
         return self

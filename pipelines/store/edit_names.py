@@ -153,7 +153,9 @@ def _merge(place: Place, options: EditNamesOptions, layout: OpenTsdb, target: Ta
     """Moves the rows of one UID to another, and takes the UID from its name."""
     _kind_and_names(options)
     if layout.options.is_event_time:
-        raise UsageError("cell_time is event: of two values at one time, one would be lost")
+        raise UsageError(
+            "tables with cell_time=event cannot be merged: of two values at one time, one would be lost"
+        )
     _uids_to_merge(options, layout, read_maps(target, layout))
     rollups: list[str] = []
     if options.rollup_config:
@@ -216,7 +218,7 @@ def _uids_to_merge(options: EditNamesOptions, layout: OpenTsdb, maps: UidMaps) -
     with usage_errors(NameChangeError):
         old_uid, new_uid = (uid_to_merge(maps, layout, kind, text) for text in (old, new))
     if old_uid == new_uid:
-        raise UsageError(f"{kind} {old!r} and {new!r} are one UID, {new_uid.hex().upper()}")
+        raise UsageError(f"{kind} {old!r} and {new!r} have the same UID, {new_uid.hex().upper()}")
     return old_uid, new_uid
 
 

@@ -145,7 +145,7 @@ def meta_job(place: Place, options: MetaOptions) -> MetaSync:
     if options.yes and not options.purge:
         raise UsageError("--yes needs --purge: run --purge alone first to see what would be removed")
     if options.yes and options.dry_run:
-        raise UsageError("--yes removes and --dry-run writes nothing: give only one of them")
+        raise UsageError("--yes and --dry-run contradict each other: give only one of them")
     target = place.target
     tables = [*layout.tables(), meta_table(layout.options.table_prefix)]
     work = MetaSyncJob(target, layout, options.count, options.dry_run)

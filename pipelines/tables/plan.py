@@ -87,7 +87,7 @@ def run(place: Place, options: PlanOptions) -> int:
     try:
         sizing = plan(layout, load, NODES[options.storage])
     except RejectedError as error:
-        raise UsageError(f"layout {layout.name} does not take such series: {error.message}") from error
+        raise UsageError(f"layout {layout.name} cannot store such series: {error.message}") from error
     if options.summary == "json":
         print(json.dumps(_json(layout.name, sizing, options)))
     else:

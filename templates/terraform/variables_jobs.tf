@@ -8,7 +8,7 @@ variable "layout" {
   description = <<-EOT
     How points are stored: what the stream, the nightly jobs and the tables share.
 
-    layout: how points are stored: opentsdb, heroic, kairosdb, table; table: in declared tables, see tables; required here or in the file of config
+    layout: layout of the tables; table: declared tables, see tables; required here or in the file of config
     table_prefix: prefix of all table names
     salt_width: bytes of salt in row keys (tsd.storage.salt.width)
     salt_buckets: salt buckets (tsd.storage.salt.buckets)
@@ -16,10 +16,10 @@ variable "layout" {
     uid_width_tagk: bytes of a tag key UID (tsd.storage.uid.width.tagk)
     uid_width_tagv: bytes of a tag value UID (tsd.storage.uid.width.tagv)
     names: opentsdb: what to do with names that contain characters OpenTSDB does not allow: refuse (the record is rejected), escape (queries undo it), or replace each such character by _; by default escape for formats of other systems, otherwise refuse
-    cell_time: opentsdb: timestamp of cells; arrival: of two values of one time the later arrival is read; event: the time of the point, and the greatest value is read (tsd.storage.use_otsdb_timestamp)
+    cell_time: opentsdb: timestamp of a cell; arrival: when the point arrived, the latest value of a time is read; event: the time of the point, the greatest value of a time is read (tsd.storage.use_otsdb_timestamp)
     use_max_value: opentsdb, if cell_time is event: read the greatest value of a time, or with false the smallest (tsd.storage.use_max_value)
     archive: the tables have an archive of closed hours, table PREFIXarchive, which `timebeam archive` writes and queries read
-    marked_since: opentsdb: UTC day from which all writers mark the hours of their points; from then on commands mark, and queries do not use rollups of marked hours (docs/use/rollups.md)
+    marked_since: opentsdb: UTC day from which all writers mark the hours of their points; from then on commands mark hours without mark_changed, and queries do not use rollups of marked hours (docs/use/rollups.md)
     resource_names: heroic-readable: put the names of resources into row keys, beside their values
     row_spec: kairosdb: how times are stored in columns: legacy (stores with data from before KairosDB 1.3.0), milliseconds (created by 1.3.0 or later), seconds (reading only)
     retention: kairosdb: retention classes in days, such as 7,90: each is a family, d7, d90, in addition to d
@@ -136,13 +136,13 @@ variable "ingest" {
     parquet_fields: parquet: the columns of files that timebeam did not write: metric=COLUMN,timestamp=COLUMN,value=COLUMN,tags=COLUMN; also tag:KEY=COLUMN for one tag, and metric:=TEXT, tag:KEY:=TEXT for the same text in all rows
     records_encoding: records: JSON lines, CSV with a header, or Avro object containers
     formats: messages: further formats that the attribute `format` of a message may name, or that format auto chooses from, also as a,b; messages with other formats are rejected
-    max_tags: tags that a written series may have (tsd.storage.max_tags); 30 by default, 8 with overflow_tag
+    max_tags: maximum tags of a written series (tsd.storage.max_tags); 30 by default, 8 with overflow_tag
     decimals: bytes of decimal values: exact (4 if they hold the value, otherwise 8: telnet put), double (always 8: HTTP; use it for tables that a TSD writes over HTTP), float (always 4: tsdb import)
     retention_class: kairosdb: the class that points are written to, in days; 0: kept forever
-    overflow_tag: opentsdb: series with more than max_tags tags lose some, and get this tag with a hash of them
-    drop_tags: opentsdb, with overflow_tag: tags that such series lose, as a,b
-    keep_tags: opentsdb, with overflow_tag: tags that such series keep, as a,b
-    packing: how points are packed: points, compacted or append; compacted: one column per row and arrival; points: one cell per point; append: points are appended to one column, as by a TSD with enable_appends; by default compacted for files in layout opentsdb, otherwise points
+    overflow_tag: opentsdb: drop tags of series with more than max_tags tags; this tag gets a hash of the dropped tags
+    drop_tags: opentsdb, with overflow_tag: keys of the tags to drop, as a,b
+    keep_tags: opentsdb, with overflow_tag: keys of the tags to keep, as a,b; all others are dropped
+    packing: compacted: one column per row and arrival; points: one cell per point; append: one column per row, to which points are appended, as by a TSD with enable_appends; by default compacted for files in layout opentsdb, otherwise points
     auto_create_metrics: assign UIDs to unknown metrics
     auto_create_tagks: assign UIDs to unknown tag keys
     auto_create_tagvs: assign UIDs to unknown tag values
@@ -385,7 +385,7 @@ variable "rollup" {
     zone: time zone in which days are counted, such as Europe/Berlin
     delay_hours: hours after the end of a day until it is complete
     allow_incomplete: accept a day or range that has not ended; run it again when it has
-    lookback_days: also roll up this many days before it, for late points
+    lookback_days: also roll up this many days before the day, for late points
   EOT
 
   type = object({

@@ -224,7 +224,7 @@ def test_the_package_of_the_tables_must_be_the_one_that_is_installed(
     find_plugin.cache_clear()
     ran = timebeam("check", *flags)
     assert ran.code == 2
-    assert f"{prefix}timebeam says that store firm-hours is of package firm-hours 1.0.0: " in ran.err
+    assert f"store firm-hours of package firm-hours 1.0.0 (table {prefix}timebeam)" in ran.err
 
 
 def served(port: int, process: subprocess.Popen[bytes]) -> httpx.Client:

@@ -192,7 +192,7 @@ class OpenTsdbOptions(DeclaredOptions):
         stored=True,
     )
     max_tags: int = option(
-        f"tags that a written series may have (tsd.storage.max_tags); {MAX_TAGS} by default, {TSD_MAX_TAGS} "
+        f"maximum tags of a written series (tsd.storage.max_tags); {MAX_TAGS} by default, {TSD_MAX_TAGS} "
         "with --overflow-tag",
         MAX_TAGS,
         unset=None,
@@ -205,8 +205,8 @@ class OpenTsdbOptions(DeclaredOptions):
         Decimals.EXACT,
     )
     cell_time: OpenTsdbCellTime = option(
-        "opentsdb: timestamp of cells; arrival: of two values of one time the later arrival "
-        "is read; event: the time of the point, and the greatest value is read "
+        "opentsdb: timestamp of a cell; arrival: when the point arrived, the latest value of a time "
+        "is read; event: the time of the point, the greatest value of a time is read "
         "(tsd.storage.use_otsdb_timestamp)",
         OpenTsdbCellTime.ARRIVAL,
         stored=True,
@@ -221,7 +221,7 @@ class OpenTsdbOptions(DeclaredOptions):
     archive: bool = archive_option()
     marked_since: str = option(
         "opentsdb: UTC day from which all writers mark the hours of their points; from then "
-        "on commands mark, and queries do not use rollups of marked hours "
+        "on commands mark hours without --mark-changed, and queries do not use rollups of marked hours "
         "(docs/use/rollups.md)",
         "",
         unset=None,

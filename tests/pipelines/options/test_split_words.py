@@ -34,7 +34,7 @@ def test_booleans() -> None:
     for word in ("--no-auto-create-tagks", "--no_auto_create_tagks", "--auto-create-tagks=false"):
         assert parsed("ingest", *INGEST, word)[0].auto_create_tagks is False
     assert "give --dry-run=false" in error("ingest", *INGEST, "--dry-run", "false")
-    assert "--no-dry-run: expected no value" in error("ingest", *INGEST, "--no-dry-run=true")
+    assert "--no-dry-run: has no value" in error("ingest", *INGEST, "--no-dry-run=true")
     assert "--dry-run: 'x' is neither true nor false" in error("ingest", *INGEST, "--dry_run=x")
     assert "--dry-run is given twice" in error("ingest", *INGEST, "--dry-run", "--no-dry-run")
     assert "unknown option --no-salt-width" in error("ingest", *INGEST, "--no-salt-width")

@@ -485,7 +485,7 @@ def test_the_command_archives_and_other_commands_take_the_archive_or_reject_it(
     settings = f"{store.layout.options.table_prefix}timebeam"
     store.remove_row(settings, b"opentsdb")
     rejected = timebeam("archive", *store.flags, "--older-than=1d")  # another layout could say the same
-    assert (rejected.code, f"table {settings} does not say that the archive is that of" in rejected.err) == (
+    assert (rejected.code, f"table {settings} has no setting archive of layout" in rejected.err) == (
         2,
         True,
     )
