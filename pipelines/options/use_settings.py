@@ -32,7 +32,7 @@ from timebeam.pipelines.options.parsing import detail
 from timebeam.pipelines.options.place import Place, declared_layouts, layout_named
 from timebeam.pipelines.options.profiles import setting_text
 from timebeam.schema.core.rows import WHOLE_TABLE, TableSpec
-from timebeam.schema.stores import STORES, store_plugin
+from timebeam.schema.stores import STORES, declared_options, store_plugin
 from timebeam.transforms.bigtable.chunk_rows import RowMerger
 from timebeam.transforms.bigtable.existing_tables import table_exists
 from timebeam.transforms.bigtable.read_ranges import read_ranges, row_filter
@@ -90,6 +90,7 @@ def open_place(
         place = dataclasses.replace(place, layout=name, origins={**place.origins, **of_table})
     stored = rows.get(place.layout, {})
     _check_package(place.layout, stored, table)
+    _reject_unused(place)
     texts: Mapping[str, str]
     if place.layout != DECLARED:
         place, contradictions = _take_stored(place, parsed(stored, table, place.layout), table)
@@ -112,6 +113,22 @@ def open_place(
             "these tables do not exist"
         )
     return place
+
+
+def _reject_unused(place: Place) -> None:
+    """Raises UsageError for a `--set` of what the layout does not have; a settings file may have it."""
+    origins = {
+        name: origin for name, origin in place.origins.items() if origin.startswith(("--set ", "--to-set "))
+    }
+    if not origins:
+        return
+    with usage_errors():
+        options = declared_options(place.layout) if place.layout != DECLARED else ()
+    names = [option.name for option in options if option.stored]
+    for name, origin in origins.items():
+        if name not in (*names, ZONE):
+            choices = f": choose from {', '.join(names)}" if names else ""
+            raise UsageError(f"{origin}: layout {place.layout} has no such setting{choices}")
 
 
 def _check_package(layout: str, stored: Mapping[str, str], table: str) -> None:

@@ -309,11 +309,11 @@ def test_what_is_missing_is_told(bigtable: tuple[str, str], prefix: str, tmp_pat
 
 def test_wrong_usage(bigtable: tuple[str, str], prefix: str, tmp_path: Path) -> None:
     source = AnyStore.create(bigtable, prefix, "opentsdb")
-    none = dataclasses.replace(source, options={"table_prefix": "none-", "retention": "7"})
+    none = dataclasses.replace(source, options={"table_prefix": "none-", "salt_buckets": "7"})
     assert "is both read and written" in copy(source, source, tmp_path).err
     ran = copy(source, none, tmp_path)
     assert ran.code == 1
-    assert "timebeam tables create --layout opentsdb --table-prefix none- --retention 7\n" in ran.err
+    assert "timebeam tables create --layout opentsdb --table-prefix none- --salt-buckets 7\n" in ran.err
     kairosdb = AnyStore.create(bigtable, f"{prefix}k-", "kairosdb-legacy")
     reading = dataclasses.replace(kairosdb, options={**kairosdb.options, "row_spec": "seconds"})
     ran = copy(source, reading, tmp_path)

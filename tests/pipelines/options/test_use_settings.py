@@ -125,6 +125,15 @@ def test_a_wrong_option_stops_every_command(place: Place) -> None:
         )
 
 
+def test_a_setting_that_the_layout_does_not_have_is_an_error(place: Place) -> None:
+    assert place.run("tables", "create", "--layout", "opentsdb").code == 0
+    text = "--set row_spec: layout opentsdb has no such setting: choose from salt_width,"
+    contradiction(place.run("check", "--layout", "opentsdb", "--set=row_spec=legacy"), text)
+    contradiction(place.run("check", "--set=row_spec=legacy"), text)  # the layout is that of the tables
+    copy = ("copy", "--from", "opentsdb", "--to", "heroic", "--start", "2026-11-21", "--to-set=salt_width=1")
+    contradiction(place.run(*copy), "--to-set salt_width: layout heroic has no such setting")
+
+
 def test_copy_compares_both_layouts(place: Place) -> None:
     assert place.run("tables", "create", "--layout", "opentsdb").code == 0
     assert place.run("tables", "create", "--layout", "kairosdb", "--set=row_spec=milliseconds").code == 0
