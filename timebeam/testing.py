@@ -93,7 +93,8 @@ def check_format(
     - No bytes make `parse` raise or fail (`internal-error`): changed samples, deep nesting, long lines.
     - A rejection has the source, the arrival and the envelope of its message. In formats of lines its payload
       stands at its offset. Its payload read again is rejected for the same reason, and gives no point
-      that the message does not give.
+      that the message does not give. (Records of a JSON document that is broken around them may be good
+      alone.)
     - Names of points can be written as UTF-8, and their values are finite.
     - Messages read together give what each gives alone. Full caches change nothing. Lines that are read in
       columns give what each of them gives by `records`.
@@ -206,6 +207,8 @@ class _FormatRules:
             stands = text[start : start + len(rejected.payload)]
             assert stands == rejected.payload, f"not at its offset: {rejected}"
         if self._form.framing is Framing.AVRO:  # a record is no file
+            return
+        if self._form.framing is Framing.JSON and rejected.reason is Reason.BAD_SYNTAX:  # of the document
             return
         again = self._form.parse(
             dataclasses.replace(message, text=rejected.payload, records=rejected.records)

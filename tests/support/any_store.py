@@ -83,12 +83,18 @@ class AnyStore:
 
     def layout_flags(self, start: str = "") -> list[str]:
         """The options of the layout; `to_` for the one that `copy` writes."""
-        return layout_words(self.options, start)
+        options = {name: self.options[name] for name in self.options if start or name != "retention_class"}
+        return layout_words(options, start)
 
     @property
     def auto_create(self) -> list[str]:
         """What an ingest of new names needs."""
         return ["--auto-create-metrics"] if self.layout.uids else []
+
+    @property
+    def retention_class(self) -> list[str]:
+        """The option of an ingest for the class that points are written to, if there is one."""
+        return layout_words({name: self.options[name] for name in self.options if name == "retention_class"})
 
     def cells(self) -> set[AnyCell]:
         """The cells of all tables, newest versions only."""

@@ -149,7 +149,7 @@ def test_the_whole_launch(store: Store, tmp_path: Path) -> None:
     # `templates/run` calls gcloud, which calls the API; what that is given goes to the launcher, which
     # posts the job. Nothing of it leaves this machine.
     with service() as dataflow:
-        given = {"layout": "opentsdb", "day": "2026-11-20", "settings": "salt_width=0;retention=7,90"}
+        given = {"layout": "opentsdb", "day": "2026-11-20", "settings": "salt_width=0;cell_time=arrival"}
         ran = subprocess.run(
             [
                 *(ROOT / "templates" / "run", "compact", "--bucket=gs://my-bucket/timebeam"),

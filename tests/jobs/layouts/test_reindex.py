@@ -34,7 +34,7 @@ def test_the_index_comes_back_as_it_was(
 ) -> None:
     store = AnyStore.create(bigtable, prefix, variant)
     source = ("--format=opentsdb-json", "--input", METRICS / "cpu-memory.json.gz")
-    ingest(tmp_path, *store.flags, *source)
+    ingest(tmp_path, *store.flags, *store.retention_class, *source)
     before: set[AnyCell] = store.cells()
     for spec in store.layout.tables():
         if spec.is_index:

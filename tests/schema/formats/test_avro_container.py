@@ -264,7 +264,7 @@ def test_any_bytes_of_a_message_are_rejected(raw: bytes) -> None:
     )
     assert (len(binary.batch), [rejected.payload for rejected in binary.rejected]) == (0, [raw])
     assert len(text.batch) == 0
-    assert b"".join(rejected.payload for rejected in text.rejected).split() == raw.split()
+    assert b"\n".join(rejected.payload for rejected in text.rejected).split() == raw.split()
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
